@@ -1,0 +1,25 @@
+// Keeps what llama.cpp and GGML say during a call: the reason for a refusal.
+#pragma once
+
+#include <string>
+
+#include "llama.h"
+
+class LogCapture {
+public:
+    LogCapture() {
+        llama_log_get(&callback_, &data_);
+        llama_log_set([](ggml_log_level, const char * text, void * self) {
+            static_cast<LogCapture *>(self)->text.append(text);
+        }, this);
+    }
+    ~LogCapture() { llama_log_set(callback_, data_); }
+    LogCapture(const LogCapture &) = delete;
+    LogCapture & operator=(const LogCapture &) = delete;
+
+    std::string text;
+
+private:
+    ggml_log_callback callback_;
+    void * data_;
+};

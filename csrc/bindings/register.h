@@ -1,0 +1,9 @@
+// One function per concept; module.cpp calls them.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+void register_kernels(pybind11::module_ & module);
+void register_stream(pybind11::module_ & module);
+void register_gguf(pybind11::module_ & module);
+void register_llama(pybind11::module_ & module);

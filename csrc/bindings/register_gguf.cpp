@@ -1,0 +1,172 @@
+// GGUF headers through GGML's own reader and writer: what it accepts is what llama.cpp accepts, and
+// a vocabulary of 150,000 tokens takes milliseconds.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/log_capture.h"
+#include "bindings/register.h"
+#include "ggml.h"
+#include "gguf.h"
+
+namespace py = pybind11;
+
+namespace {
+
+struct FreeGguf {
+    void operator()(gguf_context * context) const { gguf_free(context); }
+};
+
+template <class T>
+py::object numbers(const gguf_context * context, int64_t id) {
+    return py::array_t<T>(py::ssize_t(gguf_get_arr_n(context, id)),
+                          static_cast<const T *>(gguf_get_arr_data(context, id)));
+}
+
+py::object decode_text(const char * text) {
+    return py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeUTF8(text, py::ssize_t(std::string(text).size()), "surrogateescape"));
+}
+
+class Gguf {
+public:
+    Gguf() : context_(gguf_init_empty()) {}
+
+    static std::unique_ptr<Gguf> read(const std::string & path) {
+        const LogCapture log;
+        auto result = std::make_unique<Gguf>();
+        result->context_.reset(gguf_init_from_file(path.c_str(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
+        if (!result->context_) {
+            throw py::value_error(log.text);
+        }
+        return result;
+    }
+
+    std::vector<std::string> keys() const {
+        std::vector<std::string> keys;
+        for (int64_t id = 0; id < gguf_get_n_kv(get()); ++id) {
+            keys.emplace_back(gguf_get_key(get(), id));
+        }
+        return keys;
+    }
+
+    py::object value(const std::string & key) const {
+        const int64_t id = gguf_find_key(get(), key.c_str());
+        if (id < 0) {
+            throw py::key_error(key);
+        }
+        switch (gguf_get_kv_type(get(), id)) {
+            case GGUF_TYPE_UINT8: return py::int_(gguf_get_val_u8(get(), id));
+            case GGUF_TYPE_INT8: return py::int_(gguf_get_val_i8(get(), id));
+            case GGUF_TYPE_UINT16: return py::int_(gguf_get_val_u16(get(), id));
+            case GGUF_TYPE_INT16: return py::int_(gguf_get_val_i16(get(), id));
+            case GGUF_TYPE_UINT32: return py::int_(gguf_get_val_u32(get(), id));
+            case GGUF_TYPE_INT32: return py::int_(gguf_get_val_i32(get(), id));
+            case GGUF_TYPE_UINT64: return py::int_(gguf_get_val_u64(get(), id));
+            case GGUF_TYPE_INT64: return py::int_(gguf_get_val_i64(get(), id));
+            case GGUF_TYPE_FLOAT32: return py::float_(gguf_get_val_f32(get(), id));
+            case GGUF_TYPE_FLOAT64: return py::float_(gguf_get_val_f64(get(), id));
+            case GGUF_TYPE_BOOL: return py::bool_(gguf_get_val_bool(get(), id));
+            case GGUF_TYPE_STRING: return decode_text(gguf_get_val_str(get(), id));
+            default: return array(id);
+        }
+    }
+
+    void copy_keys(const Gguf & other) { gguf_set_kv(get(), other.get()); }
+    void remove(const std::string & key) { gguf_remove_key(get(), key.c_str()); }
+    void set_u32(const std::string & key, uint32_t value) { gguf_set_val_u32(get(), key.c_str(), value); }
+    void set_text(const std::string & key, const std::string & value) {
+        gguf_set_val_str(get(), key.c_str(), value.c_str());
+    }
+
+    // shape: as GGML has it, the length of a row first
+    void add_tensor(const std::string & name, int type, const std::vector<int64_t> & shape) {
+        ggml_init_params params{ggml_tensor_overhead(), nullptr, /*no_alloc=*/true};
+        ggml_context * context = ggml_init(params);
+        ggml_tensor * tensor = ggml_new_tensor(context, ggml_type(type), int(shape.size()), shape.data());
+        ggml_set_name(tensor, name.c_str());
+        gguf_add_tensor(get(), tensor);
+        ggml_free(context);
+    }
+
+    py::list tensors() const {
+        py::list tensors;
+        for (int64_t id = 0; id < gguf_get_n_tensors(get()); ++id) {
+            const int64_t * ne = gguf_get_tensor_ne(get(), id);
+            int n_dims = GGML_MAX_DIMS;
+            while (n_dims > 1 && ne[n_dims - 1] == 1) {
+                --n_dims;
+            }
+            py::tuple shape(n_dims);
+            for (int i = 0; i < n_dims; ++i) {
+                shape[size_t(i)] = ne[i];
+            }
+            tensors.append(py::make_tuple(decode_text(gguf_get_tensor_name(get(), id)),
+                                          int(gguf_get_tensor_type(get(), id)), shape,
+                                          gguf_get_tensor_offset(get(), id), gguf_get_tensor_size(get(), id)));
+        }
+        return tensors;
+    }
+
+    py::bytes header() const {
+        std::string bytes(gguf_get_meta_size(get()), '\0');
+        gguf_get_meta_data(get(), bytes.data());
+        return py::bytes(bytes);
+    }
+
+    size_t alignment() const { return gguf_get_alignment(get()); }
+    size_t data_offset() const { return gguf_get_data_offset(get()); }
+
+private:
+    gguf_context * get() const { return context_.get(); }
+
+    py::object array(int64_t id) const {
+        switch (gguf_get_arr_type(get(), id)) {
+            case GGUF_TYPE_UINT8: return numbers<uint8_t>(get(), id);
+            case GGUF_TYPE_INT8: return numbers<int8_t>(get(), id);
+            case GGUF_TYPE_UINT16: return numbers<uint16_t>(get(), id);
+            case GGUF_TYPE_INT16: return numbers<int16_t>(get(), id);
+            case GGUF_TYPE_UINT32: return numbers<uint32_t>(get(), id);
+            case GGUF_TYPE_INT32: return numbers<int32_t>(get(), id);
+            case GGUF_TYPE_UINT64: return numbers<uint64_t>(get(), id);
+            case GGUF_TYPE_INT64: return numbers<int64_t>(get(), id);
+            case GGUF_TYPE_FLOAT32: return numbers<float>(get(), id);
+            case GGUF_TYPE_FLOAT64: return numbers<double>(get(), id);
+            case GGUF_TYPE_BOOL: return numbers<bool>(get(), id);
+            default: break;
+        }
+        py::list texts;
+        for (size_t i = 0; i < gguf_get_arr_n(get(), id); ++i) {
+            texts.append(decode_text(gguf_get_arr_str(get(), id, i)));
+        }
+        return texts;
+    }
+
+    std::unique_ptr<gguf_context, FreeGguf> context_;
+};
+
+}  // namespace
+
+void register_gguf(py::module_ & module) {
+    py::class_<Gguf>(module, "Gguf")
+        .def(py::init<>())
+        .def_static("read", &Gguf::read, py::arg("path"))
+        .def("keys", &Gguf::keys)
+        .def("value", &Gguf::value, py::arg("key"))
+        .def("copy_keys", &Gguf::copy_keys, py::arg("other"))
+        .def("remove", &Gguf::remove, py::arg("key"))
+        .def("set_u32", &Gguf::set_u32, py::arg("key"), py::arg("value"))
+        .def("set_text", &Gguf::set_text, py::arg("key"), py::arg("value"))
+        .def("add_tensor", &Gguf::add_tensor, py::arg("name"), py::arg("type"), py::arg("shape"))
+        .def("tensors", &Gguf::tensors)
+        .def("header", &Gguf::header)
+        .def_property_readonly("alignment", &Gguf::alignment)
+        .def_property_readonly("data_offset", &Gguf::data_offset);
+
+    module.def("type_name", [](int type) { return std::string(ggml_type_name(ggml_type(type))); });
+    module.def("block_size", [](int type) { return ggml_blck_size(ggml_type(type)); });
+    module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
+}

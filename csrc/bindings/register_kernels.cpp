@@ -1,0 +1,122 @@
+#include <pybind11/numpy.h>
+
+#include <string>
+
+#include "bindings/register.h"
+#include "kernels/block.h"
+#include "kernels/count.h"
+#include "kernels/scheme.h"
+#include "kernels/score.h"
+
+namespace py = pybind11;
+using namespace pyquant;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+Scheme make_scheme(Grid grid, Container container, const Array<int8_t> & value) {
+    if (value.ndim() != 1 || value.shape(0) != 256) {
+        throw py::value_error("value: expected shape (256,)");
+    }
+    Scheme scheme{grid, container, {}};
+    std::copy_n(value.data(), 256, scheme.value.begin());
+    if (container == Container::q4_0) {
+        for (const int8_t v : scheme.value) {
+            if (v < -8 || v > 7) {
+                throw py::value_error("value: Q4_0 holds -8..7");
+            }
+        }
+    }
+    return scheme;
+}
+
+py::array_t<uint8_t> encode_array(const Scheme & scheme, const Array<float> & x) {
+    if (x.size() % kBlock != 0) {
+        throw py::value_error("x: expected a multiple of 32 weights");
+    }
+    const int64_t n_blocks = x.size() / kBlock;
+    py::array_t<uint8_t> out(container_bytes(scheme.container, n_blocks));
+    const float * in = x.data();
+    uint8_t * blocks = out.mutable_data();
+    int64_t n_encoded;
+    {
+        const py::gil_scoped_release release;
+        n_encoded = encode(scheme, in, n_blocks, blocks);
+    }
+    if (n_encoded < n_blocks) {
+        throw py::value_error("block " + std::to_string(n_encoded) + " has no fp16 scale");
+    }
+    return out;
+}
+
+py::array_t<float> decode_array(Container container, const Array<uint8_t> & blocks) {
+    const int64_t block_bytes = container_bytes(container, 1);
+    if (blocks.size() % block_bytes != 0) {
+        throw py::value_error("blocks: expected whole blocks");
+    }
+    const int64_t n_blocks = blocks.size() / block_bytes;
+    py::array_t<float> x(n_blocks * kBlock);
+    const uint8_t * in = blocks.data();
+    float * out = x.mutable_data();
+    const py::gil_scoped_release release;
+    decode(container, in, n_blocks, out);
+    return x;
+}
+
+py::tuple count_array(const Array<uint8_t> & blocks, int64_t n_per_row, bool nibbles, uint8_t zero_code) {
+    const int64_t blocks_per_row = n_per_row / kBlock;
+    const int64_t row_bytes = blocks_per_row * int64_t(nibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0));
+    if (n_per_row <= 0 || n_per_row % kBlock != 0 || blocks.size() % row_bytes != 0) {
+        throw py::value_error("blocks: expected whole rows of a multiple of 32 weights");
+    }
+    const int64_t n_rows = blocks.size() / row_bytes;
+    const uint8_t * in = blocks.data();
+    CodeCounts counts;
+    {
+        const py::gil_scoped_release release;
+        CodeCounter(nibbles, zero_code).count(in, n_rows, blocks_per_row, counts);
+    }
+    return py::make_tuple(Array<uint64_t>(nibbles ? 16 : 256, counts.codes),
+                          Array<uint64_t>(kRunBins, counts.runs));
+}
+
+py::array_t<double> score_array(const Array<float> & logits, const Array<int32_t> & targets, int n_threads) {
+    if (logits.ndim() != 2 || targets.ndim() != 1 || targets.shape(0) != logits.shape(0)) {
+        throw py::value_error("expected logits (n, vocabulary) and targets (n,)");
+    }
+    const int64_t n_rows = logits.shape(0), n_vocab = logits.shape(1);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        if (targets.at(i) < 0 || targets.at(i) >= n_vocab) {
+            throw py::value_error("targets: a token outside the vocabulary");
+        }
+    }
+    py::array_t<double> nll(n_rows);
+    const float * in = logits.data();
+    const int32_t * tokens = targets.data();
+    double * out = nll.mutable_data();
+    const py::gil_scoped_release release;
+    negative_log_likelihood(in, n_rows, n_vocab, tokens, out, std::max(1, n_threads));
+    return nll;
+}
+
+}  // namespace
+
+void register_kernels(py::module_ & module) {
+    py::enum_<Grid>(module, "Grid").value("Q4_0", Grid::q4_0).value("Q8_0", Grid::q8_0);
+    py::enum_<Container>(module, "Container")
+        .value("Q4_0", Container::q4_0)
+        .value("Q8_0", Container::q8_0);
+    py::class_<Scheme>(module, "Scheme")
+        .def(py::init(&make_scheme), py::arg("grid"), py::arg("container"), py::arg("value"))
+        .def_readonly("grid", &Scheme::grid)
+        .def_readonly("container", &Scheme::container);
+
+    module.def("encode", &encode_array, py::arg("scheme"), py::arg("x").noconvert());
+    module.def("decode", &decode_array, py::arg("container"), py::arg("blocks").noconvert());
+    module.def("count", &count_array, py::arg("blocks").noconvert(), py::arg("n_per_row"),
+               py::arg("nibbles"), py::arg("zero_code"));
+    module.def("negative_log_likelihood", &score_array, py::arg("logits").noconvert(),
+               py::arg("targets").noconvert(), py::arg("n_threads"));
+}

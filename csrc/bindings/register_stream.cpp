@@ -1,0 +1,103 @@
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "bindings/register.h"
+#include "stream/codec.h"
+#include "stream/pass.h"
+
+namespace py = pybind11;
+using namespace pyquant;
+
+namespace {
+
+// (bytes read so far) -> None
+using Progress = std::function<void(int64_t)>;
+
+PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
+                    const Codec & source, const Codec * target,
+                    const std::optional<py::array_t<float, py::array::c_style>> & importance,
+                    int out_file, int64_t out_offset, bool measure, bool check, bool count,
+                    bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
+    if (n_rows < 0 || n_per_row < 1) {
+        throw py::value_error("expected rows of weights");
+    }
+    Pass pass{};
+    pass.in_file = in_file;
+    pass.in_offset = in_offset;
+    pass.n_rows = n_rows;
+    pass.n_per_row = n_per_row;
+    pass.source = &source;
+    pass.target = target;
+    if (importance) {
+        const int64_t n_experts = importance->size() / n_per_row;
+        if (n_experts < 1 || importance->size() % n_per_row != 0 || n_rows % n_experts != 0) {
+            throw py::value_error("importance: expected shape (n_experts, n_per_row)");
+        }
+        pass.importance = importance->data();
+        pass.rows_per_expert = n_rows / n_experts;
+    }
+    pass.out_file = out_file;
+    pass.out_offset = out_offset;
+    pass.measure = measure;
+    pass.check = check;
+    pass.count = count;
+    pass.nibbles = nibbles;
+    pass.zero_code = zero_code;
+    pass.n_threads = n_threads;
+    const auto tick = [&progress](int64_t bytes) {
+        const py::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) {  // Ctrl-C is heard within one tick
+            throw py::error_already_set();
+        }
+        if (progress) {
+            progress(bytes);
+        }
+    };
+    const py::gil_scoped_release release;
+    return run(pass, tick);
+}
+
+}  // namespace
+
+void register_stream(py::module_ & module) {
+    // args: (kind, index in the tensor, value); kind is "not finite" or "scale overflow"
+    static py::handle weight_error = py::exception<BadWeight>(module, "WeightError", PyExc_ValueError).release();
+    py::register_exception_translator([](std::exception_ptr raised) {
+        try {
+            std::rethrow_exception(raised);
+        } catch (const BadWeight & bad) {
+            const char * kind = bad.kind == BadWeight::not_finite ? "not finite" : "scale overflow";
+            PyErr_SetObject(weight_error.ptr(), py::make_tuple(kind, bad.index, bad.value).ptr());
+        } catch (const std::system_error & error) {
+            PyErr_SetObject(PyExc_OSError, py::make_tuple(error.code().value(), error.what()).ptr());
+        }
+    });
+
+    py::class_<Codec>(module, "Codec")
+        .def("row_bytes", &Codec::row_bytes, py::arg("n_per_row"));
+    module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
+    module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
+
+    py::class_<PassResult>(module, "PassResult")
+        .def_property_readonly("squared_error", [](const PassResult & r) { return r.error.squared_error; })
+        .def_property_readonly("squared_weight", [](const PassResult & r) { return r.error.squared_weight; })
+        .def_property_readonly("squared_value", [](const PassResult & r) { return r.error.squared_value; })
+        .def_property_readonly("largest_error", [](const PassResult & r) { return r.error.largest; })
+        .def_property_readonly("largest_error_at", [](const PassResult & r) { return r.error.largest_at; })
+        .def_property_readonly("zeros", [](const PassResult & r) { return r.error.zeros; })
+        .def_property_readonly("codes", [](const PassResult & r) { return py::array_t<uint64_t>(256, r.counts.codes); })
+        .def_property_readonly("runs", [](const PassResult & r) { return py::array_t<uint64_t>(kRunBins, r.counts.runs); });
+
+    module.def("run_pass", &run_pass, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
+               py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"),
+               py::arg("target") = py::none(), py::arg("importance").noconvert() = py::none(),
+               py::arg("out_file") = -1, py::arg("out_offset") = 0, py::arg("measure") = false,
+               py::arg("check") = false, py::arg("count") = false, py::arg("nibbles") = false,
+               py::arg("zero_code") = 0, py::arg("n_threads") = 1, py::arg("progress") = py::none());
+}

@@ -1,0 +1,25 @@
+// How a block of 32 consecutive weights of a row is stored, byte for byte as GGML stores it.
+#pragma once
+
+#include <cstdint>
+
+namespace pyquant {
+
+inline constexpr int kBlock = 32;
+
+// Byte j holds the codes of weights j (low nibble) and j + 16 (high nibble).
+// Q4_0: weight = (code - 8) * d. IQ4_NL has the same layout and another table.
+struct BlockQ4_0 {
+    uint16_t d;  // fp16
+    uint8_t codes[kBlock / 2];
+};
+static_assert(sizeof(BlockQ4_0) == 18, "4.5 bits per weight");
+
+// weight = code * d
+struct BlockQ8_0 {
+    uint16_t d;  // fp16
+    int8_t codes[kBlock];
+};
+static_assert(sizeof(BlockQ8_0) == 34, "8.5 bits per weight");
+
+}  // namespace pyquant

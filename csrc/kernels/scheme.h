@@ -1,0 +1,35 @@
+// A scheme turns weights into codes: a grid, and for every grid code the int8 value it is folded to.
+// A container stores those values. Q4_0, recentred, multi-zero and every Q8_0-to-4-bit table differ
+// only in this data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace pyquant {
+
+enum class Grid : uint8_t { q4_0, q8_0 };
+
+enum class Container : uint8_t {
+    q4_0,  // nibbles of value + 8: values in -8..7
+    q8_0,  // int8 values
+};
+
+struct Scheme {
+    Grid grid;
+    Container container;
+    std::array<int8_t, 256> value;  // [uint8(grid code)]
+};
+
+int64_t container_bytes(Container container, int64_t n_blocks);
+
+// Encodes n_blocks * 32 weights. Returns n_blocks, or the index of the first block that has no
+// encoding: an infinity or a NaN in it, or a scale beyond fp16.
+int64_t encode(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks);
+
+// Folds codes that are stored already: q4_0 blocks that another search has filled.
+void fold_q4_0(const Scheme & scheme, void * blocks, int64_t n_blocks);
+
+void decode(Container container, const void * blocks, int64_t n_blocks, float * x);
+
+}  // namespace pyquant

@@ -1,0 +1,144 @@
+#include "stream/codec.h"
+
+#include <cmath>
+
+#include "ggml-quants.h"
+#include "kernels/block.h"
+#include "kernels/half.h"
+
+namespace pyquant {
+namespace {
+
+class FloatCodec : public Codec {
+public:
+    explicit FloatCodec(ggml_type type) : type_(type) {}
+
+    int64_t row_bytes(int64_t n_per_row) const override {
+        return int64_t(ggml_row_size(type_, n_per_row));
+    }
+
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *,
+                void * rows) const override {
+        check_finite(x, n_rows * n_per_row);
+        ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, nullptr);
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        const int64_t n = n_rows * n_per_row;
+        switch (type_) {
+            case GGML_TYPE_F16: halves_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
+            case GGML_TYPE_BF16: bfloats_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
+            default: std::memcpy(x, rows, size_t(n) * sizeof(float)); break;
+        }
+    }
+
+private:
+    ggml_type type_;
+};
+
+class GgmlCodec : public Codec {
+public:
+    explicit GgmlCodec(ggml_type type) : type_(type) {}
+
+    int64_t row_bytes(int64_t n_per_row) const override {
+        return int64_t(ggml_row_size(type_, n_per_row));
+    }
+
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+                void * rows) const override {
+        check_finite(x, n_rows * n_per_row);
+        const size_t size = ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, importance);
+        if (!ggml_validate_row_data(type_, rows, size)) {
+            throw BadWeight(BadWeight::scale_overflow, 0, x[0]);
+        }
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        ggml_get_type_traits(type_)->to_float(rows, x, n_rows * n_per_row);
+    }
+
+private:
+    ggml_type type_;
+};
+
+class SchemeCodec : public Codec {
+public:
+    explicit SchemeCodec(const Scheme & scheme) : scheme_(scheme) {}
+
+    int64_t row_bytes(int64_t n_per_row) const override {
+        return container_bytes(scheme_.container, n_per_row / kBlock);
+    }
+
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+                void * rows) const override {
+        const int64_t n_blocks = n_rows * n_per_row / kBlock;
+        if (importance && scheme_.grid == Grid::q4_0) {  // GGML's weighted search, then the fold
+            check_finite(x, n_rows * n_per_row);
+            quantize_q4_0(x, rows, n_rows, n_per_row, importance);
+            fold_q4_0(scheme_, rows, n_blocks);
+            if (!ggml_validate_row_data(GGML_TYPE_Q4_0, rows, size_t(n_rows * row_bytes(n_per_row)))) {
+                throw BadWeight(BadWeight::scale_overflow, 0, x[0]);
+            }
+            return;
+        }
+        const int64_t bad = pyquant::encode(scheme_, x, n_blocks, rows);
+        if (bad < n_blocks) {
+            const float * block = x + bad * kBlock;
+            int extreme = 0;
+            for (int j = 0; j < kBlock; ++j) {
+                if (!std::isfinite(block[j])) {
+                    throw BadWeight(BadWeight::not_finite, bad * kBlock + j, block[j]);
+                }
+                extreme = std::fabs(block[j]) > std::fabs(block[extreme]) ? j : extreme;
+            }
+            throw BadWeight(BadWeight::scale_overflow, bad * kBlock + extreme, block[extreme]);
+        }
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        pyquant::decode(scheme_.container, rows, n_rows * n_per_row / kBlock, x);
+    }
+
+private:
+    Scheme scheme_;
+};
+
+}  // namespace
+
+BadWeight::BadWeight(Kind kind, int64_t index, float value)
+    : std::runtime_error(kind == not_finite ? "weight is not finite" : "scale overflows fp16"),
+      kind(kind),
+      index(index),
+      value(value) {}
+
+std::unique_ptr<Codec> ggml_codec(ggml_type type) {
+    if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
+        return std::make_unique<FloatCodec>(type);
+    }
+    if (!ggml_is_quantized(type) || !ggml_get_type_traits(type)->to_float) {
+        throw std::invalid_argument(std::string("no weights in type ") + ggml_type_name(type));
+    }
+    return std::make_unique<GgmlCodec>(type);
+}
+
+std::unique_ptr<Codec> scheme_codec(const Scheme & scheme) {
+    return std::make_unique<SchemeCodec>(scheme);
+}
+
+void check_finite(const float * x, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t magnitude = bits_of(x[i]) & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest < 0x7f800000) {
+        return;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        if (!std::isfinite(x[i])) {
+            throw BadWeight(BadWeight::not_finite, i, x[i]);
+        }
+    }
+}
+
+}  // namespace pyquant

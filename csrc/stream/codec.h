@@ -1,0 +1,46 @@
+// How rows of weights become stored rows and come back: one interface over floats, pyquant's own
+// schemes and every type that GGML knows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+
+#include "ggml.h"
+#include "kernels/scheme.h"
+
+namespace pyquant {
+
+// A weight that cannot be encoded. index: in the span that was given to encode.
+struct BadWeight : std::runtime_error {
+    enum Kind { not_finite, scale_overflow };
+
+    BadWeight(Kind kind, int64_t index, float value);
+
+    Kind kind;
+    int64_t index;
+    float value;
+};
+
+class Codec {
+public:
+    virtual ~Codec() = default;
+
+    virtual int64_t row_bytes(int64_t n_per_row) const = 0;
+
+    // importance: (n_per_row,) or null. Throws BadWeight.
+    virtual void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+                        void * rows) const = 0;
+
+    virtual void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const = 0;
+};
+
+// Any GGML type; for F32, F16 and BF16 with pyquant's own conversions.
+std::unique_ptr<Codec> ggml_codec(ggml_type type);
+
+std::unique_ptr<Codec> scheme_codec(const Scheme & scheme);
+
+// Throws BadWeight at the first infinity or NaN.
+void check_finite(const float * x, int64_t n);
+
+}  // namespace pyquant

@@ -1,0 +1,72 @@
+"""From TOML or a command line to a mode with checked parameters."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pyquant.errors import ConfigError
+from pyquant.schemes import Mode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode:
+    """A mode from flat settings: `mode`, its parameters and the common keys.
+
+    where: what to name in errors, a file or an option. Raises ConfigError with the key and the
+    choices.
+    """
+    name = settings.get("mode")
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}: the key 'mode' is missing; choices: {', '.join(Mode.registry)}")
+    kind = Mode.registry.get("ggml:TYPE" if name.startswith("ggml:") else name)
+    if kind is None or name == "ggml:TYPE":
+        raise ConfigError(
+            f"{where}: mode: {name!r} is not known; choices: {', '.join(Mode.registry)}"
+            + _did_you_mean(name, Mode.registry)
+        )
+    try:
+        return kind.model_validate(dict(settings))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error, kind)}") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such configuration file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
+    for key in ("table", "imatrix"):
+        value = settings.get(key)
+        if isinstance(value, str) and (path.parent / value).is_file():
+            settings[key] = str(path.parent / value)
+    return settings
+
+
+def _explain(error: ValidationError, kind: type[Mode]) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = list(kind.model_fields)
+        return f"mode {kind.name} has no key {key!r}; known: {', '.join(known)}" + _did_you_mean(key, known)
+    if first["type"] == "missing":
+        return f"mode {kind.name} needs {key!r}: {kind.model_fields[key].description}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
+
+
+def _did_you_mean(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

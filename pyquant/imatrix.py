@@ -1,0 +1,111 @@
+"""Importance matrices as llama-imatrix writes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ModelFileError
+from pyquant.model_file import ModelFile, Tensor
+
+
+@dataclass(frozen=True)
+class ImportanceMatrix:
+    """Mean squared activations that met each column of a matrix.
+
+    weights: by tensor name, (n_experts, n_per_row) float32. datasets, n_chunks: of its calibration.
+    """
+
+    path: Path
+    weights: Mapping[str, NDArray[np.float32]]
+    datasets: list[str] = field(default_factory=list)
+    n_chunks: int = 0
+
+    def of(self, tensor: Tensor) -> NDArray[np.float32] | None:
+        """Its (n_experts, n_per_row) weights, or None. Raises ModelFileError if shapes disagree."""
+        weights = self.weights.get(tensor.name)
+        if weights is None:
+            return None
+        n_experts = tensor.shape[2] if len(tensor.shape) > 2 else 1
+        if weights.size != n_experts * tensor.n_per_row:
+            if tensor.name == "token_embd.weight":  # llama-quantize passes over this one too
+                return None
+            raise ModelFileError(
+                f"{self.path}: {weights.size} values for tensor {tensor.name!r}, "
+                f"which has {n_experts} x {tensor.n_per_row}: made from another model?"
+            )
+        return np.ascontiguousarray(weights, dtype=np.float32).reshape(n_experts, tensor.n_per_row)
+
+
+def read_imatrix(path: Path) -> ImportanceMatrix:
+    """Reads a GGUF or a legacy importance matrix. Raises ModelFileError."""
+    try:
+        with path.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from None
+    matrix = _read_gguf(path) if is_gguf else _read_legacy(path)
+    for name, weights in matrix.weights.items():
+        if not np.isfinite(weights).all():
+            raise ModelFileError(f"{path}: values for tensor {name!r} are not finite")
+    return matrix
+
+
+def _read_gguf(path: Path) -> ImportanceMatrix:
+    file = ModelFile(path)
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+    weights = {}
+    for name, tensor in tensors.items():
+        if not name.endswith(".in_sum2"):
+            continue
+        matrix = name.removesuffix(".in_sum2")
+        if f"{matrix}.counts" not in tensors:
+            raise ModelFileError(f"{path}: sums but no counts for tensor {matrix!r}")
+        counts = _floats(tensors[f"{matrix}.counts"])
+        sums = _floats(tensor).reshape(len(counts), -1)
+        # Experts that no token came to weigh every column alike, as in llama.cpp.
+        seen = counts[:, None] > 0
+        weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
+    if not weights:
+        raise ModelFileError(f"{path}: a GGUF file, but not an importance matrix")
+    return ImportanceMatrix(
+        path, weights, file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
+    )
+
+
+def _floats(tensor: Tensor) -> NDArray[np.float32]:
+    return np.fromfile(tensor.path, np.float32, tensor.n_weights, offset=tensor.offset)
+
+
+def _read_legacy(path: Path) -> ImportanceMatrix:
+    data = path.read_bytes()
+    at = 0
+
+    def take(n: int) -> bytes:
+        nonlocal at
+        if n < 0 or at + n > len(data):
+            raise ModelFileError(f"{path}: not an importance matrix, or cut off at byte {len(data)}")
+        at += n
+        return data[at - n : at]
+
+    def integer() -> int:
+        return struct.unpack("<i", take(4))[0]
+
+    weights = {}
+    for _ in range(integer()):
+        name = take(integer()).decode(errors="replace")
+        n_calls = integer()
+        sums = np.frombuffer(take(4 * integer()), "<f4")
+        weights[name] = sums / max(n_calls, 1)
+    if not weights:
+        raise ModelFileError(f"{path}: not an importance matrix")
+    n_chunks, datasets = 0, []
+    if at < len(data):
+        n_chunks = integer()
+        datasets = [take(integer()).decode(errors="replace")]
+    return ImportanceMatrix(path, weights, datasets, n_chunks)

@@ -1,0 +1,265 @@
+"""GGUF models on disk: what is in them, whole or split, and how a new one appears."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gguf import GGMLQuantizationType
+
+from pyquant import _core
+from pyquant.errors import ModelFileError, OutputError
+
+UNQUANTIZED = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor's weights are.
+
+    shape: as GGML has it, the length of a row first. offset: in bytes, from the start of `path`.
+    """
+
+    name: str
+    type: GGMLQuantizationType
+    shape: tuple[int, ...]
+    path: Path
+    offset: int
+    n_bytes: int
+
+    @property
+    def n_per_row(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_weights // self.shape[0] if self.n_weights else 0
+
+    @property
+    def n_weights(self) -> int:
+        n = 1
+        for length in self.shape:
+            n *= length
+        return n
+
+    @property
+    def layer(self) -> int:
+        """The block it belongs to, -1 for tensors outside the blocks."""
+        match = re.match(r"blk\.(\d+)\.", self.name)
+        return int(match[1]) if match else -1
+
+
+class ModelFile:
+    """A GGUF model, opened for reading: all shards of it if it is split.
+
+    paths: the file, or all shards in order. tensors: by layer and name, the order in which
+    llama-quantize writes them.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads the headers. Raises ModelFileError naming the file and what is wrong in it."""
+        first = Path(path)
+        self.header = _read_header(first)
+        self.paths = [first, *self._other_shards(first)]
+        tensors = _tensors(first, self.header)
+        for shard in self.paths[1:]:
+            tensors += _tensors(shard, _read_header(shard))
+        names = {tensor.name for tensor in tensors}
+        if len(names) < len(tensors):
+            raise ModelFileError(f"{first}: a tensor is in more than one shard")
+        if len(self.paths) > 1 and self.get("split.tensors.count", len(tensors)) != len(tensors):
+            raise ModelFileError(
+                f"{first}: {self.get('split.tensors.count')} tensors announced, {len(tensors)} in the shards"
+            )
+        self.tensors = sorted(tensors, key=lambda tensor: (tensor.layer, tensor.name.encode()))
+
+    @property
+    def path(self) -> Path:
+        """The file, or the first shard."""
+        return self.paths[0]
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The metadata keys."""
+        return frozenset(self.header.keys())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A metadata value; arrays come as numpy arrays, or lists of str."""
+        return self.header.value(key) if key in self.keys else default
+
+    @property
+    def architecture(self) -> str:
+        """`general.architecture`. Raises ModelFileError where it is missing."""
+        architecture = self.get("general.architecture")
+        if not isinstance(architecture, str):
+            raise ModelFileError(f"{self.path}: no 'general.architecture' in its metadata: not a model")
+        return architecture
+
+    def hyperparameter(self, name: str, default: int = 0) -> int:
+        """An integer under the architecture's prefix; the first layer's where layers differ."""
+        value = self.get(f"{self.architecture}.{name}", default)
+        with contextlib.suppress(TypeError, IndexError):
+            value = value[0]
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise ModelFileError(
+                f"{self.path}: {self.architecture}.{name} is {value!r}, expected an integer"
+            ) from None
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of all its files."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    @property
+    def n_weights(self) -> int:
+        return sum(tensor.n_weights for tensor in self.tensors)
+
+    def sha256(self, cancelled: Callable[[], bool] = lambda: False) -> str:
+        """The hash of the file as sha256sum prints it; of all shards, one after the other."""
+        digest = hashlib.sha256()
+        buffer = bytearray(1 << 20)
+        for path in self.paths:
+            with path.open("rb", buffering=0) as file:
+                while (n := file.readinto(buffer)) and not cancelled():
+                    digest.update(memoryview(buffer)[:n])
+        return digest.hexdigest()
+
+    def _other_shards(self, first: Path) -> list[Path]:
+        n_shards = self.get("split.count", 0)
+        if not isinstance(n_shards, int) or n_shards < 2:
+            return []
+        match = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", first.name)
+        if not match or int(match[3]) != n_shards:
+            raise ModelFileError(
+                f"{first}: one of {n_shards} shards, so its name must end in "
+                f"-00001-of-{n_shards:05}.gguf for the others to be found"
+            )
+        if int(match[2]) != 1:
+            raise ModelFileError(
+                f"{first}: shard {int(match[2])} of {n_shards}; give the first one, "
+                f"{match[1]}-00001-of-{n_shards:05}.gguf"
+            )
+        return [first.with_name(f"{match[1]}-{i:05}-of-{n_shards:05}.gguf") for i in range(2, n_shards + 1)]
+
+
+def _read_header(path: Path) -> _core.Gguf:
+    if not path.is_file():
+        kind = "a folder, not a file" if path.is_dir() else "no such file"
+        raise ModelFileError(f"{path}: {kind}")
+    try:
+        path.open("rb").close()
+        return _core.Gguf.read(str(path))
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        reasons = [line.partition(": ")[2] or line for line in str(error).splitlines()]
+        reason = reasons[0] if reasons else "the header ends early"
+        raise ModelFileError(f"{path}: not a readable GGUF file: {reason}") from None
+
+
+def _tensors(path: Path, header: _core.Gguf) -> list[Tensor]:
+    size = path.stat().st_size
+    tensors = []
+    for name, type_id, shape, offset, n_bytes in header.tensors():
+        begin = header.data_offset + offset
+        if begin + n_bytes > size:
+            raise ModelFileError(
+                f"{path}: cut off: tensor {name!r} ends at byte {begin + n_bytes}, the file at {size}"
+            )
+        try:
+            kind = GGMLQuantizationType(type_id)
+        except ValueError:
+            raise ModelFileError(f"{path}: tensor {name!r} has the unknown type {type_id}") from None
+        tensors.append(Tensor(name, kind, shape, path, begin, n_bytes))
+    return tensors
+
+
+class OutputFile:
+    """A file that appears under its name complete or not at all.
+
+    It is written beside as `.NAME.partial` and renamed; what a killed run leaves there, the next run
+    to the same name takes over. Use as a context manager: leaving it without `commit` removes it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
+        """size: bytes it will have, all of it reserved from the file system's free space.
+
+        Raises OutputError if its folder is missing, it exists and not `force`, it is one of
+        `sources`, another process writes it, or there is no room.
+        """
+        self.path = Path(path)
+        check_output(self.path, sources=sources, force=force)
+        free = shutil.disk_usage(self.path.parent).free
+        self._partial = self.path.with_name(f".{self.path.name}.partial")
+        with contextlib.suppress(OSError):
+            free += self._partial.stat().st_blocks * 512
+        if free < size:
+            raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
+        with self._errors():
+            self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise OutputError(f"{self.path}: another process is writing it") from None
+        with self._errors():
+            os.ftruncate(self._file, 0)
+            os.ftruncate(self._file, size)
+
+    def fileno(self) -> int:
+        return self._file
+
+    def write(self, data: bytes, offset: int) -> None:
+        with self._errors():
+            while data:
+                n = os.pwrite(self._file, data, offset)
+                data, offset = data[n:], offset + n
+
+    def commit(self) -> None:
+        """Gives it its name."""
+        with self._errors():
+            os.replace(self._partial, self.path)
+        os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file >= 0:
+            self._partial.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(f"{self.path}: {error.strerror}") from None
+
+
+def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
+    """Whether a result may be written there. Raises OutputError."""
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise OutputError(f"{path}: a folder; give the file's name too")
+    if any(path.exists() and path.samefile(source) for source in sources):
+        raise OutputError(f"{path}: is the input, which is never overwritten")
+    if path.exists() and not force:
+        raise OutputError(f"{path}: exists; --force replaces it")

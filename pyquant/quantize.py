@@ -1,0 +1,317 @@
+"""From a model to a quantized model, tensor by tensor, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGML_QUANT_VERSION
+from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.histogram import q8_0_codes
+from pyquant.imatrix import ImportanceMatrix, read_imatrix
+from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
+from pyquant.policy import choose_types
+from pyquant.schemes import Mode, Scheme
+from pyquant.statistics import rmse, snr_db
+from pyquant.tensor_pass import Progress, TensorReader
+
+ALIGNMENT = 32  # of tensor data; llama-quantize's, whatever the source has
+SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
+
+
+@dataclass(frozen=True)
+class TensorReport:
+    """What became of a tensor; the sums are None where its weights were only copied.
+
+    squared_error, squared_weight: sums over its weights. zeros: weights that decode to 0.
+    """
+
+    name: str
+    source_type: str
+    type: str
+    n_weights: int
+    n_bytes: int
+    squared_error: float | None = None
+    squared_weight: float | None = None
+    zeros: int | None = None
+
+    @property
+    def quantized(self) -> bool:
+        return self.type != self.source_type
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "source_type": self.source_type,
+            "type": self.type,
+            "n_weights": self.n_weights,
+            "n_bytes": self.n_bytes,
+            **errors_of([self]),
+        }
+
+
+def errors_of(reports: list[TensorReport]) -> dict[str, float | None]:
+    """Error of these tensors together: rmse (in units of weights), snr_db, zero_share."""
+    measured = [report for report in reports if report.squared_error is not None]
+    if not measured:
+        return {"rmse": None, "snr_db": None, "zero_share": None}
+    error = sum(report.squared_error for report in measured)
+    n_weights = sum(report.n_weights for report in measured)
+    return {
+        "rmse": rmse(error, n_weights),
+        "snr_db": snr_db(sum(report.squared_weight for report in measured), error),
+        "zero_share": sum(report.zeros for report in measured) / n_weights,
+    }
+
+
+@dataclass(frozen=True)
+class QuantizeReport:
+    """What a quantization did, or, of a dry run, would do. Sizes are whole files, in bytes."""
+
+    source: str
+    output: str
+    mode: str
+    parameters: dict[str, str | int]
+    source_bytes: int
+    output_bytes: int
+    n_weights: int
+    seconds: float
+    tensors: list[TensorReport]
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the tensors' data, as llama-quantize prints it."""
+        return 8 * sum(tensor.n_bytes for tensor in self.tensors) / self.n_weights
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as `pyquant quantize --json` prints it."""
+        return {
+            "schema": "pyquant.quantize/1",
+            "source": self.source,
+            "output": self.output,
+            "mode": self.mode,
+            "parameters": self.parameters,
+            "source_bytes": self.source_bytes,
+            "output_bytes": self.output_bytes,
+            "bits_per_weight": self.bits_per_weight,
+            "n_weights": self.n_weights,
+            "n_quantized": sum(t.n_weights for t in self.tensors if t.quantized),
+            **errors_of(self.tensors),
+            "seconds": self.seconds,
+            "tensors": [tensor.to_json() for tensor in self.tensors],
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A quantization decided on, nothing of it done: the types, the scheme, the new header."""
+
+    model: ModelFile
+    mode: Mode
+    scheme: Scheme | None
+    importance: ImportanceMatrix | None
+    types: dict[str, Type]
+    header: _core.Gguf
+
+    def changes(self, tensor: Tensor) -> bool:
+        return self.types[tensor.name] != tensor.type
+
+    def n_bytes(self, tensor: Tensor) -> int:
+        return tensor.n_rows * _core.row_bytes(int(self.types[tensor.name]), tensor.n_per_row)
+
+    @property
+    def output_bytes(self) -> int:
+        data = sum(_padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
+        return len(self.header.header()) + data
+
+    def codec(self, tensor: Tensor) -> _core.Codec:
+        kind = self.types[tensor.name]
+        if self.scheme is not None and kind == self.scheme.container:
+            return _core.scheme_codec(self.scheme.kernel())
+        return _core.ggml_codec(int(kind))
+
+    def importance_of(self, tensor: Tensor) -> NDArray[np.float32] | None:
+        return self.importance.of(tensor) if self.importance else None
+
+
+def quantize(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    mode: Mode,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> QuantizeReport:
+    """Writes `source`, quantized by `mode`, to `output`, and says what that did.
+
+    `output` appears complete or not at all, and is replaced only with `force`. dry_run: only sizes,
+    nothing is written. Raises ModelFileError, ConfigError and OutputError.
+    """
+    begin = time.perf_counter()
+    model = ModelFile(source)
+    if not dry_run:
+        check_output(Path(output), sources=model.paths, force=force)
+    plan = make_plan(model, mode, count_codes=not dry_run)
+    reports = (
+        [_report(plan, tensor) for tensor in model.tensors]
+        if dry_run
+        else _write(plan, Path(output), force, progress)
+    )
+    return QuantizeReport(
+        source=str(model.path),
+        output=str(output),
+        mode=mode.mode,
+        parameters=mode.parameters(plan.scheme),
+        source_bytes=model.n_bytes,
+        output_bytes=plan.output_bytes,
+        n_weights=model.n_weights,
+        seconds=time.perf_counter() - begin,
+        tensors=reports,
+    )
+
+
+def make_plan(model: ModelFile, mode: Mode, *, count_codes: bool = True) -> Plan:
+    """Decides everything. count_codes: read the model where its table is made from it."""
+    importance = read_imatrix(mode.imatrix) if mode.imatrix else None
+    types = choose_types(model, mode, has_importance=importance is not None)
+    folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
+
+    def codes() -> NDArray[np.uint64]:
+        if not count_codes:
+            return np.ones(256, np.uint64)
+        return q8_0_codes(model, folded, threads=mode.threads)
+
+    scheme = mode.scheme(codes)
+    header = _header(model, mode, scheme, importance, types)
+    return Plan(model, mode, scheme, importance, types, header)
+
+
+def metadata(mode: Mode, scheme: Scheme | None, sha256: str) -> dict[str, str | int]:
+    """What a file says of its making: the mode, its parameters and the hash of the source."""
+    entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
+    for key, value in mode.parameters(scheme).items():
+        entries[f"pyquant.{key}"] = value
+    return {**entries, "pyquant.source.sha256": sha256}
+
+
+def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
+    """The keys that llama-quantize writes for an importance matrix."""
+    entries: dict[str, str | int] = {"quantize.imatrix.file": str(importance.path)[:127]}
+    if importance.datasets:
+        entries["quantize.imatrix.dataset"] = importance.datasets[0][:127]
+    entries["quantize.imatrix.entries_count"] = len(importance.weights)
+    if importance.n_chunks > 0:
+        entries["quantize.imatrix.chunks_count"] = importance.n_chunks
+    return entries
+
+
+def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
+    for key, value in entries.items():
+        header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)
+
+
+def _header(
+    model: ModelFile,
+    mode: Mode,
+    scheme: Scheme | None,
+    importance: ImportanceMatrix | None,
+    types: dict[str, Type],
+) -> _core.Gguf:
+    header = _core.Gguf()
+    header.copy_keys(model.header)
+    header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
+    header.set_u32("general.file_type", int(mode.file_type))
+    for key in SPLIT_KEYS:
+        header.remove(key)
+    if importance:
+        set_metadata(header, importance_metadata(importance))
+    if scheme is not None:
+        set_metadata(header, metadata(mode, scheme, sha256="0" * 64))
+    for tensor in model.tensors:
+        header.add_tensor(tensor.name, int(types[tensor.name]), tensor.shape)
+    return header
+
+
+def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> list[TensorReport]:
+    model = plan.model
+    reports = []
+    with (
+        _SourceHash(model, wanted=plan.scheme is not None) as source_hash,
+        OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
+        TensorReader(model, model.tensors, plan.mode.threads, progress) as reader,
+    ):
+        offset = len(plan.header.header())
+        for tensor in model.tensors:
+            result = reader.run(tensor, out_file=file.fileno(), out_offset=offset, **_work(plan, tensor))
+            reports.append(_report(plan, tensor, result))
+            offset += _padded(plan.n_bytes(tensor))
+        if plan.scheme is not None:
+            set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
+        file.write(plan.header.header(), 0)
+        file.commit()
+    return reports
+
+
+def _work(plan: Plan, tensor: Tensor) -> dict:
+    if not plan.changes(tensor):
+        return {"check": True}
+    return {"target": plan.codec(tensor), "importance": plan.importance_of(tensor), "measure": True}
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _SourceHash:
+    """The source's SHA-256, made beside the quantization: it costs a core, not a wait."""
+
+    def __init__(self, model: ModelFile, wanted: bool) -> None:
+        self._stop = False
+        self._digest = ""
+        self._thread = threading.Thread(target=self._run, args=(model,)) if wanted else None
+
+    def _run(self, model: ModelFile) -> None:
+        self._digest = model.sha256(lambda: self._stop)
+
+    def __enter__(self) -> _SourceHash:
+        if self._thread:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stop = True
+        if self._thread:
+            self._thread.join()
+
+    def result(self) -> str:
+        assert self._thread
+        self._thread.join()
+        return self._digest
+
+
+def _report(plan: Plan, tensor: Tensor, result: _core.PassResult | None = None) -> TensorReport:
+    report = TensorReport(
+        name=tensor.name,
+        source_type=tensor.type.name,
+        type=plan.types[tensor.name].name,
+        n_weights=tensor.n_weights,
+        n_bytes=plan.n_bytes(tensor),
+    )
+    if result is None or not plan.changes(tensor):
+        return report
+    return replace(
+        report,
+        squared_error=result.squared_error,
+        squared_weight=result.squared_weight,
+        zeros=result.zeros,
+    )
+

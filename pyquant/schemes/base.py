@@ -1,0 +1,91 @@
+"""What a scheme is, and what a mode adds to one to make a file of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from gguf import GGMLQuantizationType, LlamaFileType
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from pyquant import _core
+
+GRID_TYPES = {"q4_0": GGMLQuantizationType.Q4_0, "q8_0": GGMLQuantizationType.Q8_0}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Weights to codes and back: a grid, a fold of its codes, and a table of values.
+
+    grid: "q4_0" (scale: signed extreme / -8, grid codes -8..7) or "q8_0" (largest magnitude / 127,
+        grid codes -127..127).
+    values: (n_codes,) int8, what each code stands for in multiples of the block's scale; 16 codes,
+        or 256 for Q8_0 itself.
+    fold: (256,) uint8, the code that each grid code becomes, indexed by the grid code modulo 256.
+    """
+
+    name: str
+    grid: str
+    values: NDArray[np.int8]
+    fold: NDArray[np.uint8]
+
+    @property
+    def container(self) -> GGMLQuantizationType:
+        """The stock type whose blocks hold the values."""
+        return GRID_TYPES[self.grid]
+
+    @property
+    def folded(self) -> NDArray[np.int8]:
+        """(256,) int8: the value that each grid code ends as, indexed by the grid code modulo 256."""
+        return self.values[self.fold]
+
+    def kernel(self) -> _core.Scheme:
+        """The same for the C++ kernels."""
+        grid = getattr(_core.Grid, self.grid.upper())
+        return _core.Scheme(grid, getattr(_core.Container, self.container.name), self.folded)
+
+
+def grid_codes() -> NDArray[np.int8]:
+    """(256,) int8: the grid code at each index of a fold."""
+    return np.arange(256).astype(np.uint8).view(np.int8)
+
+
+class Mode(BaseModel):
+    """A way to quantize a model, with its parameters: one table of a TOML file, one command line.
+
+    Subclasses name themselves in `name`, add their parameters as fields and build their scheme; they
+    are found by being in this package.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ClassVar[str]
+    file_type: ClassVar[LlamaFileType]
+
+    mode: str
+    pure: bool = Field(False, description="every tensor in the same type, no mixture")
+    tensors: str | None = Field(None, description="only tensors whose name this expression finds")
+    imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
+    threads: int | None = Field(None, ge=1, le=512, description="default: all processors")
+
+    registry: ClassVar[dict[str, type[Mode]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        Mode.registry[cls.name] = cls
+
+    def scheme(self, q8_0_codes: Callable[[], NDArray[np.uint64]]) -> Scheme | None:
+        """The scheme, or None where GGML's own quantizer does the work.
+
+        q8_0_codes: counts the model's Q8_0 codes when called; (256,) uint64, indexed modulo 256.
+        """
+        raise NotImplementedError
+
+    def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
+        """What goes into the file's metadata, under `pyquant.`, besides the mode."""
+        return {}

@@ -1,0 +1,36 @@
+"""Multi-zero: recentred Q4_0 whose codes of magnitude up to a radius become 0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from gguf import LlamaFileType
+from pydantic import Field
+
+from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.q4_0_recentred import q4_0_recentred
+
+
+def q4_0_multizero(radius: int) -> Scheme:
+    """Recentred Q4_0 with |code| <= radius folded to 0."""
+    scheme = q4_0_recentred()
+    kept = np.abs(scheme.values.astype(int)) > radius
+    fold = np.where(kept, np.arange(16), 0).astype(np.uint8)
+    return replace(scheme, name=f"q4_0_multizero({radius})", fold=fold[scheme.fold])
+
+
+class Q4_0MultiZero(Mode):
+    """Q4_0 with more zeros; still a Q4_0 file for any llama.cpp."""
+
+    name: ClassVar = "q4_0_multizero"
+    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
+
+    radius: int = Field(ge=0, le=7, description="codes of magnitude up to this become 0")
+
+    def scheme(self, q8_0_codes):
+        return q4_0_multizero(self.radius)
+
+    def parameters(self, scheme):
+        return {"radius": self.radius}

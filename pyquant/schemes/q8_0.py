@@ -1,0 +1,25 @@
+"""Q8_0 as GGML makes it: codes are the values."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from gguf import LlamaFileType
+
+from pyquant.schemes.base import Mode, Scheme, grid_codes
+
+
+def q8_0() -> Scheme:
+    """Stock Q8_0."""
+    return Scheme("q8_0", "q8_0", values=grid_codes(), fold=np.arange(256).astype(np.uint8))
+
+
+class Q8_0(Mode):
+    """GGML's Q8_0."""
+
+    name: ClassVar = "q8_0"
+    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+
+    def scheme(self, q8_0_codes):
+        return q8_0()

@@ -1,0 +1,44 @@
+"""The numbers that describe codes and errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+RUN_BINS = 16  # lengths 1..15, and 16 or more in the last
+
+
+def rmse(squared_error: float, n_weights: int) -> float:
+    """Root of the mean squared error, in units of the weights."""
+    return math.sqrt(squared_error / n_weights)
+
+
+def snr_db(squared_weight: float, squared_error: float) -> float | None:
+    """Signal to quantization noise, 10 log10(sum x^2 / sum e^2); None where one of them is 0."""
+    if squared_weight == 0 or squared_error == 0:
+        return None
+    return 10 * math.log10(squared_weight / squared_error)
+
+
+def entropy(counts: ArrayLike) -> float:
+    """Order-0 entropy of codes with these counts, in bits per code; 0 where nothing was counted."""
+    counts = np.asarray(counts, dtype=float)
+    shares = counts[counts > 0] / max(counts.sum(), 1)
+    return float(max(0.0, -(shares * np.log2(shares)).sum()))
+
+
+def geometric_runs(zero_share: float) -> NDArray[np.float64]:
+    """(16,) shares of runs of length 1..15 and >= 16 if zeros came independently.
+
+    A run goes on with the zeros' share p: P(length = k) = p^(k - 1) (1 - p), P(length >= 16) = p^15.
+    """
+    at_least = float(zero_share) ** np.arange(RUN_BINS)
+    return np.append(-np.diff(at_least), at_least[-1])
+
+
+def shares(counts: ArrayLike) -> NDArray[np.float64]:
+    """Counts divided by their sum; zeros where nothing was counted."""
+    counts = np.asarray(counts, dtype=float)
+    return counts / max(counts.sum(), 1)
