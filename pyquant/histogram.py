@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,11 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.model_file import UNQUANTIZED, ModelFile, Tensor
 from pyquant.schemes import Mode
 from pyquant.schemes.base import grid_codes
+from pyquant.schemes.q8_0 import Q8_0, q8_0
 from pyquant.statistics import RUN_BINS, entropy, geometric_runs, shares
 from pyquant.tensor_pass import Progress, TensorReader
 
+SCHEMA = "pyquant.histogram/1"
 SCALE_BITS = 16 / 32  # an fp16 scale for each 32 codes
 
 # What the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).
@@ -32,32 +36,59 @@ class Codebook:
     """What the codes of a type stand for.
 
     stored: (n,) int, the codes as blocks hold them; values: (n,) int8, in multiples of the scale.
-    zero_code: the stored code of value 0, or where there is none the one nearest to it: its runs
-    are counted.
+    table: whether these are the 16 values of a table, in Q8_0 blocks.
     """
 
-    type: str
+    container: Type
     stored: NDArray[np.int64]
     values: NDArray[np.int8]
+    table: bool = False
+
+    @classmethod
+    def of_table(cls, values: NDArray[np.int8]) -> Codebook:
+        return cls(Type.Q8_0, values.astype(np.int64) % 256, values, table=True)
 
     @property
-    def nibbles(self) -> bool:
-        return self.type != "Q8_0"
+    def name(self) -> str:
+        return f"{self.container.name} table" if self.table else self.container.name
 
     @property
-    def zero_code(self) -> int:
-        return int(self.stored[np.abs(self.values.astype(int)).argmin()])
+    def codes(self) -> NDArray[np.int64]:
+        """(n,) how the codes are written: 0..15, and of Q8_0 itself -128..127."""
+        return np.arange(16) if len(self.values) == 16 else self.values.astype(np.int64)
 
     @property
-    def zero_value(self) -> int:
-        return int(self.values[np.abs(self.values.astype(int)).argmin()])
+    def zero(self) -> int:
+        """The index of value 0, or where there is none of the value nearest to it."""
+        return int(np.abs(self.values.astype(int)).argmin())
 
 
 CODEBOOKS = {
-    Type.Q4_0: Codebook("Q4_0", np.arange(16), np.arange(-8, 8, dtype=np.int8)),
-    Type.IQ4_NL: Codebook("IQ4_NL", np.arange(16), IQ4_NL_VALUES),
-    Type.Q8_0: Codebook("Q8_0", np.arange(-128, 128) % 256, np.roll(grid_codes(), 128)),
+    Type.Q4_0: Codebook(Type.Q4_0, np.arange(16), np.arange(-8, 8, dtype=np.int8)),
+    Type.IQ4_NL: Codebook(Type.IQ4_NL, np.arange(16), IQ4_NL_VALUES),
+    Type.Q8_0: Codebook(Type.Q8_0, np.arange(-128, 128) % 256, np.roll(grid_codes(), 128)),
 }
+
+
+def _codebook(container: Type, table: NDArray[np.int8] | None) -> Codebook:
+    is_table = container is Type.Q8_0 and table is not None and len(table) == 16
+    return Codebook.of_table(table) if is_table else CODEBOOKS[container]
+
+
+def stored_table(model: ModelFile) -> NDArray[np.int8] | None:
+    """(16,) int8: the table that the file's metadata says its Q8_0 blocks were made with."""
+    text = model.get("pyquant.table.values")
+    if text is None:
+        return None
+    try:
+        values = np.array([int(value) for value in text.split()])
+        if len(values) != 16 or np.any((values < -128) | (values > 127)):
+            raise ValueError
+    except (AttributeError, ValueError):
+        raise ModelFileError(
+            f"{model.path}: pyquant.table.values is {text!r}, expected 16 integers in -128..127"
+        ) from None
+    return values.astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -79,8 +110,7 @@ class CodeStatistics:
 
     @property
     def zero_share(self) -> float:
-        zeros = self.counts[self.codebook.stored == self.codebook.zero_code].sum()
-        return float(zeros) / max(self.n_codes, 1)
+        return float(self.counts[self.codebook.zero]) / max(self.n_codes, 1)
 
     @property
     def entropy(self) -> float:
@@ -97,18 +127,18 @@ class CodeStatistics:
         book = self.codebook
         return {
             "name": self.name,
-            "type": book.type,
+            "type": book.name,
             "n_codes": self.n_codes,
             "codes": [
                 {"code": int(code), "value": int(value), "count": int(count), "share": float(share)}
                 for code, value, count, share in zip(
-                    book.stored[used], book.values[used], self.counts[used], shares(self.counts)[used]
+                    book.codes[used], book.values[used], self.counts[used], shares(self.counts)[used]
                 )
             ],
             "entropy": self.entropy,
             "entropy_bits_per_weight": self.entropy + SCALE_BITS,
-            "zero_code": book.zero_code,
-            "zero_value": book.zero_value,
+            "zero_code": int(book.codes[book.zero]),
+            "zero_value": int(book.values[book.zero]),
             "zero_share": self.zero_share,
             "zero_runs": {
                 "lengths": [*map(str, range(1, RUN_BINS)), f">={RUN_BINS}"],
@@ -132,7 +162,7 @@ class Histogram:
     def to_json(self) -> dict[str, Any]:
         """The histogram as `pyquant histogram --json` prints it."""
         return {
-            "schema": "pyquant.histogram/1",
+            "schema": SCHEMA,
             "model": self.model,
             "mode": self.mode,
             "totals": [total.to_json() for total in self.totals],
@@ -156,23 +186,25 @@ def histogram(
     from pyquant.quantize import make_plan  # the plan of a quantization that is not carried out
 
     model = model if isinstance(model, ModelFile) else ModelFile(model)
+    targets: dict[str, dict[str, Any]] = {}
     if mode is None:
-        book = {t.name: CODEBOOKS[t.type] for t in model.tensors if t.type in CODEBOOKS}
-        target = {}
-        types = {t.name: t.type for t in model.tensors}
+        types = {tensor.name: tensor.type for tensor in model.tensors}
+        tensors, table = model.tensors, stored_table(model)
     else:
         plan = make_plan(model, mode)
         types = plan.types
-        changed = [t for t in model.tensors if plan.changes(t) and types[t.name] in CODEBOOKS]
-        book = {t.name: CODEBOOKS[types[t.name]] for t in changed}
-        target = {t.name: (plan.codec(t), plan.importance_of(t)) for t in changed}
+        tensors = [tensor for tensor in model.tensors if plan.changes(tensor)]
+        table = plan.scheme.values if plan.scheme else None
+        for tensor in tensors:
+            targets[tensor.name] = {"target": plan.codec(tensor), "importance": plan.importance_of(tensor)}
+    tensors = [tensor for tensor in tensors if types[tensor.name] in CODEBOOKS]
+    book = {tensor.name: _codebook(types[tensor.name], table) for tensor in tensors}
     if not book:
         raise _nothing_to_count(model, mode)
-    tensors = [t for t in model.tensors if t.name in book]
     counted = []
     with TensorReader(model, tensors, threads or (mode and mode.threads), progress) as reader:
         for tensor in tensors:
-            work = dict(zip(("target", "importance"), target.get(tensor.name, ())))
+            work = targets.get(tensor.name, {})
             counted.append(_count(reader, tensor, book[tensor.name], **work))
     return Histogram(
         model=str(model.path),
@@ -183,24 +215,73 @@ def histogram(
     )
 
 
-def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
+def q8_0_codes(
+    model: ModelFile, tensors: list[Tensor], *, threads: int | None = None, progress: Progress | None = None
+) -> NDArray[np.uint64]:
     """(256,) uint64: how often each code occurs where these tensors are made Q8_0, modulo 256."""
     counts = np.zeros(256, np.uint64)
-    with TensorReader(model, tensors, threads, None) as reader:
+    target = _core.scheme_codec(q8_0().kernel())
+    with TensorReader(model, tensors, threads, progress) as reader:
         for tensor in tensors:
-            counts += reader.run(tensor, target=_core.ggml_codec(int(Type.Q8_0)), count=True).codes
+            counts += reader.run(tensor, target=target, count=True).codes
     return counts
 
 
+def code_counts(
+    source: Path, *, threads: int | None = None, progress: Progress | None = None
+) -> NDArray[np.uint64]:
+    """(256,) uint64, modulo 256: Q8_0 codes of a model, or those of a histogram stored as JSON.
+
+    Raises ModelFileError.
+    """
+    if source.suffix == ".json":
+        totals = _read_histogram(source)
+    else:
+        model = ModelFile(source)
+        mode = Q8_0(mode="q8_0") if all(t.type in UNQUANTIZED for t in model.tensors) else None
+        totals = histogram(model, mode, threads=threads, progress=progress).to_json()["totals"]
+    counts = np.zeros(256, np.uint64)
+    for total in totals:
+        if total["type"] == Type.Q8_0.name:
+            for code in total["codes"]:
+                counts[code["code"] % 256] += np.uint64(code["count"])
+    if not counts.any():
+        raise ModelFileError(f"{source}: no Q8_0 codes in it")
+    return counts
+
+
+def _read_histogram(path: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            raise KeyError
+        return content["totals"]
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file") from None
+    except (ValueError, KeyError, TypeError):
+        raise ModelFileError(f"{path}: not a histogram that `pyquant histogram --json` wrote") from None
+
+
 def _count(reader: TensorReader, tensor: Tensor, book: Codebook, **work: Any) -> CodeStatistics:
-    result = reader.run(tensor, count=True, nibbles=book.nibbles, zero_code=book.zero_code, **work)
-    return CodeStatistics(tensor.name, book, result.codes[book.stored], result.runs)
+    result = reader.run(
+        tensor,
+        count=True,
+        nibbles=book.container is not Type.Q8_0,
+        zero_code=int(book.stored[book.zero]),
+        **work,
+    )
+    counts = result.codes[book.stored]
+    if counts.sum() != tensor.n_weights:
+        raise ModelFileError(
+            f"{tensor.path}: tensor {tensor.name!r} has codes that are not in the table of its metadata"
+        )
+    return CodeStatistics(tensor.name, book, counts, result.runs)
 
 
 def _totals(counted: Iterable[CodeStatistics]) -> list[CodeStatistics]:
     totals: dict[str, CodeStatistics] = {}
     for one in counted:
-        kind = one.codebook.type
+        kind = one.codebook.name
         sum_so_far = totals.get(kind)
         totals[kind] = CodeStatistics(
             kind,

@@ -263,3 +263,10 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
         raise OutputError(f"{path}: is the input, which is never overwritten")
     if path.exists() and not force:
         raise OutputError(f"{path}: exists; --force replaces it")
+
+
+def write_bytes(path: Path, data: bytes, *, sources: list[Path], force: bool) -> None:
+    """Writes a small result by the same rules. Raises OutputError."""
+    with OutputFile(path, len(data), sources=sources, force=force) as file:
+        file.write(data, 0)
+        file.commit()

@@ -1,0 +1,5 @@
+"""`python -m pyquant`."""
+
+from pyquant.cli import main
+
+main()

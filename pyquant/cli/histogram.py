@@ -1,0 +1,78 @@
+"""`pyquant histogram`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from pyquant.cli import options
+from pyquant.cli.output import percent, print_json, print_table, progress_bar, remark
+
+
+def histogram(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.gguf")],
+    mode: options.ModeName = None,
+    table: options.TableName = None,
+    radius: options.Radius = None,
+    config: options.Config = None,
+    pure: options.Pure = None,
+    imatrix: options.Imatrix = None,
+    tensors: options.Tensors = None,
+    threads: options.Threads = None,
+    plot: Annotated[Optional[Path], typer.Option(help="Draw it: a .png, .svg or .pdf file.")] = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Count codes and runs of zeros, of the whole model and each tensor.
+
+    Of an unquantized model --mode says through which quantizer to look; nothing is written.
+    """
+    from pyquant.histogram import histogram as run
+
+    chosen = options.mode_from_options(
+        config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,
+        threads=threads,
+    )  # fmt: skip
+    if plot:
+        from pyquant.plots import check_figure
+
+        check_figure(plot, sources=[model], force=force)
+    with progress_bar("histogram") as progress:
+        found = run(model, chosen, threads=threads, progress=progress)
+    if plot:
+        from pyquant.plots import histogram_figure, save_figure
+
+        save_figure(histogram_figure(found), plot)
+        remark(f"drawn to {plot}")
+    if json:
+        print_json(found.to_json())
+    else:
+        _print(found.to_json())
+
+
+def _print(result: dict[str, Any]) -> None:
+    for total in result["totals"]:
+        runs = total["zero_runs"]
+        print(f"{total['type']}: {total['n_codes']:,} codes in {result['model']}")
+        print(f"  entropy        {total['entropy']:.4f} bits per code, {total['entropy_bits_per_weight']:.4f} bits per weight with scales")
+        print(f"  zeros          {percent(total['zero_share'])} (code {total['zero_code']}, value {total['zero_value']})")
+        print(f"  runs of one    {percent(runs['shares'][0])} of {sum(runs['counts']):,}; {percent(runs['geometric'][0])} if zeros came by chance")
+        if len(total["codes"]) <= 16:
+            print_table(
+                ["code", "value", "count", "share"],
+                [[str(c["code"]), str(c["value"]), f"{c['count']:,}", percent(c["share"])] for c in total["codes"]],
+            )
+        print_table(
+            ["zero run", "count", "share", "by chance"],
+            [
+                [length, f"{count:,}", percent(share), percent(chance)]
+                for length, count, share, chance in zip(
+                    runs["lengths"], runs["counts"], runs["shares"], runs["geometric"]
+                )
+            ],
+        )
+    if result["skipped"]:
+        kinds = sorted(set(result["skipped"].values()))
+        remark(f"not counted: {len(result['skipped'])} tensors of types {', '.join(kinds)}")

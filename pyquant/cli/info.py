@@ -1,0 +1,5 @@
+"""`pyquant info`."""
+
+
+def info() -> None:
+    """Info."""

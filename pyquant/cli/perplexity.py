@@ -1,0 +1,5 @@
+"""`pyquant perplexity`."""
+
+
+def perplexity() -> None:
+    """Perplexity."""

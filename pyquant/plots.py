@@ -1,0 +1,98 @@
+"""Figures: readable in print, in gray and for the color-blind; the same bytes from the same data."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from pyquant.errors import OutputError
+from pyquant.histogram import CodeStatistics, Histogram
+from pyquant.model_file import check_output, write_bytes
+from pyquant.statistics import RUN_BINS, geometric_runs, shares
+
+FORMATS = (".png", ".svg", ".pdf")
+# From the palette of Okabe and Ito (2008), told apart with every kind of color vision.
+BLUE, ORANGE, GRAY = "#0072B2", "#E69F00", "#666666"
+
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look alike everywhere
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "pyquant",
+    "svg.fonttype": "none",
+}
+
+
+def check_figure(path: Path, *, sources: list[Path], force: bool) -> None:
+    """Whether a figure may be written there. Raises OutputError."""
+    if path.suffix.lower() not in FORMATS:
+        raise OutputError(f"{path}: a figure's name ends in one of {', '.join(FORMATS)}")
+    check_output(path, sources=sources, force=force)
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a figure, complete or not at all. Raises OutputError."""
+    path = Path(path)
+    buffer = io.BytesIO()
+    kind = path.suffix.lower().removeprefix(".")
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=200, metadata=dates)
+    write_bytes(path, buffer.getvalue(), sources=[], force=True)
+
+
+def histogram_figure(found: Histogram) -> Figure:
+    """Of each type a row: its codes, and its runs of zeros beside the geometric law."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9, 3.2 * len(found.totals) + 0.5), layout="constrained")
+        name = Path(found.model).name + (f" through {found.mode}" if found.mode else "")
+        figure.suptitle(name, x=0.01, ha="left", fontsize=11)
+        axes = figure.subplots(len(found.totals), 2, squeeze=False, width_ratios=[3, 2])
+        for row, total in zip(axes, found.totals):
+            _draw_codes(row[0], total)
+            _draw_runs(row[1], total)
+        return figure
+
+
+def _draw_codes(axes, total: CodeStatistics) -> None:
+    book = total.codebook
+    few = len(book.codes) == 16
+    positions = book.codes
+    colors = [ORANGE if i == book.zero else BLUE for i in range(len(positions))]
+    axes.bar(positions, 100 * shares(total.counts), width=0.85 if few else 1.0, color=colors)
+    if few:
+        axes.set_xticks(positions, [f"{value}" for value in book.values])
+    axes.set_xlabel("value of the code, in multiples of the block's scale")
+    axes.set_ylabel("share of codes (%)")
+    axes.set_title(
+        f"{book.name}: {total.n_codes:,} codes, entropy {total.entropy:.3f} bits, "
+        f"zeros {100 * total.zero_share:.2f} %"
+    )
+
+
+def _draw_runs(axes, total: CodeStatistics) -> None:
+    lengths = range(1, RUN_BINS + 1)
+    axes.bar(lengths, 100 * shares(total.runs), width=0.85, color=BLUE, label="measured")
+    axes.plot(
+        lengths,
+        100 * geometric_runs(total.zero_share),
+        "D",
+        color=ORANGE,
+        markersize=4,
+        markeredgecolor="black",
+        markeredgewidth=0.5,
+        label="independent zeros",
+    )
+    axes.set_xticks(lengths, [*(str(n) if n % 2 else "" for n in lengths[:-1]), f"≥{RUN_BINS}"])
+    axes.set_xlabel("length of a run of zeros")
+    axes.set_ylabel("share of runs (%)")
+    axes.set_title(f"{100 * total.isolated_share:.2f} % of {int(total.runs.sum()):,} runs are single zeros")
+    axes.legend()
