@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "bindings/register.h"
+#include "kernels/block.h"
+#include "kernels/scheme.h"
 #include "stream/codec.h"
 #include "stream/pass.h"
 
@@ -26,6 +28,15 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
                     bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
     if (n_rows < 0 || n_per_row < 1) {
         throw py::value_error("expected rows of weights");
+    }
+    const Codec & result = target ? *target : source;
+    if (n_per_row % source.block_size() != 0 || n_per_row % result.block_size() != 0) {
+        throw py::value_error("n_per_row: expected a multiple of the block size");
+    }
+    if (count && (n_per_row % kBlock != 0 ||
+                  result.row_bytes(n_per_row) !=
+                      container_bytes(nibbles ? Container::q4_0 : Container::q8_0, n_per_row / kBlock))) {
+        throw py::value_error("count: expected rows of Q4_0 or Q8_0 blocks, as nibbles says");
     }
     Pass pass{};
     pass.in_file = in_file;

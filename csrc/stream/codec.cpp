@@ -13,6 +13,8 @@ class FloatCodec : public Codec {
 public:
     explicit FloatCodec(ggml_type type) : type_(type) {}
 
+    int64_t block_size() const override { return ggml_blck_size(type_); }
+
     int64_t row_bytes(int64_t n_per_row) const override {
         return int64_t(ggml_row_size(type_, n_per_row));
     }
@@ -40,6 +42,8 @@ class GgmlCodec : public Codec {
 public:
     explicit GgmlCodec(ggml_type type) : type_(type) {}
 
+    int64_t block_size() const override { return ggml_blck_size(type_); }
+
     int64_t row_bytes(int64_t n_per_row) const override {
         return int64_t(ggml_row_size(type_, n_per_row));
     }
@@ -65,6 +69,8 @@ class SchemeCodec : public Codec {
 public:
     explicit SchemeCodec(const Scheme & scheme) : scheme_(scheme) {}
 
+    int64_t block_size() const override { return kBlock; }
+
     int64_t row_bytes(int64_t n_per_row) const override {
         return container_bytes(scheme_.container, n_per_row / kBlock);
     }
@@ -75,7 +81,7 @@ public:
         if (importance && scheme_.grid == Grid::q4_0) {  // GGML's weighted search, then the fold
             check_finite(x, n_rows * n_per_row);
             quantize_q4_0(x, rows, n_rows, n_per_row, importance);
-            fold_q4_0(scheme_, rows, n_blocks);
+            fold(scheme_, rows, n_blocks);
             if (!ggml_validate_row_data(GGML_TYPE_Q4_0, rows, size_t(n_rows * row_bytes(n_per_row)))) {
                 throw BadWeight(BadWeight::scale_overflow, 0, x[0]);
             }

@@ -26,6 +26,9 @@ class Codec {
 public:
     virtual ~Codec() = default;
 
+    // Weights of a row that are encoded together: rows are a multiple of it.
+    virtual int64_t block_size() const = 0;
+
     virtual int64_t row_bytes(int64_t n_per_row) const = 0;
 
     // importance: (n_per_row,) or null. Throws BadWeight.
