@@ -56,7 +56,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, kind: type[Mode]) -> str:
-    first = error.errors()[0]
+    # A misspelled key first: it may be why another is missing.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = list(kind.model_fields)

@@ -149,7 +149,7 @@ def _ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
 
 def _nearest(values: NDArray[np.int64]) -> NDArray[np.int64]:
     codes = np.arange(LOWEST, HIGHEST + 1)
-    # A tie goes to the value nearer to 0: compare twice the distance, less a bit for that one.
-    distance = 4 * np.abs(codes[:, None] - values) + (np.abs(values) > np.abs(codes[:, None]))
+    # A tie goes to the value nearer to 0: magnitudes, below 256, decide among equal distances.
+    distance = 256 * np.abs(codes[:, None] - values) + np.abs(values)
     nearest = distance.argmin(axis=1)
     return codes[np.searchsorted(nearest, np.arange(N_CODES))]
