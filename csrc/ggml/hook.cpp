@@ -36,7 +36,7 @@ size_t pyquant_hook_quantize(ggml_type type, const float * src, void * dst, int6
     const size_t size = size_t(pyquant::container_bytes(active_scheme.container, n_blocks));
     if (imatrix && active_scheme.grid == pyquant::Grid::q4_0) {  // GGML's weighted search, then the fold
         quantize_q4_0(src, dst, n_rows, n_per_row, imatrix);
-        pyquant::fold_q4_0(active_scheme, dst, n_blocks);
+        pyquant::fold(active_scheme, dst, n_blocks);
         return size;
     }
     // Where a block has no encoding, GGML makes one that its own validation then refuses.

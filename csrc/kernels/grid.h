@@ -19,23 +19,25 @@ struct GridBlock {
 inline constexpr uint32_t kInfinityBits = 0x7f800000;
 inline constexpr uint16_t kHalfInfinity = 0x7c00;
 
-// The largest positive and the largest negative weight, as the bits of their magnitudes, or negative
-// where there is none. Bits of floats of one sign order as the floats do, which makes these integer
-// maxima; an infinity or a NaN shows as a result of at least kInfinityBits.
-struct Extremes {
-    int32_t positive = INT32_MIN;
-    int32_t negative = INT32_MIN;
-
-    explicit Extremes(const float * x) {
-        for (int j = 0; j < kBlock; ++j) {
-            const uint32_t bits = bits_of(x[j]);
-            positive = std::max(positive, int32_t(bits));
-            negative = std::max(negative, int32_t(bits ^ 0x80000000));
-        }
+// The weight of largest magnitude, of equal ones a negative. Rotated left by one, the bits of floats
+// order by magnitude first and sign second, so this is a maximum of integers, without a branch that
+// would go either way; an infinity or a NaN has the largest magnitudes of all.
+inline uint32_t extreme_bits(const float * x) {
+    uint32_t largest = 0;
+    for (int j = 0; j < kBlock; ++j) {
+        const uint32_t bits = bits_of(x[j]);
+        largest = std::max(largest, bits << 1 | bits >> 31);
     }
+    return largest >> 1 | largest << 31;
+}
 
-    uint32_t largest() const { return uint32_t(std::max(positive, negative)); }
-};
+inline bool contains(const float * x, uint32_t wanted) {
+    uint32_t found = 0;
+    for (int j = 0; j < kBlock; ++j) {
+        found |= bits_of(x[j]) == wanted;
+    }
+    return found;
+}
 
 // Whether fp16 can hold the scale, which infinities and NaNs among the weights rule out as well.
 inline bool has_scale(uint32_t largest, uint16_t d) {
@@ -51,12 +53,10 @@ inline bool overflows(float inverse) {
 // Scale: the element of largest magnitude, with its sign, becomes -8. Codes: -8..7.
 // False if the block has no scale.
 inline bool grid_q4_0(const float * x, GridBlock & out) {
-    const Extremes extremes(x);
-    const uint32_t largest = extremes.largest();
-    const uint32_t sign = uint32_t(extremes.negative > extremes.positive) << 31;
-    float extreme = float_from_bits(largest | sign);
-    if (extremes.negative == extremes.positive) {  // the first one of both gives the sign
-        extreme = *std::find_if(x, x + kBlock, [&](float v) { return std::fabs(v) == extreme; });
+    const uint32_t bits = extreme_bits(x), largest = bits & 0x7fffffff;
+    float extreme = float_from_bits(bits);
+    if (contains(x, largest) & (bits >> 31)) {  // both signs: the first one counts
+        extreme = *std::find_if(x, x + kBlock, [&](float v) { return std::fabs(v) == -extreme; });
     }
     extreme += 0.0f;  // a block of zeros: never -0
     const float d = extreme / -8;
@@ -79,7 +79,7 @@ inline bool grid_q4_0(const float * x, GridBlock & out) {
 // Scale: the largest magnitude becomes 127. Codes: -127..127, halves rounded away from zero.
 // False if the block has no scale.
 inline bool grid_q8_0(const float * x, GridBlock & out) {
-    const uint32_t largest = Extremes(x).largest();
+    const uint32_t largest = extreme_bits(x) & 0x7fffffff;
     const float d = float_from_bits(largest) / 127;
     out.d = float_to_half(d);
     if (!has_scale(largest, out.d)) {

@@ -1,6 +1,7 @@
 #include "kernels/scheme.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/block.h"
 #include "kernels/grid.h"
@@ -13,12 +14,15 @@ bool round_to_grid(const float * x, GridBlock & out) {
     return grid == Grid::q4_0 ? grid_q4_0(x, out) : grid_q8_0(x, out);
 }
 
+// Bytes may alias anything, so loops over them run on local copies: else no compiler vectorizes.
 void store(const GridBlock & in, BlockQ4_0 & out) {
     constexpr int half = kBlock / 2;
-    out.d = in.d;
+    uint8_t codes[half];
     for (int j = 0; j < half; ++j) {
-        out.codes[j] = uint8_t((in.codes[j] + 8) | (in.codes[j + half] + 8) << 4);
+        codes[j] = uint8_t((in.codes[j] + 8) | (in.codes[j + half] + 8) << 4);
     }
+    out.d = in.d;
+    std::memcpy(out.codes, codes, half);
 }
 
 void store(const GridBlock & in, BlockQ8_0 & out) {
@@ -26,47 +30,53 @@ void store(const GridBlock & in, BlockQ8_0 & out) {
     std::memcpy(out.codes, in.codes, kBlock);
 }
 
-template <Grid grid, class Block, bool folds>
-int64_t encode_blocks(const Scheme & scheme, const float * x, int64_t n_blocks, Block * out) {
+template <Grid grid, class Block>
+int64_t encode_blocks(const float * x, int64_t n_blocks, void * blocks) {
     GridBlock block;
     for (int64_t i = 0; i < n_blocks; ++i) {
         if (!round_to_grid<grid>(x + i * kBlock, block)) {
             return i;
         }
-        if constexpr (folds) {
-            for (int8_t & code : block.codes) {
-                code = scheme.value[uint8_t(code)];
-            }
-        }
-        store(block, out[i]);
+        store(block, static_cast<Block *>(blocks)[i]);
     }
     return n_blocks;
 }
 
-template <Grid grid, class Block>
-int64_t encode_blocks(const Scheme & scheme, const float * x, int64_t n_blocks, void * out) {
-    bool folds = false;
-    for (int code = 0; code < 256; ++code) {
-        folds |= scheme.value[code] != int8_t(code);
-    }
-    Block * blocks = static_cast<Block *>(out);
-    return folds ? encode_blocks<grid, Block, true>(scheme, x, n_blocks, blocks)
-                 : encode_blocks<grid, Block, false>(scheme, x, n_blocks, blocks);
+template <Grid grid>
+int64_t encode_grid(Container container, const float * x, int64_t n_blocks, void * blocks) {
+    return container == Container::q4_0 ? encode_blocks<grid, BlockQ4_0>(x, n_blocks, blocks)
+                                        : encode_blocks<grid, BlockQ8_0>(x, n_blocks, blocks);
 }
 
-template <Grid grid>
-int64_t encode_grid(const Scheme & scheme, const float * x, int64_t n_blocks, void * out) {
-    return scheme.container == Container::q4_0
-               ? encode_blocks<grid, BlockQ4_0>(scheme, x, n_blocks, out)
-               : encode_blocks<grid, BlockQ8_0>(scheme, x, n_blocks, out);
+bool folds(const Scheme & scheme) {
+    const bool q4_0 = scheme.grid == Grid::q4_0;
+    for (int code = q4_0 ? -8 : -127; code <= (q4_0 ? 7 : 127); ++code) {
+        if (scheme.value[uint8_t(code)] != code) {
+            return true;
+        }
+    }
+    return false;
+}
+
+template <class Block>
+void replace_bytes(const uint8_t (&replacement)[256], void * blocks, int64_t n_blocks) {
+    for (int64_t i = 0; i < n_blocks; ++i) {
+        for (auto & byte : static_cast<Block *>(blocks)[i].codes) {
+            byte = static_cast<std::remove_reference_t<decltype(byte)>>(replacement[uint8_t(byte)]);
+        }
+    }
 }
 
 void decode_block(const BlockQ4_0 & block, float * x) {
     constexpr int half = kBlock / 2;
     const float d = half_to_float(block.d);
+    int8_t codes[kBlock];
     for (int j = 0; j < half; ++j) {
-        x[j] = float(int(block.codes[j] & 15) - 8) * d;
-        x[j + half] = float(int(block.codes[j] >> 4) - 8) * d;
+        codes[j] = int8_t((block.codes[j] & 15) - 8);
+        codes[j + half] = int8_t((block.codes[j] >> 4) - 8);
+    }
+    for (int j = 0; j < kBlock; ++j) {
+        x[j] = float(codes[j]) * d;
     }
 }
 
@@ -91,22 +101,26 @@ int64_t container_bytes(Container container, int64_t n_blocks) {
 }
 
 int64_t encode(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks) {
-    return scheme.grid == Grid::q4_0 ? encode_grid<Grid::q4_0>(scheme, x, n_blocks, blocks)
-                                     : encode_grid<Grid::q8_0>(scheme, x, n_blocks, blocks);
+    const int64_t n_encoded =
+        scheme.grid == Grid::q4_0 ? encode_grid<Grid::q4_0>(scheme.container, x, n_blocks, blocks)
+                                  : encode_grid<Grid::q8_0>(scheme.container, x, n_blocks, blocks);
+    fold(scheme, blocks, n_encoded);
+    return n_encoded;
 }
 
-void fold_q4_0(const Scheme & scheme, void * blocks, int64_t n_blocks) {
-    uint8_t folded[256];  // both nibbles of a byte at once
+void fold(const Scheme & scheme, void * blocks, int64_t n_blocks) {
+    if (!folds(scheme)) {
+        return;
+    }
+    uint8_t folded[256];
     for (int byte = 0; byte < 256; ++byte) {
-        const uint8_t low = uint8_t(scheme.value[uint8_t((byte & 15) - 8)] + 8);
-        const uint8_t high = uint8_t(scheme.value[uint8_t((byte >> 4) - 8)] + 8);
-        folded[byte] = uint8_t(low | high << 4);
+        const auto nibble = [&](int code) { return uint8_t(scheme.value[uint8_t(code - 8)] + 8); };
+        folded[byte] = scheme.container == Container::q4_0
+                           ? uint8_t(nibble(byte & 15) | nibble(byte >> 4) << 4)
+                           : uint8_t(scheme.value[byte]);
     }
-    for (int64_t i = 0; i < n_blocks; ++i) {
-        for (uint8_t & byte : static_cast<BlockQ4_0 *>(blocks)[i].codes) {
-            byte = folded[byte];
-        }
-    }
+    scheme.container == Container::q4_0 ? replace_bytes<BlockQ4_0>(folded, blocks, n_blocks)
+                                        : replace_bytes<BlockQ8_0>(folded, blocks, n_blocks);
 }
 
 void decode(Container container, const void * blocks, int64_t n_blocks, float * x) {

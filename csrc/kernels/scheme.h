@@ -27,8 +27,8 @@ int64_t container_bytes(Container container, int64_t n_blocks);
 // encoding: an infinity or a NaN in it, or a scale beyond fp16.
 int64_t encode(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks);
 
-// Folds codes that are stored already: q4_0 blocks that another search has filled.
-void fold_q4_0(const Scheme & scheme, void * blocks, int64_t n_blocks);
+// Folds the codes of blocks that hold grid codes, such as those that another search has filled.
+void fold(const Scheme & scheme, void * blocks, int64_t n_blocks);
 
 void decode(Container container, const void * blocks, int64_t n_blocks, float * x);
 

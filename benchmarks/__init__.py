@@ -1,0 +1,1 @@
+"""Measurements of speed and memory against the tools that a user would take instead."""

@@ -1,0 +1,148 @@
+"""`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
+
+Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
+counting codes; perplexity beside llama-perplexity. Prints ratios with their spread, as a table and
+as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from gguf import GGMLQuantizationType as Type
+
+from benchmarks.timing import Runs, interleave, row
+from pyquant.tensor_pass import n_threads
+from tests.models import Model
+
+ROOT = Path(__file__).resolve().parent.parent
+ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
+PYQUANT = str(Path(sys.executable).with_name("pyquant"))
+
+# 0.55 G weights, in matrices like those of a 1 B model.
+LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
+SMALL = Model(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
+    parser.add_argument("--threads", type=int, default=n_threads(None))
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    results = []
+    for name in arguments.what or SUITES:
+        print(f"{name} ...", file=sys.stderr)
+        results += SUITES[name](arguments)
+    if arguments.json:
+        json.dump({"machine": machine(), "results": results}, sys.stdout, indent=2)
+        return
+    print(machine())
+    for result in results:
+        print(line(result))
+
+
+def machine() -> str:
+    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def line(result: dict[str, Any]) -> str:
+    text = f"{result['command']:<32}{result['seconds']:9.3f} s"
+    if result.get("gb_per_second"):
+        text += f"{result['gb_per_second']:8.2f} GB/s"
+    text += f"{result['peak_mb']:8.0f} MB peak"
+    if "peer" in result:
+        text += f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
+    return text
+
+
+def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
+    path = arguments.folder / name
+    if not path.exists():
+        kind.write(path)
+    return path
+
+
+def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """q4_0 and q8_0 beside llama-quantize with as many threads, and beside cp."""
+    source = model(arguments, LARGE, "large-f16.gguf")
+    out, threads = str(arguments.folder / "out.gguf"), str(arguments.threads)
+    results = []
+    for kind in ("q4_0", "q8_0"):
+        ours = Runs(
+            f"pyquant quantize {kind}",
+            [PYQUANT, "quantize", "--mode", kind, "--threads", threads, str(source), out],
+            clean=[out],
+        )
+        theirs = Runs(
+            f"llama-quantize {kind}",
+            [str(ORACLE / "llama-quantize"), str(source), out, kind, threads],
+            clean=[out],
+        )
+        copy = Runs("cp", ["cp", str(source), out], clean=[out])
+        interleave([ours, theirs, copy], arguments.rounds)
+        n_bytes = source.stat().st_size
+        results += [row(ours, theirs, n_bytes), row(ours, copy, n_bytes)]
+        results += [row(theirs, None, n_bytes), row(copy, None, n_bytes)]
+    os.unlink(out)
+    return results
+
+
+def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Packed codes counted per second, on one thread and on all."""
+    source = model(arguments, LARGE, "large-f16.gguf")
+    results = []
+    for kind in ("q4_0", "q8_0"):
+        packed = str(arguments.folder / f"large-{kind}.gguf")
+        if not os.path.exists(packed):
+            Runs("", [PYQUANT, "quantize", "--mode", kind, "--pure", str(source), packed]).run()
+        command = [PYQUANT, "histogram", "--json", packed, "--threads"]
+        counts = [
+            Runs(f"pyquant histogram {kind} -t {n}", [*command, str(n)]) for n in (1, arguments.threads)
+        ]
+        interleave(counts, arguments.rounds)
+        results += [row(count, None, os.path.getsize(packed)) for count in counts]
+    return results
+
+
+def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Tokens per second beside llama-perplexity, start and tokenization included."""
+    source = model(arguments, SMALL, "small-f16.gguf")
+    text = arguments.folder / "text.txt"
+    text.write_text("the meaning of a text matters little where only its length is measured\n" * 400)
+    threads, chunks = str(arguments.threads), "16"
+    ours = Runs(
+        "pyquant perplexity",
+        [PYQUANT, "perplexity", str(source), "--text", str(text), "--chunks", chunks, "--threads", threads],
+    )
+    theirs = Runs(
+        "llama-perplexity",
+        [str(ORACLE / "llama-perplexity"), "-m", str(source), "-f", str(text), "-c", "512", "--chunks", chunks]
+        + ["-t", threads],
+    )
+    interleave([ours, theirs], arguments.rounds)
+    return [{**row(ours, theirs, 0)}, row(theirs, None, 0)]
+
+
+def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """How long `pyquant --help` takes."""
+    runs = Runs("pyquant --help", [PYQUANT, "--help"])
+    interleave([runs], max(arguments.rounds, 10))
+    return [row(runs, None, 0)]
+
+
+SUITES = {"quantize": quantize, "histogram": histogram, "perplexity": perplexity, "startup": startup}
+
+if __name__ == "__main__":
+    main()
