@@ -11,6 +11,7 @@
 #include "kernels/block.h"
 #include "kernels/scheme.h"
 #include "stream/codec.h"
+#include "stream/compare.h"
 #include "stream/pass.h"
 
 namespace py = pybind11;
@@ -18,25 +19,58 @@ using namespace pyquant;
 
 namespace {
 
+using Importance = std::optional<py::array_t<float, py::array::c_style>>;
+
 // (bytes read so far) -> None
 using Progress = std::function<void(int64_t)>;
 
-PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
-                    const Codec & source, const Codec * target,
-                    const std::optional<py::array_t<float, py::array::c_style>> & importance,
-                    int out_file, int64_t out_offset, bool measure, bool check, bool count,
-                    bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
+void check_rows(const Codec & codec, int64_t n_rows, int64_t n_per_row) {
     if (n_rows < 0 || n_per_row < 1) {
         throw py::value_error("expected rows of weights");
     }
-    const Codec & result = target ? *target : source;
-    if (n_per_row % source.block_size() != 0 || n_per_row % result.block_size() != 0) {
+    if (n_per_row % codec.block_size() != 0) {
         throw py::value_error("n_per_row: expected a multiple of the block size");
     }
-    if (count && (n_per_row % kBlock != 0 ||
-                  result.row_bytes(n_per_row) !=
-                      container_bytes(nibbles ? Container::q4_0 : Container::q8_0, n_per_row / kBlock))) {
+}
+
+void check_countable(const Codec & codec, int64_t n_per_row, bool nibbles) {
+    const Container container = nibbles ? Container::q4_0 : Container::q8_0;
+    if (n_per_row % kBlock != 0 ||
+        codec.row_bytes(n_per_row) != container_bytes(container, n_per_row / kBlock)) {
         throw py::value_error("count: expected rows of Q4_0 or Q8_0 blocks, as nibbles says");
+    }
+}
+
+int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n_per_row) {
+    const int64_t n_experts = importance->size() / n_per_row;
+    if (n_experts < 1 || importance->size() % n_per_row != 0 || n_rows % n_experts != 0) {
+        throw py::value_error("importance: expected shape (n_experts, n_per_row)");
+    }
+    return n_rows / n_experts;
+}
+
+// What a pass calls while the GIL is released.
+auto tick_of(const Progress & progress) {
+    return [&progress](int64_t bytes) {
+        const py::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) {  // Ctrl-C is heard within one tick
+            throw py::error_already_set();
+        }
+        if (progress) {
+            progress(bytes);
+        }
+    };
+}
+
+PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
+                    const Codec & source, const Codec * target, const Importance & importance,
+                    int out_file, int64_t out_offset, bool measure, bool check, bool count,
+                    bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
+    const Codec & result = target ? *target : source;
+    check_rows(source, n_rows, n_per_row);
+    check_rows(result, n_rows, n_per_row);
+    if (count) {
+        check_countable(result, n_per_row, nibbles);
     }
     Pass pass{};
     pass.in_file = in_file;
@@ -46,12 +80,8 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
     pass.source = &source;
     pass.target = target;
     if (importance) {
-        const int64_t n_experts = importance->size() / n_per_row;
-        if (n_experts < 1 || importance->size() % n_per_row != 0 || n_rows % n_experts != 0) {
-            throw py::value_error("importance: expected shape (n_experts, n_per_row)");
-        }
         pass.importance = importance->data();
-        pass.rows_per_expert = n_rows / n_experts;
+        pass.rows_per_expert = rows_per_expert(importance, n_rows, n_per_row);
     }
     pass.out_file = out_file;
     pass.out_offset = out_offset;
@@ -61,17 +91,36 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
     pass.nibbles = nibbles;
     pass.zero_code = zero_code;
     pass.n_threads = n_threads;
-    const auto tick = [&progress](int64_t bytes) {
-        const py::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals() != 0) {  // Ctrl-C is heard within one tick
-            throw py::error_already_set();
-        }
-        if (progress) {
-            progress(bytes);
-        }
-    };
+    const auto tick = tick_of(progress);
     const py::gil_scoped_release release;
     return run(pass, tick);
+}
+
+ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Codec & base, int file,
+                                 int64_t offset, const Codec & codec, int64_t n_rows, int64_t n_per_row,
+                                 const Importance & importance, bool count, bool nibbles,
+                                 uint8_t zero_code, int n_threads, const Progress & progress) {
+    check_rows(base, n_rows, n_per_row);
+    check_rows(codec, n_rows, n_per_row);
+    if (count) {
+        check_countable(codec, n_per_row, nibbles);
+    }
+    Comparison comparison{};
+    comparison.n_rows = n_rows;
+    comparison.n_per_row = n_per_row;
+    comparison.base = {base_file, base_offset, &base};
+    comparison.other = {file, offset, &codec};
+    if (importance) {
+        comparison.importance = importance->data();
+        comparison.rows_per_expert = rows_per_expert(importance, n_rows, n_per_row);
+    }
+    comparison.count = count;
+    comparison.nibbles = nibbles;
+    comparison.zero_code = zero_code;
+    comparison.n_threads = n_threads;
+    const auto tick = tick_of(progress);
+    const py::gil_scoped_release release;
+    return compare(comparison, tick);
 }
 
 }  // namespace
@@ -105,10 +154,19 @@ void register_stream(py::module_ & module) {
         .def_property_readonly("codes", [](const PassResult & r) { return py::array_t<uint64_t>(256, r.counts.codes); })
         .def_property_readonly("runs", [](const PassResult & r) { return py::array_t<uint64_t>(kRunBins, r.counts.runs); });
 
+    py::class_<ComparisonResult, PassResult>(module, "ComparisonResult")
+        .def_property_readonly("weighted_squared_error", [](const ComparisonResult & r) { return r.weighted.squared_error; })
+        .def_property_readonly("weighted_squared_weight", [](const ComparisonResult & r) { return r.weighted.squared_weight; });
+
     module.def("run_pass", &run_pass, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"),
                py::arg("target") = py::none(), py::arg("importance").noconvert() = py::none(),
                py::arg("out_file") = -1, py::arg("out_offset") = 0, py::arg("measure") = false,
                py::arg("check") = false, py::arg("count") = false, py::arg("nibbles") = false,
                py::arg("zero_code") = 0, py::arg("n_threads") = 1, py::arg("progress") = py::none());
+    module.def("compare", &compare_tensors, py::kw_only(), py::arg("base_file"), py::arg("base_offset"),
+               py::arg("base"), py::arg("file"), py::arg("offset"), py::arg("codec"), py::arg("n_rows"),
+               py::arg("n_per_row"), py::arg("importance").noconvert() = py::none(),
+               py::arg("count") = false, py::arg("nibbles") = false, py::arg("zero_code") = 0,
+               py::arg("n_threads") = 1, py::arg("progress") = py::none());
 }

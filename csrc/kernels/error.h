@@ -48,7 +48,8 @@ inline void measure(const float * x, const float * y, int64_t n, int64_t index, 
             zeros[l] += y[i + l] == 0;
         }
     }
-    for (int l = 0; i < n; ++i, ++l) {
+    for (; i < n; ++i) {
+        const int64_t l = i % lanes;
         const float difference = x[i] - y[i];
         squared_error[l] += double(difference * difference);
         squared_weight[l] += double(x[i] * x[i]);
@@ -74,6 +75,46 @@ inline void measure(const float * x, const float * y, int64_t n, int64_t index, 
             ++at;
         }
         sum.largest_at = index + at;
+    }
+    error += sum;
+}
+
+// The same sums where every column has its importance.
+struct WeightedError {
+    double squared_error = 0;   // sum of w (x - y)^2
+    double squared_weight = 0;  // sum of w x^2
+
+    WeightedError & operator+=(const WeightedError & other) {
+        squared_error += other.squared_error;
+        squared_weight += other.squared_weight;
+        return *this;
+    }
+};
+
+// A row of weights x, of what was made of them y, and of importances w. Squares are floats, as above;
+// their products with w are not: mean squared activations go down to where a float ends.
+inline void measure_weighted(const float * x, const float * y, const float * w, int64_t n,
+                             WeightedError & error) {
+    constexpr int lanes = 16;
+    double squared_error[lanes] = {}, squared_weight[lanes] = {};
+    const auto add = [&](int64_t i, int64_t l) {
+        const float difference = x[i] - y[i];
+        squared_error[l] += double(w[i]) * double(difference * difference);
+        squared_weight[l] += double(w[i]) * double(x[i] * x[i]);
+    };
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        for (int l = 0; l < lanes; ++l) {
+            add(i + l, l);
+        }
+    }
+    for (; i < n; ++i) {
+        add(i, i % lanes);
+    }
+    WeightedError sum;
+    for (int l = 0; l < lanes; ++l) {
+        sum.squared_error += squared_error[l];
+        sum.squared_weight += squared_weight[l];
     }
     error += sum;
 }

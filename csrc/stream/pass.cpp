@@ -3,38 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
-#include <optional>
 #include <system_error>
-#include <thread>
 #include <vector>
+
+#include "stream/chunks.h"
 
 namespace pyquant {
 namespace {
-
-constexpr int64_t kChunkBytes = 1 << 20;  // one read: long enough for the disk, short enough for L2
-constexpr int64_t kTileWeights = 1 << 13; // one conversion to float: 32 KiB
-
-void read_fully(int file, void * data, int64_t size, int64_t offset) {
-    char * at = static_cast<char *>(data);
-    while (size > 0) {
-        const ssize_t n = pread(file, at, size_t(size), off_t(offset));
-        if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "read");
-        }
-        if (n == 0) {
-            throw std::system_error(EIO, std::generic_category(), "the file ends early");
-        }
-        if (n > 0) {
-            at += n, size -= n, offset += n;
-        }
-    }
-}
 
 void write_fully(int file, const void * data, int64_t size, int64_t offset) {
     const char * at = static_cast<const char *>(data);
@@ -48,26 +24,6 @@ void write_fully(int file, const void * data, int64_t size, int64_t offset) {
         }
     }
 }
-
-// The chunks of a pass: whole rows of one expert.
-struct Chunks {
-    explicit Chunks(const Pass & pass) {
-        const int64_t row_bytes = pass.source->row_bytes(pass.n_per_row);
-        const int64_t rows_per_expert = pass.rows_per_expert ? pass.rows_per_expert : pass.n_rows;
-        const int64_t rows = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(row_bytes, 1), 1,
-                                                 std::max<int64_t>(rows_per_expert, 1));
-        for (int64_t expert = 0; expert < pass.n_rows; expert += rows_per_expert) {
-            for (int64_t row = 0; row < rows_per_expert; row += rows) {
-                first_row.push_back(expert + row);
-            }
-        }
-        first_row.push_back(pass.n_rows);
-    }
-
-    int64_t size() const { return int64_t(first_row.size()) - 1; }
-
-    std::vector<int64_t> first_row;
-};
 
 // What one thread holds while it takes chunk after chunk.
 class Worker {
@@ -139,82 +95,24 @@ private:
 }  // namespace
 
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
-    const Chunks chunks(pass);
-    const int64_t row_bytes = pass.source->row_bytes(pass.n_per_row);
+    const Chunks chunks(pass.n_rows, pass.source->row_bytes(pass.n_per_row), pass.rows_per_expert);
+    const int n_threads = chunks.n_threads(pass.n_threads);
+    std::vector<Worker> workers(static_cast<size_t>(n_threads), Worker(pass));
     std::vector<Error> errors(size_t(chunks.size()));  // summed in order, whoever did them
-
-    std::atomic<int64_t> next{0}, rows_done{0};
-    std::atomic<bool> stop{false};
-    std::mutex mutex;
-    std::condition_variable finished;
-    CodeCounts counts;
-    int n_running = 0;
-    std::exception_ptr failure;
-    int64_t failed_chunk = chunks.size();
-
-    auto work = [&] {
-        Worker worker(pass);
-        // A thread goes on to the end of the chunk it has, so of several bad chunks the first is named.
-        while (!stop) {
-            const int64_t chunk = next++;
-            if (chunk >= chunks.size()) {
-                break;
-            }
-            const int64_t first = chunks.first_row[size_t(chunk)];
-            const int64_t n_rows = chunks.first_row[size_t(chunk) + 1] - first;
-            try {
-                errors[size_t(chunk)] = worker.process(first, n_rows);
-            } catch (...) {
-                const std::lock_guard<std::mutex> lock(mutex);
-                stop = true;
-                if (chunk < failed_chunk) {
-                    failed_chunk = chunk;
-                    failure = std::current_exception();
-                }
-            }
-            rows_done += n_rows;
-        }
-        const std::lock_guard<std::mutex> lock(mutex);
-        counts += worker.counts;
-        --n_running;
-        finished.notify_one();
-    };
-
-    const int n_threads = int(std::clamp<int64_t>(pass.n_threads, 1, std::max<int64_t>(chunks.size(), 1)));
-    std::vector<std::thread> threads;
-    n_running = n_threads;
-    for (int t = 0; t < n_threads; ++t) {
-        threads.emplace_back(work);
-    }
-    {
-        std::unique_lock<std::mutex> lock(mutex);
-        while (!finished.wait_for(lock, std::chrono::milliseconds(100), [&] { return n_running == 0; })) {
-            lock.unlock();
-            try {
-                tick(rows_done * row_bytes);
-            } catch (...) {
-                stop = true;
-                lock.lock();
-                failure = std::current_exception();
-                failed_chunk = -1;
-                continue;
-            }
-            lock.lock();
-        }
-    }
-    for (std::thread & thread : threads) {
-        thread.join();
-    }
-    if (failure) {
-        std::rethrow_exception(failure);
-    }
-    tick(pass.n_rows * row_bytes);
-
+    share(
+        chunks, n_threads,
+        [&](int thread, int64_t chunk) {
+            errors[size_t(chunk)] = workers[size_t(thread)].process(chunks.first_row[size_t(chunk)],
+                                                                    chunks.n_rows(chunk));
+        },
+        tick);
     PassResult result;
     for (const Error & error : errors) {
         result.error += error;
     }
-    result.counts = counts;
+    for (const Worker & worker : workers) {
+        result.counts += worker.counts;
+    }
     return result;
 }
 

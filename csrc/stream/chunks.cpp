@@ -1,0 +1,119 @@
+#include "stream/chunks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace pyquant {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+}  // namespace
+
+Chunks::Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert) : row_bytes(row_bytes) {
+    if (rows_per_expert == 0) {
+        rows_per_expert = n_rows;
+    }
+    const int64_t rows = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(row_bytes, 1), 1,
+                                             std::max<int64_t>(rows_per_expert, 1));
+    for (int64_t expert = 0; expert < n_rows; expert += rows_per_expert) {
+        for (int64_t row = 0; row < rows_per_expert; row += rows) {
+            first_row.push_back(expert + row);
+        }
+    }
+    first_row.push_back(n_rows);
+}
+
+int Chunks::n_threads(int asked) const {
+    return int(std::clamp<int64_t>(asked, 1, std::max<int64_t>(size(), 1)));
+}
+
+void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
+           const std::function<void(int64_t)> & tick) {
+    std::atomic<int64_t> next{0}, rows_done{0};
+    std::atomic<bool> stop{false};
+    std::mutex mutex;
+    std::condition_variable finished;
+    int n_running = n_threads;
+    std::exception_ptr failure;
+    int64_t failed_chunk = chunks.size();
+
+    auto run = [&](int thread) {
+        // A thread goes on to the end of the chunk it has, so of several bad chunks the first is named.
+        while (!stop) {
+            const int64_t chunk = next++;
+            if (chunk >= chunks.size()) {
+                break;
+            }
+            try {
+                work(thread, chunk);
+            } catch (...) {
+                const std::lock_guard<std::mutex> lock(mutex);
+                stop = true;
+                if (chunk < failed_chunk) {
+                    failed_chunk = chunk;
+                    failure = std::current_exception();
+                }
+            }
+            rows_done += chunks.n_rows(chunk);
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        --n_running;
+        finished.notify_one();
+    };
+
+    std::vector<std::thread> threads;
+    for (int t = 0; t < n_threads; ++t) {
+        threads.emplace_back(run, t);
+    }
+    {
+        std::unique_lock<std::mutex> lock(mutex);
+        while (!finished.wait_for(lock, std::chrono::milliseconds(100), [&] { return n_running == 0; })) {
+            lock.unlock();
+            try {
+                tick(rows_done * chunks.row_bytes);
+            } catch (...) {
+                stop = true;
+                lock.lock();
+                failure = std::current_exception();
+                failed_chunk = -1;
+                continue;
+            }
+            lock.lock();
+        }
+    }
+    for (std::thread & thread : threads) {
+        thread.join();
+    }
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+    tick(chunks.first_row.back() * chunks.row_bytes);
+}
+
+void read_fully(int file, void * data, int64_t size, int64_t offset) {
+    char * at = static_cast<char *>(data);
+    while (size > 0) {
+        const ssize_t n = pread(file, at, size_t(size), off_t(offset));
+        if (n < 0 && errno != EINTR) {
+            throw std::system_error(errno, std::generic_category(), "read");
+        }
+        if (n == 0) {
+            throw std::system_error(EIO, std::generic_category(), "the file ends early");
+        }
+        if (n > 0) {
+            at += n, size -= n, offset += n;
+        }
+    }
+}
+
+}  // namespace pyquant

@@ -1,0 +1,34 @@
+// How threads share a tensor: they take chunk after chunk of its rows until none is left.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace pyquant {
+
+inline constexpr int64_t kTileWeights = 1 << 13;  // one conversion to float: 32 KiB
+
+// A tensor's rows in chunks of about 1 MiB: long enough for the disk, short enough for L2. Every
+// chunk has whole rows of one expert. row_bytes: what is read for a row.
+struct Chunks {
+    Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert);
+
+    int64_t size() const { return int64_t(first_row.size()) - 1; }
+    int64_t n_rows(int64_t chunk) const { return first_row[size_t(chunk) + 1] - first_row[size_t(chunk)]; }
+    int n_threads(int asked) const;  // no more than there are chunks, at least one
+
+    int64_t row_bytes;
+    std::vector<int64_t> first_row;  // and the number of rows at the end
+};
+
+// Calls work(thread, chunk) once for every chunk, thread in [0, n_threads). tick(n) is called on the
+// calling thread, several times a second and at the end, with the bytes of the chunks done; what it
+// throws ends the work. Of several failures the one in the first chunk is rethrown.
+void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
+           const std::function<void(int64_t)> & tick);
+
+// Throws std::system_error, also where the file ends early.
+void read_fully(int file, void * data, int64_t size, int64_t offset);
+
+}  // namespace pyquant
