@@ -9,22 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from gguf import GGML_QUANT_VERSION
-from gguf import GGMLQuantizationType as Type
-from numpy.typing import NDArray
-
 from pyquant import _core
-from pyquant.histogram import q8_0_codes
-from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
-from pyquant.policy import choose_types
-from pyquant.schemes import Mode, Scheme
+from pyquant.plan import Plan, make_plan, padded, set_metadata
+from pyquant.schemes import Mode
 from pyquant.statistics import rmse, snr_db
 from pyquant.tensor_pass import Progress, TensorReader
-
-ALIGNMENT = 32  # of tensor data; llama-quantize's, whatever the source has
-SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
 
 
 @dataclass(frozen=True)
@@ -110,38 +100,6 @@ class QuantizeReport:
         }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A quantization decided on, nothing of it done: the types, the scheme, the new header."""
-
-    model: ModelFile
-    mode: Mode
-    scheme: Scheme | None
-    importance: ImportanceMatrix | None
-    types: dict[str, Type]
-    header: _core.Gguf
-
-    def changes(self, tensor: Tensor) -> bool:
-        return self.types[tensor.name] != tensor.type
-
-    def n_bytes(self, tensor: Tensor) -> int:
-        return tensor.n_rows * _core.row_bytes(int(self.types[tensor.name]), tensor.n_per_row)
-
-    @property
-    def output_bytes(self) -> int:
-        data = sum(_padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
-        return len(self.header.header()) + data
-
-    def codec(self, tensor: Tensor) -> _core.Codec:
-        kind = self.types[tensor.name]
-        if self.scheme is not None and kind == self.scheme.container:
-            return _core.scheme_codec(self.scheme.kernel())
-        return _core.ggml_codec(int(kind))
-
-    def importance_of(self, tensor: Tensor) -> NDArray[np.float32] | None:
-        return self.importance.of(tensor) if self.importance else None
-
-
 def quantize(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -160,7 +118,7 @@ def quantize(
     model = ModelFile(source)
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
-    plan = make_plan(model, mode, count_codes=not dry_run)
+    plan = make_plan(model, mode)
     reports = (
         [_report(plan, tensor) for tensor in model.tensors]
         if dry_run
@@ -179,68 +137,6 @@ def quantize(
     )
 
 
-def make_plan(model: ModelFile, mode: Mode, *, count_codes: bool = True) -> Plan:
-    """Decides everything. count_codes: read the model where its table is made from it."""
-    importance = read_imatrix(mode.imatrix) if mode.imatrix else None
-    types = choose_types(model, mode, has_importance=importance is not None)
-    folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
-
-    def codes() -> NDArray[np.uint64]:
-        if not count_codes:
-            return np.ones(256, np.uint64)
-        return q8_0_codes(model, folded, threads=mode.threads)
-
-    scheme = mode.scheme(codes)
-    header = _header(model, mode, scheme, importance, types)
-    return Plan(model, mode, scheme, importance, types, header)
-
-
-def metadata(mode: Mode, scheme: Scheme | None, sha256: str) -> dict[str, str | int]:
-    """What a file says of its making: the mode, its parameters and the hash of the source."""
-    entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
-    for key, value in mode.parameters(scheme).items():
-        entries[f"pyquant.{key}"] = value
-    return {**entries, "pyquant.source.sha256": sha256}
-
-
-def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
-    """The keys that llama-quantize writes for an importance matrix."""
-    entries: dict[str, str | int] = {"quantize.imatrix.file": str(importance.path)[:127]}
-    if importance.datasets:
-        entries["quantize.imatrix.dataset"] = importance.datasets[0][:127]
-    entries["quantize.imatrix.entries_count"] = len(importance.weights)
-    if importance.n_chunks > 0:
-        entries["quantize.imatrix.chunks_count"] = importance.n_chunks
-    return entries
-
-
-def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
-    for key, value in entries.items():
-        header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)
-
-
-def _header(
-    model: ModelFile,
-    mode: Mode,
-    scheme: Scheme | None,
-    importance: ImportanceMatrix | None,
-    types: dict[str, Type],
-) -> _core.Gguf:
-    header = _core.Gguf()
-    header.copy_keys(model.header)
-    header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
-    header.set_u32("general.file_type", int(mode.file_type))
-    for key in SPLIT_KEYS:
-        header.remove(key)
-    if importance:
-        set_metadata(header, importance_metadata(importance))
-    if scheme is not None:
-        set_metadata(header, metadata(mode, scheme, sha256="0" * 64))
-    for tensor in model.tensors:
-        header.add_tensor(tensor.name, int(types[tensor.name]), tensor.shape)
-    return header
-
-
 def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> list[TensorReport]:
     model = plan.model
     reports = []
@@ -253,7 +149,7 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
         for tensor in model.tensors:
             result = reader.run(tensor, out_file=file.fileno(), out_offset=offset, **_work(plan, tensor))
             reports.append(_report(plan, tensor, result))
-            offset += _padded(plan.n_bytes(tensor))
+            offset += padded(plan.n_bytes(tensor))
         if plan.scheme is not None:
             set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
         file.write(plan.header.header(), 0)
@@ -265,10 +161,6 @@ def _work(plan: Plan, tensor: Tensor) -> dict:
     if not plan.changes(tensor):
         return {"check": True}
     return {"target": plan.codec(tensor), "importance": plan.importance_of(tensor), "measure": True}
-
-
-def _padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class _SourceHash:
@@ -314,4 +206,3 @@ def _report(plan: Plan, tensor: Tensor, result: _core.PassResult | None = None) 
         squared_weight=result.squared_weight,
         zeros=result.zeros,
     )
-

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
@@ -35,7 +34,7 @@ class Model:
     tied: bool = False
     type: Type = Type.F32
     seed: int = 0
-    metadata: dict[str, Any] = field(default_factory=dict)
+    alignment: int | None = None
     change: Callable[[str, NDArray[np.float32]], NDArray[np.float32]] = lambda name, x: x
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
@@ -85,9 +84,8 @@ class Model:
             writer.add_expert_count(self.n_expert)
             writer.add_expert_used_count(2)
         _add_tokenizer(writer, self.n_vocab)
-        for key, value in self.metadata.items():
-            add = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string}
-            add[type(value)](key, value)
+        if self.alignment:
+            writer.add_custom_alignment(self.alignment)
         for name, x in self.tensors().items():
             if x.ndim == 1 or name.endswith("ffn_gate_inp.weight") or self.type is Type.F32:
                 writer.add_tensor(name, x)
@@ -128,6 +126,5 @@ MODELS = {
     "f32, rows of 64 and 96": Model(),
     "f16, rows of 256, grouped queries": Model(n_embd=256, n_ff=512, n_head_kv=2, type=Type.F16, seed=1),
     "bf16, tied, rows of 64 and 172": Model(n_ff=172, n_layer=3, tied=True, type=Type.BF16, seed=2),
-    "f16, experts": Model(n_embd=256, n_ff=256, n_expert=4, type=Type.F16, seed=3),
-    "f32, data aligned to 64": Model(seed=4, metadata={"general.alignment": 64}),
+    "f16, experts": Model(n_embd=256, n_ff=256, n_layer=1, n_expert=3, type=Type.F16, seed=3),
 }
