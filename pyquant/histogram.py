@@ -13,12 +13,12 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
-from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.model_file import UNQUANTIZED, ModelFile, Tensor
+from pyquant.plan import make_plan
 from pyquant.schemes import Mode
 from pyquant.schemes.base import grid_codes
-from pyquant.schemes.q8_0 import Q8_0, q8_0
+from pyquant.schemes.q8_0 import Q8_0
 from pyquant.statistics import RUN_BINS, entropy, geometric_runs, shares
 from pyquant.tensor_pass import Progress, TensorReader
 
@@ -26,9 +26,7 @@ SCHEMA = "pyquant.histogram/1"
 SCALE_BITS = 16 / 32  # an fp16 scale for each 32 codes
 
 # What the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).
-IQ4_NL_VALUES = np.array(
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
-)
+IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 
 
 @dataclass(frozen=True)
@@ -183,8 +181,6 @@ def histogram(
     mode: the quantizer through which to look at an unquantized model; nothing is written. Raises
     ModelFileError, also where there are no such tensors, and ConfigError.
     """
-    from pyquant.quantize import make_plan  # the plan of a quantization that is not carried out
-
     model = model if isinstance(model, ModelFile) else ModelFile(model)
     targets: dict[str, dict[str, Any]] = {}
     if mode is None:
@@ -213,18 +209,6 @@ def histogram(
         tensors=counted,
         skipped={name: kind.name for name, kind in types.items() if name not in book},
     )
-
-
-def q8_0_codes(
-    model: ModelFile, tensors: list[Tensor], *, threads: int | None = None, progress: Progress | None = None
-) -> NDArray[np.uint64]:
-    """(256,) uint64: how often each code occurs where these tensors are made Q8_0, modulo 256."""
-    counts = np.zeros(256, np.uint64)
-    target = _core.scheme_codec(q8_0().kernel())
-    with TensorReader(model, tensors, threads, progress) as reader:
-        for tensor in tensors:
-            counts += reader.run(tensor, target=target, count=True).codes
-    return counts
 
 
 def code_counts(

@@ -54,15 +54,20 @@ def histogram(
 
 def _print(result: dict[str, Any]) -> None:
     for total in result["totals"]:
-        runs = total["zero_runs"]
+        runs, zero = total["zero_runs"], f"code {total['zero_code']}, value {total['zero_value']}"
+        bits = f"{total['entropy']:.4f} bits per code"
+        chance = f"{percent(runs['geometric'][0])} if zeros came by chance"
         print(f"{total['type']}: {total['n_codes']:,} codes in {result['model']}")
-        print(f"  entropy        {total['entropy']:.4f} bits per code, {total['entropy_bits_per_weight']:.4f} bits per weight with scales")
-        print(f"  zeros          {percent(total['zero_share'])} (code {total['zero_code']}, value {total['zero_value']})")
-        print(f"  runs of one    {percent(runs['shares'][0])} of {sum(runs['counts']):,}; {percent(runs['geometric'][0])} if zeros came by chance")
+        print(f"  entropy       {bits}, {total['entropy_bits_per_weight']:.4f} per weight with scales")
+        print(f"  zeros         {percent(total['zero_share'])} ({zero})")
+        print(f"  single zeros  {percent(runs['shares'][0])} of {sum(runs['counts']):,} runs; {chance}")
         if len(total["codes"]) <= 16:
             print_table(
                 ["code", "value", "count", "share"],
-                [[str(c["code"]), str(c["value"]), f"{c['count']:,}", percent(c["share"])] for c in total["codes"]],
+                [
+                    [str(code["code"]), str(code["value"]), f"{code['count']:,}", percent(code["share"])]
+                    for code in total["codes"]
+                ],
             )
         print_table(
             ["zero run", "count", "share", "by chance"],
@@ -74,5 +79,5 @@ def _print(result: dict[str, Any]) -> None:
             ],
         )
     if result["skipped"]:
-        kinds = sorted(set(result["skipped"].values()))
-        remark(f"not counted: {len(result['skipped'])} tensors of types {', '.join(kinds)}")
+        kinds = ", ".join(sorted(set(result["skipped"].values())))
+        remark(f"not counted: {len(result['skipped'])} tensors of types {kinds}")

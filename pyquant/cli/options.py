@@ -29,9 +29,7 @@ Config = Annotated[
     Optional[Path],
     typer.Option(help="Mode and parameters from a TOML file; options given beside it override it."),
 ]
-Pure = Annotated[
-    Optional[bool], typer.Option("--pure", help="Every tensor in the same type, no mixture.")
-]
+Pure = Annotated[Optional[bool], typer.Option("--pure", help="Every tensor in the same type, no mixture.")]
 Imatrix = Annotated[
     Optional[Path], typer.Option(help="Importance matrix from llama-imatrix, for types that take one.")
 ]

@@ -12,7 +12,10 @@ from pyquant.cli.output import number, percent, print_json, print_table, progres
 
 
 def quantize(
-    source: Annotated[Path, typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16; of a split model the first shard.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16; of a split model the first shard."),
+    ],
     output: Annotated[Path, typer.Argument(metavar="OUT.gguf")],
     mode: options.ModeName = None,
     table: options.TableName = None,
@@ -22,7 +25,9 @@ def quantize(
     imatrix: options.Imatrix = None,
     tensors: options.Tensors = None,
     threads: options.Threads = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")
+    ] = False,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -54,10 +59,10 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
             ["tensor", "from", "to", "size"],
             [[t["name"], t["source_type"], t["type"], size(t["n_bytes"])] for t in result["tensors"]],
         )
-    parameters = "".join(f", {key} {value}" for key, value in result["parameters"].items())
+    shown = [f"{key} {value}" for key, value in result["parameters"].items() if key != "table.values"]
     before, after = result["source_bytes"], result["output_bytes"]
     lines = [
-        ("mode", result["mode"] + parameters),
+        ("mode", ", ".join([result["mode"], *shown])),
         ("size", f"{size(before)} -> {size(after)} ({after / before:.1%})"),
         ("bits per weight", f"{result['bits_per_weight']:.3f}"),
     ]

@@ -56,8 +56,15 @@ def check(tables: Annotated[list[Path], typer.Argument(metavar="TABLE.toml...")]
 
 @app.command()
 def build(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="An unquantized or Q8_0 model, or a histogram of Q8_0 codes as JSON.")],
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="The TOML file to write; default: stdout.")] = None,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="An unquantized or Q8_0 model, or a histogram of Q8_0 codes as JSON."
+        ),
+    ],
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="The TOML file to write; default: stdout.")
+    ] = None,
     name: Annotated[str, typer.Option(help="The table's name in the file.")] = "balanced",
     threads: options.Threads = None,
     force: options.Force = False,
