@@ -68,7 +68,8 @@ CODEBOOKS = {
 }
 
 
-def _codebook(container: Type, table: NDArray[np.int8] | None) -> Codebook:
+def codebook(container: Type, table: NDArray[np.int8] | None) -> Codebook:
+    """Of a type with countable codes. table: the one that Q8_0 blocks of its file were made with."""
     is_table = container is Type.Q8_0 and table is not None and len(table) == 16
     return Codebook.of_table(table) if is_table else CODEBOOKS[container]
 
@@ -194,14 +195,14 @@ def histogram(
         for tensor in tensors:
             targets[tensor.name] = {"target": plan.codec(tensor), "importance": plan.importance_of(tensor)}
     tensors = [tensor for tensor in tensors if types[tensor.name] in CODEBOOKS]
-    book = {tensor.name: _codebook(types[tensor.name], table) for tensor in tensors}
+    book = {tensor.name: codebook(types[tensor.name], table) for tensor in tensors}
     if not book:
         raise _nothing_to_count(model, mode)
     counted = []
     with TensorReader(model, tensors, threads or (mode and mode.threads), progress) as reader:
         for tensor in tensors:
-            work = targets.get(tensor.name, {})
-            counted.append(_count(reader, tensor, book[tensor.name], **work))
+            work = counting(book[tensor.name]) | targets.get(tensor.name, {})
+            counted.append(counted_codes(tensor, book[tensor.name], reader.run(tensor, **work)))
     return Histogram(
         model=str(model.path),
         mode=mode.mode if mode else None,
@@ -246,14 +247,14 @@ def _read_histogram(path: Path) -> list[dict[str, Any]]:
         raise ModelFileError(f"{path}: not a histogram that `pyquant histogram --json` wrote") from None
 
 
-def _count(reader: TensorReader, tensor: Tensor, book: Codebook, **work: Any) -> CodeStatistics:
-    result = reader.run(
-        tensor,
-        count=True,
-        nibbles=book.container is not Type.Q8_0,
-        zero_code=int(book.stored[book.zero]),
-        **work,
-    )
+def counting(book: Codebook) -> dict[str, Any]:
+    """What a pass is to be told for it to count these codes."""
+    zero_code = int(book.stored[book.zero])
+    return {"count": True, "nibbles": book.container is not Type.Q8_0, "zero_code": zero_code}
+
+
+def counted_codes(tensor: Tensor, book: Codebook, result: _core.PassResult) -> CodeStatistics:
+    """What such a pass over the tensor has counted. Raises ModelFileError."""
     counts = result.codes[book.stored]
     if counts.sum() != tensor.n_weights:
         raise ModelFileError(

@@ -22,6 +22,19 @@ def snr_db(squared_weight: float, squared_error: float) -> float | None:
     return 10 * math.log10(squared_weight / squared_error)
 
 
+def cosine(squared_weight: float, squared_value: float, squared_error: float) -> float | None:
+    """Of the angle between weights and what became of them; None where one of them is all zeros.
+
+    From sum x^2, sum y^2 and sum (x - y)^2: next to 1, where it matters, this loses nothing to
+    cancellation, as a sum of products would.
+    """
+    if squared_weight == 0 or squared_value == 0:
+        return None
+    # |x - y|^2 = (|x| - |y|)^2 + 2 |x| |y| (1 - cosine)
+    x, y = math.sqrt(squared_weight), math.sqrt(squared_value)
+    return min(1.0, max(-1.0, 1 - (squared_error - (x - y) ** 2) / (2 * x * y)))
+
+
 def entropy(counts: ArrayLike) -> float:
     """Order-0 entropy of codes with these counts, in bits per code; 0 where nothing was counted."""
     counts = np.asarray(counts, dtype=float)

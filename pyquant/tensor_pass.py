@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -46,10 +47,6 @@ class TensorReader:
 
         Raises ModelFileError (the tensor and the weight named) and OutputError.
         """
-        report = None
-        if self._progress:
-            before, progress = self._done, self._progress
-            report = lambda n: progress(before + n, self._total, tensor.name)  # noqa: E731
         with weight_errors(self.model, tensor):
             result = _core.run_pass(
                 in_file=self._file(tensor.path),
@@ -58,16 +55,62 @@ class TensorReader:
                 n_per_row=tensor.n_per_row,
                 source=_core.ggml_codec(int(tensor.type)),
                 n_threads=self.threads,
-                progress=report,
+                progress=self._report(tensor),
                 **work,
             )
         self._done += tensor.n_bytes
         return result
 
+    def compare(
+        self, tensor: Tensor, other_reader: TensorReader, other: Tensor, **work: Any
+    ) -> _core.ComparisonResult:
+        """One pass over `tensor` and over another model's tensor of the same shape.
+
+        work: what `_core.compare` takes besides the tensors' places. Raises ModelFileError.
+        """
+        failure = "weights too large to be squared in float32"
+        try:
+            result = _core.compare(
+                base_file=self._file(tensor.path),
+                base_offset=tensor.offset,
+                base=_core.ggml_codec(int(tensor.type)),
+                file=other_reader._file(other.path),
+                offset=other.offset,
+                codec=_core.ggml_codec(int(other.type)),
+                n_rows=tensor.n_rows,
+                n_per_row=tensor.n_per_row,
+                n_threads=self.threads,
+                progress=self._report(tensor),
+                **work,
+            )
+            if math.isfinite(result.squared_error + result.squared_weight + result.squared_value):
+                self._done += tensor.n_bytes + other.n_bytes
+                return result
+        except OSError as error:
+            failure = error.strerror
+        for reader, broken in ((self, tensor), (other_reader, other)):
+            reader.run(broken, check=True)  # says in which file, and where
+        raise ModelFileError(f"{tensor.path}, {other.path}: tensor {tensor.name!r}: {failure}")
+
+    def _report(self, tensor: Tensor) -> Callable[[int], None] | None:
+        if not self._progress:
+            return None
+        before, progress = self._done, self._progress
+        return lambda n: progress(before + n, self._total, tensor.name)
+
     def _file(self, path: Path) -> int:
         if path not in self._files:
             self._files[path] = self._stack.enter_context(path.open("rb", buffering=0))
         return self._files[path].fileno()
+
+
+def place(tensor: Tensor, index: int) -> list[int]:
+    """The coordinates of the index-th weight, in the order of the tensor's shape: column first."""
+    coordinates = []
+    for length in tensor.shape:
+        index, position = divmod(index, length)
+        coordinates.append(position)
+    return coordinates
 
 
 @contextmanager
@@ -77,13 +120,9 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
         yield
     except _core.WeightError as error:
         kind, index, value = error.args
-        place = []
-        for length in tensor.shape:
-            index, position = divmod(index, length)
-            place.append(position)
-        where = f"{tensor.path}: tensor {tensor.name!r}, weight {place}"
+        where = f"{tensor.path}: tensor {tensor.name!r}, weight {place(tensor, index)}"
         if kind == "not finite":
-            raise ModelFileError(f"{where}: {value}; a model with such weights cannot be quantized") from None
+            raise ModelFileError(f"{where}: {value}; weights have to be finite") from None
         raise ModelFileError(f"{where}: {value:g} is too large for an fp16 block scale") from None
     except OSError as error:
         if error.strerror and error.strerror.startswith("write"):
