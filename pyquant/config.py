@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from pyquant.errors import ConfigError
 from pyquant.schemes import Mode
@@ -37,17 +37,22 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error, kind)}") from None
+        raise ConfigError(f"{where}: {explain(error, kind, f'mode {kind.name}')}") from None
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file says. Raises ConfigError."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such configuration file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
+    settings = read_toml(path)
     for key in ("table", "imatrix"):
         value = settings.get(key)
         if isinstance(value, str) and (path.parent / value).is_file():
@@ -55,17 +60,27 @@ def read_config(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _explain(error: ValidationError, kind: type[Mode]) -> str:
+def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
+    """One sentence on the first thing that is wrong with settings for `kind`, called `what`."""
     # A misspelled key first: it may be why another is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = list(kind.model_fields)
-        return f"mode {kind.name} has no key {key!r}; known: {', '.join(known)}" + _did_you_mean(key, known)
+        known = list(_holder(kind, first["loc"]).model_fields)
+        hint = _did_you_mean(str(first["loc"][-1]), known)
+        return f"{what} has no key {key!r}; known: {', '.join(known)}{hint}"
     if first["type"] == "missing":
-        return f"mode {kind.name} needs {key!r}: {kind.model_fields[key].description}"
+        field = _holder(kind, first["loc"]).model_fields[str(first["loc"][-1])]
+        return f"{what} needs {key!r}: {field.description}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
+
+
+def _holder(kind: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
+    # The model of the table that a key is in: tables within tables are fields that are models.
+    for part in place[:-1]:
+        kind = kind.model_fields[str(part)].annotation
+    return kind
 
 
 def _did_you_mean(word: str, known: Any) -> str:

@@ -25,3 +25,7 @@ class RuntimeLibraryError(PyquantError):
 
 class TextError(PyquantError):
     """A text that cannot be evaluated: not UTF-8, or too short."""
+
+
+class StudyError(PyquantError):
+    """A study that cannot go on, or a results folder that cannot be used."""
