@@ -13,6 +13,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.model_file import UNQUANTIZED, ModelFile, Tensor
 from pyquant.plan import make_plan

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from pyquant.cli import histogram, info, perplexity, quantize, tables
+from pyquant.cli import error, histogram, info, perplexity, quantize, tables
 from pyquant.errors import ConfigError, PyquantError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command()(quantize.quantize)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(perplexity.perplexity)
+app.command()(error.error)
 app.command()(info.info)
 
 

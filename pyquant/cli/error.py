@@ -1,0 +1,99 @@
+"""`pyquant error`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from pyquant.cli import options
+from pyquant.cli.output import number, percent, print_json, print_table, progress_bar, remark
+
+
+def error(
+    base: Annotated[Path, typer.Argument(metavar="BASE.gguf")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.gguf", help="Of the same architecture, in any types.")
+    ],
+    imatrix: Annotated[
+        Optional[Path], typer.Option(help="Importance matrix from llama-imatrix: weigh errors by it too.")
+    ] = None,
+    threads: options.Threads = None,
+    plot: Annotated[
+        Optional[Path], typer.Option(help="Draw a map of the layers: a .png, .svg or .pdf file.")
+    ] = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Show where two models differ, and by how much: each tensor, and the metadata."""
+    from pyquant.error_map import measure_error
+
+    if plot:
+        from pyquant.plots import check_figure
+
+        check_figure(plot, sources=[base, model], force=force)
+    with progress_bar("error") as progress:
+        found = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
+    if plot:
+        from pyquant.error_figure import error_figure
+        from pyquant.plots import save_figure
+
+        save_figure(error_figure(found), plot)
+        remark(f"drawn to {plot}")
+    if json:
+        print_json(found.to_json())
+    else:
+        _print(found.to_json())
+
+
+def _print(result: dict[str, Any]) -> None:
+    different = [t for t in result["tensors"] if not t["identical"]]
+    weighted = ["weighted dB"] if result["imatrix"] else []
+    if different:
+        print_table(
+            ["tensor", "type", "RMSE", "dB", *weighted, "cosine", "largest", "at", "zeros", "entropy"],
+            [_row(t, bool(weighted)) for t in different],
+        )
+    for name, what in _summary(result):
+        print(f"{name:<16} {what}")
+
+
+def _row(tensor: dict[str, Any], weighted: bool) -> list[str]:
+    return [
+        tensor["name"],
+        tensor["type"],
+        number(tensor["rmse"]),
+        number(tensor["snr_db"], ".2f"),
+        *([number(tensor["weighted_snr_db"], ".2f")] if weighted else []),
+        number(tensor["cosine"], ".6f"),
+        number(tensor["largest_error"]),
+        ",".join(map(str, tensor["largest_error_at"])),
+        percent(tensor["zero_share"]),
+        number(tensor["entropy"], ".3f"),
+    ]
+
+
+def _summary(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    total, tensors = result["total"], result["tensors"]
+    if result["identical"]:
+        yield "identical", f"all {len(tensors)} tensors, and the metadata"
+        return
+    db, cosine = number(total["snr_db"], ".2f"), number(total["cosine"], ".6f")
+    yield "error", f"RMSE {number(total['rmse'])}, {db} dB, cosine {cosine}"
+    if result["imatrix"]:
+        yield "weighted error", f"{number(total['weighted_snr_db'], '.2f')} dB"
+    yield "identical", f"{sum(tensor['identical'] for tensor in tensors)} of {len(tensors)} tensors"
+    changes = Counter(f"{t['base_type']} -> {t['type']}" for t in tensors if t["base_type"] != t["type"])
+    for change, n in changes.items():
+        yield "types", f"{change}: {n} tensors"
+    for name in result["only_in_base"]:
+        yield "only in base", name
+    for name in result["only_in_model"]:
+        yield "only in model", name
+    for name, why in result["not_compared"].items():
+        yield "not compared", f"{name}: {why}"
+    for key, values in result["metadata"].items():
+        yield "metadata", f"{key}: {values['base'] or 'none'} -> {values['model'] or 'none'}"
