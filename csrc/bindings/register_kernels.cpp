@@ -82,16 +82,20 @@ py::tuple count_array(const Array<uint8_t> & blocks, int64_t n_per_row, bool nib
                           Array<uint64_t>(kRunBins, counts.runs));
 }
 
-py::array_t<double> score_array(const Array<float> & logits, const Array<int32_t> & targets, int n_threads) {
+void check_scored(const Array<float> & logits, const Array<int32_t> & targets) {
     if (logits.ndim() != 2 || targets.ndim() != 1 || targets.shape(0) != logits.shape(0)) {
         throw py::value_error("expected logits (n, vocabulary) and targets (n,)");
     }
-    const int64_t n_rows = logits.shape(0), n_vocab = logits.shape(1);
-    for (int64_t i = 0; i < n_rows; ++i) {
-        if (targets.at(i) < 0 || targets.at(i) >= n_vocab) {
+    for (int64_t i = 0; i < targets.size(); ++i) {
+        if (targets.at(i) < 0 || targets.at(i) >= logits.shape(1)) {
             throw py::value_error("targets: a token outside the vocabulary");
         }
     }
+}
+
+py::array_t<double> score_array(const Array<float> & logits, const Array<int32_t> & targets, int n_threads) {
+    check_scored(logits, targets);
+    const int64_t n_rows = logits.shape(0), n_vocab = logits.shape(1);
     py::array_t<double> nll(n_rows);
     const float * in = logits.data();
     const int32_t * tokens = targets.data();
@@ -99,6 +103,27 @@ py::array_t<double> score_array(const Array<float> & logits, const Array<int32_t
     const py::gil_scoped_release release;
     negative_log_likelihood(in, n_rows, n_vocab, tokens, out, std::max(1, n_threads));
     return nll;
+}
+
+py::tuple compare_arrays(const Array<float> & base, const Array<float> & logits,
+                         const Array<int32_t> & targets, int n_threads) {
+    check_scored(base, targets);
+    check_scored(logits, targets);
+    const int64_t n_rows = logits.shape(0), n_vocab = logits.shape(1);
+    if (base.shape(1) != n_vocab) {
+        throw py::value_error("base and logits: expected one vocabulary");
+    }
+    py::array_t<double> nll(n_rows), kld(n_rows);
+    py::array_t<bool> same_top(n_rows);
+    const float *of_base = base.data(), *of_model = logits.data();
+    const int32_t * tokens = targets.data();
+    const Divergence out{nll.mutable_data(), kld.mutable_data(),
+                         reinterpret_cast<uint8_t *>(same_top.mutable_data())};
+    {
+        const py::gil_scoped_release release;
+        compare_logits(of_base, of_model, n_rows, n_vocab, tokens, out, std::max(1, n_threads));
+    }
+    return py::make_tuple(nll, kld, same_top);
 }
 
 }  // namespace
@@ -119,4 +144,6 @@ void register_kernels(py::module_ & module) {
                py::arg("nibbles"), py::arg("zero_code"));
     module.def("negative_log_likelihood", &score_array, py::arg("logits").noconvert(),
                py::arg("targets").noconvert(), py::arg("n_threads"));
+    module.def("compare_logits", &compare_arrays, py::arg("base").noconvert(),
+               py::arg("logits").noconvert(), py::arg("targets").noconvert(), py::arg("n_threads"));
 }

@@ -50,35 +50,84 @@ float largest_of(const float * x, int64_t n) {
     return largest;
 }
 
-double sum_of_exp(const float * x, int64_t n, float shift) {
-    constexpr int tile = 512;  // exponentials stay in L1 until they are summed
-    float exponentials[tile];
-    double lanes[kLanes] = {};
-    for (int64_t i = 0; i < n; i += tile) {
-        const int n_tile = int(std::min<int64_t>(tile, n - i));
-        for (int j = 0; j < n_tile; ++j) {
-            exponentials[j] = exp_nonpositive(x[i + j] - shift);
-        }
-        std::fill(exponentials + n_tile, exponentials + tile, 0.0f);
-        for (int j = 0; j < tile; j += kLanes) {
+constexpr int kTile = 512;  // results of so many logits at a time stay in L1 until they are summed
+
+struct Lanes {
+    double sums[kLanes] = {};
+
+    void add(const float (&values)[kTile]) {
+        for (int j = 0; j < kTile; j += kLanes) {
             for (int l = 0; l < kLanes; ++l) {
-                lanes[l] += double(exponentials[j + l]);
+                sums[l] += double(values[j + l]);
             }
         }
     }
-    double sum = 0;
-    for (double lane : lanes) {
-        sum += lane;
+
+    double sum() const {
+        double total = 0;
+        for (double lane : sums) {
+            total += lane;
+        }
+        return total;
     }
-    return sum;
+};
+
+double sum_of_exp(const float * x, int64_t n, float shift) {
+    float exponentials[kTile];
+    Lanes lanes;
+    for (int64_t i = 0; i < n; i += kTile) {
+        const int n_tile = int(std::min<int64_t>(kTile, n - i));
+        for (int j = 0; j < n_tile; ++j) {
+            exponentials[j] = exp_nonpositive(x[i + j] - shift);
+        }
+        std::fill(exponentials + n_tile, exponentials + kTile, 0.0f);
+        lanes.add(exponentials);
+    }
+    return lanes.sum();
 }
 
-void score_rows(const float * logits, int64_t n_rows, int64_t n_vocab, const int32_t * targets,
-                double * nll) {
-    for (int64_t row = 0; row < n_rows; ++row, logits += n_vocab) {
-        const float largest = largest_of(logits, n_vocab);
-        nll[row] = std::log(sum_of_exp(logits, n_vocab, largest)) -
-                   (double(logits[targets[row]]) - double(largest));
+// A row of logits as a distribution: log p[j] = (x[j] - largest) - log_sum.
+struct Distribution {
+    const float * x;
+    float largest;
+    double log_sum;
+
+    Distribution(const float * x, int64_t n)
+        : x(x), largest(largest_of(x, n)), log_sum(std::log(sum_of_exp(x, n, largest))) {}
+
+    double nll(int32_t token) const { return log_sum - (double(x[token]) - double(largest)); }
+
+    const float * top(int64_t n) const { return std::find(x, x + n, largest); }
+};
+
+double divergence(const Distribution & base, const Distribution & other, int64_t n) {
+    float products[kTile];
+    Lanes lanes;
+    for (int64_t i = 0; i < n; i += kTile) {
+        const int n_tile = int(std::min<int64_t>(kTile, n - i));
+        for (int j = 0; j < n_tile; ++j) {
+            const float b = base.x[i + j] - base.largest, o = other.x[i + j] - other.largest;
+            products[j] = exp_nonpositive(b) * (b - o);
+        }
+        std::fill(products + n_tile, products + kTile, 0.0f);
+        lanes.add(products);
+    }
+    return lanes.sum() * std::exp(-base.log_sum) + other.log_sum - base.log_sum;
+}
+
+// Gives each thread its share of the rows.
+template <class Work>
+void share_rows(int64_t n_rows, int n_threads, const Work & work) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < n_threads; ++t) {
+        threads.emplace_back([=, &work] {
+            for (int64_t row = n_rows * t / n_threads; row < n_rows * (t + 1) / n_threads; ++row) {
+                work(row);
+            }
+        });
+    }
+    for (std::thread & thread : threads) {
+        thread.join();
     }
 }
 
@@ -86,15 +135,19 @@ void score_rows(const float * logits, int64_t n_rows, int64_t n_vocab, const int
 
 void negative_log_likelihood(const float * logits, int64_t n_rows, int64_t n_vocab,
                              const int32_t * targets, double * nll, int n_threads) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < n_threads; ++t) {
-        const int64_t begin = n_rows * t / n_threads, end = n_rows * (t + 1) / n_threads;
-        threads.emplace_back(score_rows, logits + begin * n_vocab, end - begin, n_vocab,
-                             targets + begin, nll + begin);
-    }
-    for (std::thread & thread : threads) {
-        thread.join();
-    }
+    share_rows(n_rows, n_threads, [&](int64_t row) {
+        nll[row] = Distribution(logits + row * n_vocab, n_vocab).nll(targets[row]);
+    });
+}
+
+void compare_logits(const float * base, const float * logits, int64_t n_rows, int64_t n_vocab,
+                    const int32_t * targets, const Divergence & out, int n_threads) {
+    share_rows(n_rows, n_threads, [&](int64_t row) {
+        const Distribution p(base + row * n_vocab, n_vocab), q(logits + row * n_vocab, n_vocab);
+        out.nll[row] = q.nll(targets[row]);
+        out.kld[row] = divergence(p, q, n_vocab);
+        out.same_top[row] = p.top(n_vocab) - p.x == q.top(n_vocab) - q.x;
+    });
 }
 
 }  // namespace pyquant

@@ -1,4 +1,4 @@
-// From logits to the negative log-likelihood of the tokens that came.
+// From logits to how likely the tokens that came were, and to how far two models are apart.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +10,16 @@ namespace pyquant {
 // double as llama-perplexity does. Threads share the rows.
 void negative_log_likelihood(const float * logits, int64_t n_rows, int64_t n_vocab,
                              const int32_t * targets, double * nll, int n_threads);
+
+// What a model says after the same tokens as a base; all arrays (n_rows,).
+struct Divergence {
+    double * nll;        // the model's, as above
+    double * kld;        // sum_j p_base[j] (log p_base[j] - log p[j]), in nats
+    uint8_t * same_top;  // whether both find the same token most likely
+};
+
+// base, logits: (n_rows, n_vocab); float32 exponentials and products, double sums.
+void compare_logits(const float * base, const float * logits, int64_t n_rows, int64_t n_vocab,
+                    const int32_t * targets, const Divergence & out, int n_threads);
 
 }  // namespace pyquant

@@ -37,6 +37,9 @@ Tensors = Annotated[
     Optional[str],
     typer.Option(metavar="REGEX", help="Quantize only tensors whose name this expression finds."),
 ]
+TextFile = Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to evaluate on.")]
+Ctx = Annotated[int, typer.Option("--ctx", help="Tokens in a chunk; those in its second half are scored.")]
+Chunks = Annotated[Optional[int], typer.Option("--chunks", help="Only the first chunks of the text.")]
 Threads = Annotated[Optional[int], typer.Option(help="Default: all processors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,6 +64,44 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, part="")
         yield lambda done, total, part: bar.update(task, completed=done, total=total, part=part)
+
+
+@contextmanager
+def chunk_bar(what: str) -> Iterator[Callable[..., None] | None]:
+    """A bar with the time left, for (chunks done, all chunks[, perplexity so far]); on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("chunks"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, note="")
+
+        def update(done: int, total: int, perplexity: float | None = None) -> None:
+            note = "" if perplexity is None else f"perplexity {perplexity:.4f}"
+            bar.update(task, completed=done, total=total, note=note)
+
+        yield update
+
+
+def parse_size(option: str, text: str) -> int:
+    """'1.5GB' -> 1500000000; decimal units, or binary ones such as GiB. Raises ConfigError."""
+    from pyquant.errors import ConfigError
+
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kMGT]?)(i?)B?", text.strip())
+    if not match:
+        raise ConfigError(f"{option}: {text!r} is not a size such as 800MB, 1.5GB or 2GiB")
+    power = "kMGT".index(match[2]) + 1 if match[2] else 0
+    return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def size(n_bytes: float) -> str:
