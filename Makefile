@@ -6,16 +6,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 venv := .venv
 python := $(venv)/bin/python
+pip := $(python) -m pip install
+quietly = $(python) cmake/quietly.py build/log/$(1).txt
 sdist := build/sdist/llama_cpp_python-0.3.36.tar.gz
 installed := $(venv)/.installed
 oracle := build/oracle/.built
-sources := $(shell find csrc cmake pyproject.toml CMakeLists.txt -type f)
-offline = { echo "pyquant: pip could not install what is needed: is there a network?" >&2; exit 1; }
+sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
+say = @echo "pyquant: $(1)"
+stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
 .PHONY: demo test bench lint oracle clean
+.DELETE_ON_ERROR:
 
 demo: $(installed)
-	$(python) analysis/demo.py $(if $(MODEL),--model "$(MODEL)")
+	@$(python) analysis/demo.py $(if $(MODEL),--model "$(MODEL)")
 
 test: $(installed) $(oracle)
 	$(python) -m pytest $(PYTEST)
@@ -33,30 +37,38 @@ clean:
 	rm -rf $(venv) build
 
 $(python):
-	@command -v $(PYTHON) >/dev/null || { echo "pyquant: $(PYTHON) is not installed; Python 3.10 or newer is needed" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "pyquant: Python 3.10 or newer is needed; make PYTHON=... names one" >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' || { echo "pyquant: Python's venv module is needed (Debian: apt install python3-venv)" >&2; exit 1; }
-	@command -v $${CXX:-c++} >/dev/null || { echo "pyquant: a C++ compiler is needed (Debian: apt install g++)" >&2; exit 1; }
-	$(PYTHON) -m venv $(venv)
+	@command -v $(PYTHON) >/dev/null || $(call stop,$(PYTHON) is not there; Python 3.10 or newer is needed and make PYTHON=... names one)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || $(call stop,$$($(PYTHON) --version) is too old; Python 3.10 or newer is needed and make PYTHON=... names one)
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(call stop,$(PYTHON) lacks its venv module; Debian and Ubuntu have it in python3-venv)
+	@command -v "$${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || $(call stop,a C++ compiler is needed; Debian and Ubuntu have one in g++)
+	@$(PYTHON) -m venv $(venv)
 
-$(sdist): | $(python)
-	@echo "pyquant: fetching llama.cpp's source"
-	@if [ -n "$$PYQUANT_LLAMA_SDIST" ]; then mkdir -p build/sdist && cp "$$PYQUANT_LLAMA_SDIST" $@; fi
-	@$(python) cmake/vendor.py --download build/sdist
+# What the builds need stays in .venv: with pip's build isolation it would have another path at every
+# installation, and all of our sources would be compiled again.
+$(venv)/.tools: pyproject.toml cmake/requires.py | $(python)
+	$(call say,fetching the build tools)
+	@$(python) cmake/requires.py >$(venv)/requires.txt
+	@$(call quietly,tools) $(pip) cmake ninja --requirement $(venv)/requires.txt
+	@touch $@
+
+$(sdist): | $(venv)/.tools
+	$(call say,fetching llama.cpp)
+	@$(call quietly,sdist) $(python) cmake/vendor.py --only-sdist
 
 # llama_cpp without a library of its own: it will use ours. --no-cache-dir: pip caches a wheel by its
 # link, whatever the settings, and would hand this one to other environments.
 $(venv)/.bindings: $(sdist)
-	@echo "pyquant: installing llama_cpp's bindings"
-	@$(python) -m pip install --quiet --no-cache-dir -C cmake.define.LLAMA_BUILD=OFF -C cmake.define.LLAVA_BUILD=OFF $(sdist) || $(offline)
+	$(call say,installing llama_cpp)
+	@$(call quietly,bindings) $(pip) --no-build-isolation --no-cache-dir -C cmake.define.LLAMA_BUILD=OFF -C cmake.define.LLAVA_BUILD=OFF $(sdist)
 	@touch $@
 
 $(installed): $(venv)/.bindings $(sources)
-	@echo "pyquant: compiling llama.cpp and the kernels (two cores: about 2 minutes, once)"
-	@PYQUANT_LLAMA_SDIST=$(abspath $(sdist)) $(python) -m pip install --quiet -e '.[test]' || $(offline)
+	$(call say,compiling pyquant and llama.cpp (the first time: about 2 minutes on two cores))
+	@$(call quietly,install) $(pip) --verbose --no-build-isolation --editable '.[test]'
 	@touch $@
 
-$(oracle): cmake/oracle.py $(sdist) | $(installed)
-	@echo "pyquant: compiling stock llama.cpp to compare with (two cores: about 5 minutes, once)"
-	@$(python) cmake/oracle.py $(sdist) build/oracle
+$(oracle): cmake/oracle/CMakeLists.txt cmake/vendor.cmake $(sdist) | $(venv)/.tools
+	$(call say,compiling stock llama.cpp to compare with (once: about 3 minutes on two cores))
+	@$(call quietly,oracle) $(venv)/bin/cmake -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(python))
+	@$(call quietly,oracle) $(venv)/bin/cmake --build build/oracle
 	@touch $@

@@ -1,27 +1,13 @@
 # llama.cpp from llama-cpp-python's sdist, with pyquant's call sites in it. One compile serves the
 # extension and, through LLAMA_CPP_LIB_PATH, llama_cpp.
 
-set(llama_cpp_python_version 0.3.36)
-set(llama_patch ${CMAKE_CURRENT_SOURCE_DIR}/csrc/ggml/llama.cpp.patch)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${llama_patch})
-
-set(vendor_arguments --into ${CMAKE_CURRENT_SOURCE_DIR}/build/vendor --patch ${llama_patch})
-if(PYQUANT_LLAMA_SDIST)
-    list(APPEND vendor_arguments --sdist ${PYQUANT_LLAMA_SDIST})
-endif()
-execute_process(
-    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/vendor.py ${vendor_arguments}
-    OUTPUT_VARIABLE llama_source
-    OUTPUT_STRIP_TRAILING_WHITESPACE
-    ERROR_VARIABLE vendor_error
-    RESULT_VARIABLE vendor_failed)
-if(vendor_failed)
-    message(FATAL_ERROR "${vendor_error}")
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/vendor.cmake)
+vendor_llama(llama_source ${CMAKE_CURRENT_SOURCE_DIR}/csrc/ggml/llama.cpp.patch)
+file(STRINGS ${vendor_script} llama_cpp_python_version REGEX "^VERSION = ")
+string(REGEX REPLACE ".*\"(.*)\".*" "\\1" llama_cpp_python_version "${llama_cpp_python_version}")
 
 set(BUILD_SHARED_LIBS ON)
 set(GGML_NATIVE ${PYQUANT_NATIVE})
-set(LLAMA_CURL OFF)
 foreach(part COMMON TESTS TOOLS EXAMPLES SERVER APP)
     set(LLAMA_BUILD_${part} OFF)
 endforeach()

@@ -1,0 +1,63 @@
+"""quietly.py LOG COMMAND...: runs a command with its output into LOG.
+
+Of that it shows the last line only, so that one sees it live, and the reason where it fails.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+OFFLINE = re.compile(r"No matching distribution found|ConnectionPool|pip could not download")
+
+
+def main() -> None:
+    log, command = Path(sys.argv[1]), sys.argv[2:]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as child,
+    ):
+        shown = time.monotonic()
+        for line in child.stdout:
+            out.write(line)
+            out.flush()
+            shown = show(line, shown)
+    if sys.stdout.isatty():
+        print("\r\033[K", end="", flush=True)
+    if child.returncode != 0:
+        sys.exit(reason(log))
+
+
+def show(line: str, shown: float) -> float:
+    """Shows `line`: over the one before in a terminal, else one in ten seconds. When it did so."""
+    width = shutil.get_terminal_size().columns - 4
+    line = line.strip()[:width]
+    now = time.monotonic()
+    if sys.stdout.isatty():
+        print(f"\r  {line}\033[K", end="", flush=True)
+    elif line and now - shown > 10:
+        print(f"  {line}", flush=True)
+    else:
+        return shown
+    return now
+
+
+def reason(log: Path) -> str:
+    last = log.read_text(errors="replace").splitlines()[-30:]
+    if any(OFFLINE.search(line) for line in last):
+        return f"pyquant: packages could not be downloaded: is there a network? All that was said: {log}"
+    return "\n".join([*last, "", f"pyquant: this failed, see above; all that was said: {log}"])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
