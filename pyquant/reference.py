@@ -159,6 +159,17 @@ def error(x: NDArray[np.float32], y: NDArray[np.float32]) -> dict[str, float]:
     }
 
 
+def weighted_error(
+    x: NDArray[np.float32], y: NDArray[np.float32], importance: NDArray[np.float32]
+) -> dict[str, float]:
+    """The sums of squares where columns have importances: rows (n, n_per_row) and (n_per_row,)."""
+    weights = importance.astype(np.float64)
+    return {
+        "weighted_squared_error": (np.square(x - y) * weights).sum(),
+        "weighted_squared_weight": (np.square(x) * weights).sum(),
+    }
+
+
 def negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int32]) -> NDArray[np.float64]:
     """(n,) nats: log sum exp of a row of logits (n, n_vocab) less the logit of its target (n,)."""
     largest = logits.max(axis=1, keepdims=True)
