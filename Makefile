@@ -69,6 +69,6 @@ $(installed): $(venv)/.bindings $(sources)
 
 $(oracle): cmake/oracle/CMakeLists.txt cmake/vendor.cmake $(sdist) | $(venv)/.tools
 	$(call say,compiling stock llama.cpp to compare with (once: about 3 minutes on two cores))
-	@$(call quietly,oracle) $(venv)/bin/cmake -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(python))
+	@$(call quietly,oracle) $(venv)/bin/cmake --fresh -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(python))
 	@$(call quietly,oracle) $(venv)/bin/cmake --build build/oracle
 	@touch $@
