@@ -192,7 +192,8 @@ def histogram(
         plan = make_plan(model, mode)
         types = plan.types
         tensors = [tensor for tensor in model.tensors if plan.changes(tensor)]
-        table = plan.scheme.values if plan.scheme else None
+        # Of a Q4_0 mixture some tensors become plain Q8_0: they have no table.
+        table = plan.scheme.values if plan.scheme and plan.scheme.container is Type.Q8_0 else None
         for tensor in tensors:
             targets[tensor.name] = {"target": plan.codec(tensor), "importance": plan.importance_of(tensor)}
     tensors = [tensor for tensor in tensors if types[tensor.name] in CODEBOOKS]
