@@ -38,8 +38,9 @@ clean:
 
 $(python):
 	@command -v $(PYTHON) >/dev/null || $(call stop,$(PYTHON) is not there; Python 3.10 or newer is needed and make PYTHON=... names one)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || $(call stop,$$($(PYTHON) --version) is too old; Python 3.10 or newer is needed and make PYTHON=... names one)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || $(call stop,$$($(PYTHON) --version 2>&1) is too old; Python 3.10 or newer is needed and make PYTHON=... names one)
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(call stop,$(PYTHON) lacks its venv module; Debian and Ubuntu have it in python3-venv)
+	@$(PYTHON) -c 'import sys, sysconfig, os; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || $(call stop,$(PYTHON) lacks its C headers; Debian and Ubuntu have them in python3-dev)
 	@command -v "$${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || $(call stop,a C++ compiler is needed; Debian and Ubuntu have one in g++)
 	@$(PYTHON) -m venv $(venv)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-OFFLINE = re.compile(r"No matching distribution found|ConnectionPool|pip could not download")
+OFFLINE = re.compile(r"No matching distribution found|ConnectionPool")
 
 
 def main() -> None:
@@ -50,10 +50,16 @@ def show(line: str, shown: float) -> float:
 
 
 def reason(log: Path) -> str:
-    last = log.read_text(errors="replace").splitlines()[-30:]
-    if any(OFFLINE.search(line) for line in last):
+    """One sentence where it is known, else what was said around the first failure."""
+    lines = log.read_text(errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    if last.startswith("pyquant: "):
+        return last
+    if any(OFFLINE.search(line) for line in lines[-30:]):
         return f"pyquant: packages could not be downloaded: is there a network? All that was said: {log}"
-    return "\n".join([*last, "", f"pyquant: this failed, see above; all that was said: {log}"])
+    failed = (n for n, line in enumerate(lines) if re.search(r"FAILED: |CMake Error", line))
+    begin = next(failed, max(len(lines) - 30, 0))
+    return "\n".join([*lines[begin : begin + 30], f"pyquant: this failed; all that was said: {log}"])
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def download(folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
         command += ["--require-hashes", f"--dest={folder}", f"--requirement={requirements}"]
         done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        sys.exit(f"pyquant: the package index has another {SDIST} than the one pyquant is made for")
     if done.returncode != 0:
         sys.exit(
             f"{done.stderr[-2000:]}\n"
