@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,8 +40,9 @@ def error_figure(found: ErrorMap) -> Figure:
     inside, outside = _rows(shown)
     n_rows, n_layers = len(inside) + len(outside), _n_layers(found)
     with matplotlib.rc_context(STYLE):
-        width = np.clip(2.6 + 0.36 * n_layers, 6.5, 14)
+        width = np.clip(2.6 + 0.36 * n_layers, 7.5, 14)
         figure = Figure(figsize=(width, len(panels) * (0.8 + 0.28 * n_rows) + 0.7), layout="constrained")
+        figure.get_layout_engine().set(h_pad=0.1)
         title = f"{Path(found.model).name} against {Path(found.base).name}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
@@ -68,7 +70,7 @@ def _footnote(found: ErrorMap, shown: list[TensorError]) -> str:
         notes.append("\u2013: not in the importance matrix")
     if hidden:
         notes.append(f"identical everywhere: {', '.join(hidden)}")
-    return "     ".join(notes)
+    return "\n".join(textwrap.fill(note, 90, subsequent_indent="    ") for note in notes)
 
 
 def _n_layers(found: ErrorMap) -> int:

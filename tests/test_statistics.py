@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyquant import _core, reference
-from pyquant.statistics import RUN_BINS, entropy, geometric_runs, rmse, shares, snr_db
+from pyquant.statistics import RUN_BINS, cosine, entropy, geometric_runs, rmse, shares, snr_db
 
 COUNTS = st.lists(st.integers(0, 10**12), min_size=1, max_size=256).filter(any)
 
@@ -64,3 +64,18 @@ def test_errors() -> None:
     assert snr_db(0.0, 1.0) is None
     assert snr_db(1.0, 0.0) is None
     assert math.isclose(snr_db(1.0, 2.0), -3.0103, rel_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [([1, 0], [1, 0]), ([1, 0], [0, 2]), ([1, 1], [-3, -3]), ([3, 4], [4, 3]), ([1, 1e-9], [1, 0])],
+)
+def test_cosine(x: list[float], y: list[float]) -> None:
+    a, b = np.array(x, float), np.array(y, float)
+    expected = a @ b / np.sqrt((a @ a) * (b @ b))
+    assert cosine(a @ a, b @ b, (a - b) @ (a - b)) == pytest.approx(expected, abs=1e-15)
+
+
+def test_cosine_with_nothing() -> None:
+    assert cosine(0, 1, 1) is None
+    assert cosine(1, 0, 1) is None
