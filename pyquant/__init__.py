@@ -28,6 +28,7 @@ _HOME = {
     "read_config": "config",
     "quantize": "quantize",
     "histogram": "histogram",
+    "measure_error": "error_map",
     "Table": "tables",
     "balanced": "tables",
     "basic": "tables",
