@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pyquant.errors import OutputError
@@ -57,12 +58,13 @@ def histogram_figure(found: Histogram) -> Figure:
         figure.suptitle(name, x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(found.totals), 2, squeeze=False, width_ratios=[3, 2])
         for row, total in zip(axes, found.totals):
-            _draw_codes(row[0], total)
-            _draw_runs(row[1], total)
+            draw_codes(row[0], total)
+            draw_runs(row[1], total)
         return figure
 
 
-def _draw_codes(axes, total: CodeStatistics) -> None:
+def draw_codes(axes: Axes, total: CodeStatistics) -> None:
+    """Shares of codes as bars, that of the zero code in another color."""
     book = total.codebook
     few = len(book.codes) == 16
     positions = book.codes
@@ -78,7 +80,8 @@ def _draw_codes(axes, total: CodeStatistics) -> None:
     )
 
 
-def _draw_runs(axes, total: CodeStatistics) -> None:
+def draw_runs(axes: Axes, total: CodeStatistics) -> None:
+    """Shares of the lengths of zero runs as bars, and the geometric law as diamonds."""
     lengths = range(1, RUN_BINS + 1)
     axes.bar(lengths, 100 * shares(total.runs), width=0.85, color=BLUE, label="measured")
     axes.plot(
