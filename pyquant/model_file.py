@@ -202,13 +202,13 @@ class OutputFile:
         self.path = Path(path)
         check_output(self.path, sources=sources, force=force)
         free = shutil.disk_usage(self.path.parent).free
-        self._partial = self.path.with_name(f".{self.path.name}.partial")
+        self.partial = self.path.with_name(f".{self.path.name}.partial")
         with contextlib.suppress(OSError):
-            free += self._partial.stat().st_blocks * 512
+            free += self.partial.stat().st_blocks * 512
         if free < size:
             raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
         with self._errors():
-            self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -230,7 +230,7 @@ class OutputFile:
     def commit(self) -> None:
         """Gives it its name."""
         with self._errors():
-            os.replace(self._partial, self.path)
+            os.replace(self.partial, self.path)
         os.close(self._file)
         self._file = -1
 
@@ -241,7 +241,7 @@ class OutputFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file >= 0:
-            self._partial.unlink(missing_ok=True)
+            self.partial.unlink(missing_ok=True)
             os.close(self._file)
             self._file = -1
 

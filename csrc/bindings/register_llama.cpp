@@ -1,8 +1,10 @@
 // llama.cpp's own decision which tensor gets which type, the hook in its quantizer, and how all of
 // this was built.
+#include <dlfcn.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,6 +78,15 @@ void set_hook(const pyquant::Scheme & scheme) {
                      int(scheme.grid), scheme.value.data());
 }
 
+// Where the libllama that this module calls was loaded from: the one that llama_cpp has to load too.
+std::string library_folder() {
+    Dl_info library;
+    if (!dladdr(reinterpret_cast<void *>(&llama_model_quantize), &library)) {
+        throw std::runtime_error("the loader does not know where libllama is");
+    }
+    return std::filesystem::absolute(library.dli_fname).parent_path().string();
+}
+
 py::dict build_info() {
     py::dict info;
     info["pyquant"] = PYQUANT_VERSION;
@@ -85,6 +96,7 @@ py::dict build_info() {
     info["build_type"] = PYQUANT_BUILD_TYPE;
     info["native"] = bool(PYQUANT_NATIVE);
     info["system"] = llama_print_system_info();
+    info["library_folder"] = library_folder();
     return info;
 }
 

@@ -1,0 +1,158 @@
+"""What a model file holds, and what pyquant itself is made of."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from gguf import LlamaFileType
+
+from pyquant import _core
+from pyquant.model_file import ModelFile, Tensor
+from pyquant.tensor_pass import n_threads
+
+LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies are not
+PACKAGES = ("llama-cpp-python", "gguf", "numpy")
+
+
+@dataclass(frozen=True)
+class TypeShare:
+    """The tensors of one type. n_bytes: of their data."""
+
+    type: str
+    n_tensors: int
+    n_weights: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """shape: as GGML has it, the length of a row first. n_bytes: of its data."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    n_weights: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model's headers in short.
+
+    n_bytes: of its files. bits_per_weight: of the tensors' data, None where there is none. metadata:
+    scalars, texts and short arrays; longer arrays as {"length": n}. provenance: what
+    pyquant wrote about how the file was made, without the keys' prefix.
+    """
+
+    path: str
+    n_files: int
+    architecture: str | None
+    name: str | None
+    file_type: str | None
+    n_bytes: int
+    n_weights: int
+    bits_per_weight: float | None
+    types: list[TypeShare]
+    provenance: dict[str, Any]
+    metadata: dict[str, Any]
+    tensors: list[TensorInfo]
+
+    def to_json(self) -> dict[str, Any]:
+        """The description as `pyquant info MODEL --json` prints it."""
+        return {"schema": "pyquant.info/1", **asdict(self)}
+
+
+def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
+    """Describes a model from its headers alone. Raises ModelFileError."""
+    model = model if isinstance(model, ModelFile) else ModelFile(model)
+    keys = model.header.keys()  # in the file's order
+    metadata = {key: _plain(model.get(key)) for key in keys}
+    types = _types(model.tensors)
+    data = sum(share.n_bytes for share in types)
+    return ModelInfo(
+        path=str(model.path),
+        n_files=len(model.paths),
+        architecture=metadata.get("general.architecture"),
+        name=metadata.get("general.name"),
+        file_type=_file_type(metadata.get("general.file_type")),
+        n_bytes=model.n_bytes,
+        n_weights=model.n_weights,
+        bits_per_weight=8 * data / model.n_weights if model.n_weights else None,
+        types=types,
+        provenance={
+            key.removeprefix("pyquant."): value
+            for key, value in metadata.items()
+            if key.startswith("pyquant.")
+        },
+        metadata=metadata,
+        tensors=[TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes) for t in model.tensors],
+    )
+
+
+def environment() -> dict[str, Any]:
+    """What a bug report needs: versions, how the library was built and where it is, the processor."""
+    build = _core.build_info()
+    features = [
+        part.split("=")[0].split(":")[-1].strip()
+        for part in build["system"].split("|")
+        if part.strip().endswith("= 1")
+    ]
+    return {
+        "schema": "pyquant.environment/1",
+        "pyquant": build["pyquant"],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": n_threads(None),
+        "cpu_features": features,
+        "ggml": build["ggml"],
+        "built_for_llama_cpp_python": build["llama_cpp_python"],
+        "compiler": build["compiler"],
+        "build_type": build["build_type"],
+        "native": build["native"],
+        "library_folder": build["library_folder"],
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _types(tensors: Iterable[Tensor]) -> list[TypeShare]:
+    sums: dict[str, list[int]] = {}
+    for tensor in tensors:
+        share = sums.setdefault(tensor.type.name, [0, 0, 0])
+        share[0] += 1
+        share[1] += tensor.n_weights
+        share[2] += tensor.n_bytes
+    return sorted((TypeShare(kind, *share) for kind, share in sums.items()), key=lambda s: -s.n_bytes)
+
+
+def _file_type(value: Any) -> str | None:
+    try:
+        return LlamaFileType(value).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    except ValueError:
+        return None if value is None else f"unknown ({value})"
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist() if len(value) <= LONGEST_ARRAY else {"length": len(value)}
+    if isinstance(value, list):
+        return [_plain(item) for item in value] if len(value) <= LONGEST_ARRAY else {"length": len(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):  # what is not UTF-8 comes as lone surrogates
+        return value.encode(errors="surrogateescape").decode(errors="replace")
+    return value
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,35 @@
+"""Ctrl-C while llama.cpp computes: it calls back into Python, where the exception would get lost."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+class Interrupt:
+    """Whether Ctrl-C has come; what llama.cpp asks when it offers to stop."""
+
+    def __init__(self) -> None:
+        self.heard = False
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Only notes it while within, and lets it through when leaving."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's
+            yield
+            return
+
+        def note(_signal: int, _frame: object) -> None:
+            self.heard = True
+
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if self.heard:
+                self.heard = False
+                signal.raise_signal(signal.SIGINT)

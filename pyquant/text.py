@@ -1,0 +1,44 @@
+"""Texts to evaluate models on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pyquant.errors import TextError
+
+
+@dataclass(frozen=True)
+class Text:
+    """A UTF-8 file. data: its bytes, less one newline at the end, as llama-perplexity takes it."""
+
+    path: Path
+    data: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of `data`: two files that give the same results have the same hash."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def read_text(path: str | os.PathLike[str]) -> Text:
+    """Raises TextError if the file is missing, empty, or not UTF-8 (the byte is named)."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TextError(f"{path}: {error.strerror}") from None
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"{path}: not UTF-8: byte {error.start} is 0x{data[error.start]:02x}; "
+            f"`iconv -t UTF-8` converts other encodings"
+        ) from None
+    data = data.removesuffix(b"\n")
+    if not data:
+        raise TextError(f"{path}: empty")
+    return Text(path, data)

@@ -1,0 +1,245 @@
+"""llama.cpp through llama_cpp: the right library, its log, its refusals, and quantization inside it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from models import MODELS, Model
+
+from pyquant import _core, llama_log
+from pyquant.config import make_mode
+from pyquant.errors import ConfigError, ModelFileError, OutputError, RuntimeLibraryError
+from pyquant.llama import Model as LlamaModel
+from pyquant.llama import bindings
+from pyquant.llama_quantize import quantize_patched
+from pyquant.model_file import ModelFile
+from pyquant.quantize import quantize
+
+MODES = {
+    "q4_0": {"mode": "q4_0"},
+    "recentred": {"mode": "q4_0_recentred"},
+    "multizero 0": {"mode": "q4_0_multizero", "radius": 0},
+    "multizero 2": {"mode": "q4_0_multizero", "radius": 2},
+    "multizero 7": {"mode": "q4_0_multizero", "radius": 7},
+    "q8_0": {"mode": "q8_0"},
+    "basic": {"mode": "q8_table", "table": "basic"},
+    "balanced": {"mode": "q8_table", "table": "balanced"},
+    "pure": {"mode": "q8_table", "table": "basic", "pure": True},
+    "some tensors": {"mode": "q4_0_multizero", "radius": 1, "tensors": r"blk\.0\..*(attn_v|ffn)"},
+    "some tensors, stock": {"mode": "ggml:Q6_K", "tensors": "attn"},
+    "one thread": {"mode": "q4_0_multizero", "radius": 3, "threads": 1},
+    "Q4_K": {"mode": "ggml:Q4_K"},
+    "F16": {"mode": "ggml:F16"},
+}
+TRAINED = ["stories260K-f32.gguf", "techdocs-5M-f16.gguf"]
+
+
+@pytest.fixture
+def source(request: pytest.FixtureRequest) -> Path:
+    if request.param in MODELS:
+        return request.getfixturevalue("generated")(request.param)
+    return request.getfixturevalue("shared") / "models" / request.param
+
+
+def legacy_imatrix(model: Path, path: Path) -> Path:
+    """An importance matrix in the old format, for all matrices but the embeddings."""
+    rng = np.random.default_rng(3)
+    matrices = [t for t in ModelFile(model).tensors if len(t.shape) > 1 and t.name != "token_embd.weight"]
+    data = struct.pack("<i", len(matrices))
+    for tensor in matrices:
+        weights = rng.exponential(size=tensor.n_weights // tensor.shape[1]).astype("<f4")
+        name = tensor.name.encode()
+        data += struct.pack("<i", len(name)) + name + struct.pack("<ii", 1, weights.size) + weights.tobytes()
+    path.write_bytes(data + struct.pack("<ii", 4, 8) + b"made.txt")
+    return path
+
+
+def assert_same_file(model: Path, settings: dict[str, Any], folder: Path) -> None:
+    mode = make_mode(settings)
+    quantize(model, folder / "pyquant.gguf", mode)
+    quantize_patched(model, folder / "llama.gguf", mode)
+    assert (folder / "llama.gguf").read_bytes() == (folder / "pyquant.gguf").read_bytes()
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("settings", MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize("source", [*MODELS, *TRAINED], indirect=True)
+def test_quantizing_inside_llama_cpp_gives_the_same_file(
+    source: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert_same_file(source, settings, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["q4_0", "multizero 2", "balanced", "some tensors", "Q4_K"])
+@pytest.mark.parametrize("source", [*MODELS, *TRAINED], indirect=True)
+def test_and_with_an_importance_matrix(source: Path, name: str, tmp_path: Path) -> None:
+    imatrix = legacy_imatrix(source, tmp_path / "imatrix.dat")
+    assert_same_file(source, {**MODES[name], "imatrix": str(imatrix)}, tmp_path)
+
+
+def test_a_split_model_inside_llama_cpp(tmp_path: Path) -> None:
+    model = Model().write(tmp_path / "model.gguf", tensors_per_shard=5)
+    (tmp_path / "out").mkdir()
+    assert_same_file(model, MODES["multizero 2"], tmp_path / "out")
+
+
+def test_the_hook_is_cleared(small_model: Path, tmp_path: Path) -> None:
+    quantize_patched(small_model, tmp_path / "zeros.gguf", make_mode(MODES["multizero 7"]))
+    assert_same_file(small_model, {"mode": "ggml:Q4_0"}, tmp_path)
+
+
+def test_the_hook_is_cleared_after_a_failure(small_model: Path, tmp_path: Path) -> None:
+    broken = Model(n_embd=32, n_ff=32, n_layer=1, change=lambda name, x: x * np.float32("nan"))
+    with pytest.raises(ModelFileError, match=r"broken\.gguf: llama\.cpp cannot quantize it: .*"):
+        quantize_patched(
+            broken.write(tmp_path / "broken.gguf"), tmp_path / "out.gguf", make_mode(MODES["multizero 7"])
+        )
+    assert not list(tmp_path.glob("*out*"))
+    assert_same_file(small_model, {"mode": "ggml:Q4_0"}, tmp_path)
+
+
+def test_quantizing_inside_llama_cpp_protects_files(small_model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    output.write_bytes(b"precious")
+    with pytest.raises(OutputError, match="exists"):
+        quantize_patched(small_model, output, make_mode(MODES["q4_0"]))
+    assert output.read_bytes() == b"precious"
+    quantize_patched(small_model, output, make_mode(MODES["q4_0"]), force=True)
+    assert output.read_bytes()[:4] == b"GGUF"
+
+
+def test_what_llama_cpp_cannot_choose_is_said(small_model: Path, tmp_path: Path) -> None:
+    mode = make_mode({"mode": "ggml:F16", "tensors": "attn"})
+    with pytest.raises(ConfigError, match=r"tensors: .* ggml:F16"):
+        quantize_patched(small_model, tmp_path / "out.gguf", mode)
+
+
+def test_llama_cpp_uses_the_library_of_the_extension() -> None:
+    folder = Path(_core.build_info()["library_folder"])
+    assert os.path.samefile(bindings()._lib._name, folder / "libllama.so")
+    assert "LLAMA_CPP_LIB_PATH" not in os.environ
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.35")
+    with pytest.raises(RuntimeLibraryError, match=r"0\.3\.35 is installed.*pip install llama-cpp-python=="):
+        bindings.__wrapped__()
+
+
+def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = SimpleNamespace(_lib=SimpleNamespace(_name=sys.executable))
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", other)
+    with pytest.raises(RuntimeLibraryError, match=r"already uses .*python"):
+        bindings.__wrapped__()
+
+
+def test_the_log_goes_to_logging_and_nothing_is_printed(small_model: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "from pyquant.llama import Model\n"
+        "if len(sys.argv) > 2: logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s')\n"
+        "with Model(sys.argv[1]) as model, model.context(n_ctx=256): pass\n"
+    )
+    command = [sys.executable, "-c", program, str(small_model)]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    loud = subprocess.run([*command, "log"], capture_output=True, text=True, check=True)
+    assert loud.stdout == ""
+    assert set(loud.stderr.splitlines()) == {"pyquant.llama INFO"}
+
+
+def test_contexts_beyond_training_are_warned_of(small_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), LlamaModel(small_model) as model, model.context(n_ctx=512):
+        assert model.n_ctx_train == 256
+    assert any("training context overflow" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: b"not a model", "llama.cpp cannot load it: "),
+        (lambda data: data[:-4096], "llama.cpp cannot load it: .*not within the file bounds"),
+        (lambda data: data.replace(b"ffn_norm", b"fff_norm"), "it: tensor 'blk.0.ffn_norm.weight' not found"),
+    ],
+)
+def test_a_model_that_does_not_load(small_model: Path, tmp_path: Path, damage: Any, message: str) -> None:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(damage(small_model.read_bytes()))
+    with pytest.raises(ModelFileError, match=message):
+        LlamaModel(path)
+
+
+@pytest.mark.parametrize(("name", "message"), [("", "a folder"), ("missing.gguf", "no such file")])
+def test_a_model_that_is_not_there(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        LlamaModel(tmp_path / name)
+
+
+def test_a_model_without_vocabulary_takes_no_text(tmp_path: Path) -> None:
+    path = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, tokenizer=False).write(tmp_path / "bare.gguf")
+    with pytest.raises(ModelFileError), LlamaModel(path) as model:
+        model.tokenize(b"text")
+
+
+def test_tokens_begin_with_bos(small_model: Path) -> None:
+    with LlamaModel(small_model) as model:
+        tokens = model.tokenize(b"the\0a")
+        assert model.bos == tokens[0] == 1
+        assert tokens.dtype == np.int32
+        assert 0 + 3 in tokens  # the zero byte is text like any other
+
+
+def test_ctrl_c_stops_a_batch(generated: Any) -> None:
+    path = generated("f16, rows of 256, grouped queries")
+    tokens = np.full((8, 256), 300, np.int32)
+    wanted = np.ones(256, bool)
+    with LlamaModel(path) as model, model.context(n_ctx=256, n_seq=8, threads=1) as context:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+
+        def until_interrupted() -> None:
+            while True:
+                context.clear()
+                context.decode(tokens, 0, wanted)
+
+        with pytest.raises(KeyboardInterrupt):
+            until_interrupted()
+        timer.join()
+        context.clear()
+        assert np.isfinite(context.decode(tokens, 0, wanted)).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, folder: LlamaModel(model),
+        lambda model, folder: quantize_patched(model, folder / "out.gguf", make_mode(MODES["q4_0"])),
+    ],
+    ids=["load", "quantize"],
+)
+def test_ctrl_c_is_not_lost_in_the_log(small_model: Path, tmp_path: Path, call: Any) -> None:
+    def interrupting(_level: int, text: bytes, _data: object) -> None:
+        if text.startswith(b"llama_model_loader: loaded"):
+            signal.raise_signal(signal.SIGINT)
+
+    llama = bindings()
+    callback = llama.llama_log_callback(interrupting)
+    llama.llama_log_set(callback, None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(small_model, tmp_path)
+    finally:
+        llama.llama_log_set(llama_log.callback(llama), None)
+    assert not list(tmp_path.iterdir())
