@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError
@@ -49,7 +50,8 @@ def read_imatrix(path: Path) -> ImportanceMatrix:
             is_gguf = file.read(4) == b"GGUF"
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
-    matrix = _read_gguf(path) if is_gguf else _read_legacy(path)
+    with np.errstate(all="ignore"):  # what comes out infinite or NaN is refused below
+        matrix = _read_gguf(path) if is_gguf else _read_legacy(path)
     for name, weights in matrix.weights.items():
         if not np.isfinite(weights).all():
             raise ModelFileError(f"{path}: values for tensor {name!r} are not finite")
@@ -66,19 +68,24 @@ def _read_gguf(path: Path) -> ImportanceMatrix:
         matrix = name.removesuffix(".in_sum2")
         if f"{matrix}.counts" not in tensors:
             raise ModelFileError(f"{path}: sums but no counts for tensor {matrix!r}")
-        counts = _floats(tensors[f"{matrix}.counts"])
-        sums = _floats(tensor).reshape(len(counts), -1)
+        counts, sums = _floats(tensors[f"{matrix}.counts"]), _floats(tensor)
+        if len(sums) % len(counts):
+            raise ModelFileError(f"{path}: {len(sums)} sums for {len(counts)} counts of tensor {matrix!r}")
+        sums = sums.reshape(len(counts), -1)
         # Experts that no token came to weigh every column alike, as in llama.cpp.
         seen = counts[:, None] > 0
         weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
     if not weights:
         raise ModelFileError(f"{path}: a GGUF file, but not an importance matrix")
-    return ImportanceMatrix(
-        path, weights, file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
-    )
+    datasets, n_chunks = file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
+    if not isinstance(datasets, list) or not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
+        raise ModelFileError(f"{path}: imatrix.datasets or imatrix.chunk_count is of another type")
+    return ImportanceMatrix(path, weights, datasets, n_chunks)
 
 
 def _floats(tensor: Tensor) -> NDArray[np.float32]:
+    if tensor.type is not Type.F32:
+        raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r} is {tensor.type.name}, expected F32")
     return np.fromfile(tensor.path, np.float32, tensor.n_weights, offset=tensor.offset)
 
 

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import re
+import reprlib
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from gguf import GGMLQuantizationType
 
 from pyquant import _core
@@ -43,7 +45,7 @@ class Tensor:
 
     @property
     def n_rows(self) -> int:
-        return self.n_weights // self.shape[0] if self.n_weights else 0
+        return self.n_weights // self.n_per_row
 
     @property
     def n_weights(self) -> int:
@@ -101,21 +103,20 @@ class ModelFile:
     def architecture(self) -> str:
         """`general.architecture`. Raises ModelFileError where it is missing."""
         architecture = self.get("general.architecture")
-        if not isinstance(architecture, str):
+        if not isinstance(architecture, str) or not architecture.isprintable():
             raise ModelFileError(f"{self.path}: no 'general.architecture' in its metadata: not a model")
         return architecture
 
     def hyperparameter(self, name: str, default: int = 0) -> int:
         """An integer under the architecture's prefix; the first layer's where layers differ."""
         value = self.get(f"{self.architecture}.{name}", default)
-        with contextlib.suppress(TypeError, IndexError):
+        if isinstance(value, np.ndarray) and value.size:
             value = value[0]
-        try:
-            return int(value)
-        except (TypeError, ValueError):
+        if not isinstance(value, int | float | np.number) or not 0 <= value < 2**32:
             raise ModelFileError(
-                f"{self.path}: {self.architecture}.{name} is {value!r}, expected an integer"
-            ) from None
+                f"{self.path}: {self.architecture}.{name} is {reprlib.repr(value)}, expected an integer below 2^32"
+            )
+        return int(value)
 
     @property
     def n_bytes(self) -> int:
@@ -160,7 +161,7 @@ def _read_header(path: Path) -> _core.Gguf:
         raise ModelFileError(f"{path}: {kind}")
     try:
         path.open("rb").close()
-        return _core.Gguf.read(str(path))
+        return _core.Gguf.read(os.fsencode(path))
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except ValueError as error:
@@ -173,6 +174,8 @@ def _tensors(path: Path, header: _core.Gguf) -> list[Tensor]:
     size = path.stat().st_size
     tensors = []
     for name, type_id, shape, offset, n_bytes in header.tensors():
+        if 0 in shape:
+            raise ModelFileError(f"{path}: tensor {name!r} is empty: its shape is {list(shape)}")
         begin = header.data_offset + offset
         if begin + n_bytes > size:
             raise ModelFileError(
@@ -211,12 +214,20 @@ class OutputFile:
             self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have finished between these two lines: then this is its output.
+            if not os.path.samestat(os.fstat(self._file), os.stat(self.partial)):
+                raise OSError
         except OSError:
             os.close(self._file)
             raise OutputError(f"{self.path}: another process is writing it") from None
-        with self._errors():
-            os.ftruncate(self._file, 0)
-            os.ftruncate(self._file, size)
+        try:
+            check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
+            with self._errors():
+                os.ftruncate(self._file, 0)
+                os.ftruncate(self._file, size)
+        except OutputError:
+            self.__exit__(None, None, None)
+            raise
 
     def fileno(self) -> int:
         return self._file
@@ -259,6 +270,8 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
         raise OutputError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise OutputError(f"{path}: a folder; give the file's name too")
+    if path.exists() and not path.is_file():
+        raise OutputError(f"{path}: not a file")
     if any(path.exists() and path.samefile(source) for source in sources):
         raise OutputError(f"{path}: is the input, which is never overwritten")
     if path.exists() and not force:

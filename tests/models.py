@@ -35,6 +35,7 @@ class Model:
     type: Type = Type.F32
     seed: int = 0
     alignment: int | None = None
+    tokenizer: bool = True
     change: Callable[[str, NDArray[np.float32]], NDArray[np.float32]] = lambda name, x: x
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
@@ -83,7 +84,8 @@ class Model:
         if self.n_expert:
             writer.add_expert_count(self.n_expert)
             writer.add_expert_used_count(2)
-        _add_tokenizer(writer, self.n_vocab)
+        if self.tokenizer:
+            _add_tokenizer(writer, self.n_vocab)
         if self.alignment:
             writer.add_custom_alignment(self.alignment)
         for name, x in self.tensors().items():

@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +27,40 @@ py::object numbers(const gguf_context * context, int64_t id) {
                           static_cast<const T *>(gguf_get_arr_data(context, id)));
 }
 
+// Text need not be UTF-8: bytes that are not go through Python as its file names do.
 py::object decode_text(const char * text) {
     return py::reinterpret_steal<py::object>(
         PyUnicode_DecodeUTF8(text, py::ssize_t(std::string(text).size()), "surrogateescape"));
+}
+
+std::string encode_text(const py::str & text) {
+    const auto bytes = py::reinterpret_steal<py::bytes>(
+        PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+    if (!bytes) {
+        throw py::error_already_set();
+    }
+    return bytes;
+}
+
+// GGML lets names pass that Python cannot spell, and ones that are empty or alike up to a zero byte:
+// copying these runs into its assertions.
+void check_names(std::vector<std::string> names, const std::string & what) {
+    for (size_t i = 0; i < names.size(); ++i) {
+        if (names[i].empty()) {
+            throw py::value_error("the name of " + what + " " + std::to_string(i) + " is empty");
+        }
+        const auto text = py::reinterpret_steal<py::object>(
+            PyUnicode_DecodeUTF8(names[i].data(), py::ssize_t(names[i].size()), nullptr));
+        if (!text) {
+            PyErr_Clear();
+            throw py::value_error("the name of " + what + " " + std::to_string(i) + " is not UTF-8");
+        }
+    }
+    std::sort(names.begin(), names.end());
+    const auto twin = std::adjacent_find(names.begin(), names.end());
+    if (twin != names.end()) {
+        throw py::value_error("more than one " + what + " is named '" + *twin + "'");
+    }
 }
 
 class Gguf {
@@ -42,6 +74,12 @@ public:
         if (!result->context_) {
             throw py::value_error(log.text);
         }
+        check_names(result->keys(), "metadata key");
+        std::vector<std::string> names;
+        for (int64_t id = 0; id < gguf_get_n_tensors(result->get()); ++id) {
+            names.emplace_back(gguf_get_tensor_name(result->get(), id));
+        }
+        check_names(names, "tensor");
         return result;
     }
 
@@ -78,8 +116,8 @@ public:
     void copy_keys(const Gguf & other) { gguf_set_kv(get(), other.get()); }
     void remove(const std::string & key) { gguf_remove_key(get(), key.c_str()); }
     void set_u32(const std::string & key, uint32_t value) { gguf_set_val_u32(get(), key.c_str(), value); }
-    void set_text(const std::string & key, const std::string & value) {
-        gguf_set_val_str(get(), key.c_str(), value.c_str());
+    void set_text(const std::string & key, const py::str & value) {
+        gguf_set_val_str(get(), key.c_str(), encode_text(value).c_str());
     }
 
     // shape: as GGML has it, the length of a row first
