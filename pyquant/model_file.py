@@ -114,7 +114,8 @@ class ModelFile:
             value = value[0]
         if not isinstance(value, int | float | np.number) or not 0 <= value < 2**32:
             raise ModelFileError(
-                f"{self.path}: {self.architecture}.{name} is {reprlib.repr(value)}, expected an integer below 2^32"
+                f"{self.path}: {self.architecture}.{name} is {reprlib.repr(value)}, "
+                f"expected an integer below 2^32"
             )
         return int(value)
 
@@ -156,10 +157,10 @@ class ModelFile:
 
 
 def _read_header(path: Path) -> _core.Gguf:
-    if not path.is_file():
-        kind = "a folder, not a file" if path.is_dir() else "no such file"
-        raise ModelFileError(f"{path}: {kind}")
     try:
+        if not path.is_file():
+            kind = "a folder, not a file" if path.is_dir() else "no such file"
+            raise ModelFileError(f"{path}: {kind}")
         path.open("rb").close()
         return _core.Gguf.read(os.fsencode(path))
     except OSError as error:
@@ -210,7 +211,7 @@ class OutputFile:
             free += self.partial.stat().st_blocks * 512
         if free < size:
             raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
-        with self._errors():
+        with _output_errors(self.path):
             self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,7 +223,7 @@ class OutputFile:
             raise OutputError(f"{self.path}: another process is writing it") from None
         try:
             check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
-            with self._errors():
+            with _output_errors(self.path):
                 os.ftruncate(self._file, 0)
                 os.ftruncate(self._file, size)
         except OutputError:
@@ -233,14 +234,14 @@ class OutputFile:
         return self._file
 
     def write(self, data: bytes, offset: int) -> None:
-        with self._errors():
+        with _output_errors(self.path):
             while data:
                 n = os.pwrite(self._file, data, offset)
                 data, offset = data[n:], offset + n
 
     def commit(self) -> None:
         """Gives it its name."""
-        with self._errors():
+        with _output_errors(self.path):
             os.replace(self.partial, self.path)
         os.close(self._file)
         self._file = -1
@@ -256,26 +257,30 @@ class OutputFile:
             os.close(self._file)
             self._file = -1
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(f"{self.path}: {error.strerror}") from None
-
 
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
     """Whether a result may be written there. Raises OutputError."""
-    if not path.parent.is_dir():
-        raise OutputError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise OutputError(f"{path}: a folder; give the file's name too")
-    if path.exists() and not path.is_file():
-        raise OutputError(f"{path}: not a file")
-    if any(path.exists() and path.samefile(source) for source in sources):
-        raise OutputError(f"{path}: is the input, which is never overwritten")
-    if path.exists() and not force:
-        raise OutputError(f"{path}: exists; --force replaces it")
+    with _output_errors(path):
+        if not path.parent.is_dir():
+            raise OutputError(f"{path}: the folder {path.parent} does not exist")
+        if not path.exists():
+            return
+        if path.is_dir():
+            raise OutputError(f"{path}: a folder; give the file's name too")
+        if not path.is_file():
+            raise OutputError(f"{path}: not a file")
+        if any(path.samefile(source) for source in sources):
+            raise OutputError(f"{path}: is the input, which is never overwritten")
+        if not force:
+            raise OutputError(f"{path}: exists; --force replaces it")
+
+
+@contextlib.contextmanager
+def _output_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror}") from None
 
 
 def write_bytes(path: Path, data: bytes, *, sources: list[Path], force: bool) -> None:
