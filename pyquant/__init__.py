@@ -3,12 +3,13 @@
     import pyquant
 
     mode = pyquant.make_mode({"mode": "q8_table", "table": "balanced"})
-    report = pyquant.quantize("model-f16.gguf", "model-table.gguf", mode)
-    codes = pyquant.histogram("model-table.gguf")
-    result = pyquant.perplexity("model-table.gguf", pyquant.read_text("wiki.test.raw"))
+    pyquant.quantize_model("model-f16.gguf", "model-table.gguf", mode)
+    codes = pyquant.count_codes("model-table.gguf")
+    result = pyquant.measure_perplexity("model-table.gguf", "wiki.test.raw")
+    apart = pyquant.compare_models("model-f16.gguf", ["model-table.gguf"], "wiki.test.raw")
 
-Everything here prints nothing and raises subclasses of `PyquantError`. Names are loaded when they
-are first used, so that importing pyquant costs next to nothing.
+Everything here prints nothing and raises subclasses of `PyquantError`; what it returns has `to_json`.
+Names are loaded when they are first used, so that importing pyquant costs next to nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ _HOME = {
     "RuntimeLibraryError": "errors",
     "TextError": "errors",
     "ModelFile": "model_file",
+    "model_info": "info",
     "make_mode": "config",
     "read_config": "config",
-    "quantize": "quantize",
-    "histogram": "histogram",
-    "measure_error": "error_map",
+    "quantize_model": "quantize",
+    "quantize_patched": "llama_quantize",
+    "count_codes": "histogram",
     "Table": "tables",
     "balanced": "tables",
     "basic": "tables",
     "read_table": "tables",
-    "perplexity": "perplexity",
-    "read_text": "perplexity",
+    "measure_perplexity": "perplexity",
+    "compare_models": "compare",
+    "measure_error": "error_map",
+    "measure_speed": "speed",
+    "read_text": "text",
 }
 
 __all__ = sorted(_HOME)

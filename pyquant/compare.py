@@ -76,7 +76,7 @@ class Comparison:
         }
 
 
-def compare(
+def compare_models(
     base: str | os.PathLike[str],
     candidates: Sequence[str | os.PathLike[str]],
     text: Text | str | os.PathLike[str],

@@ -171,7 +171,7 @@ class Histogram:
         }
 
 
-def histogram(
+def count_codes(
     model: ModelFile | str | os.PathLike[str],
     mode: Mode | None = None,
     *,

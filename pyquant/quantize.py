@@ -100,7 +100,7 @@ class QuantizeReport:
         }
 
 
-def quantize(
+def quantize_model(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
     mode: Mode,

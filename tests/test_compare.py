@@ -17,11 +17,11 @@ from scipy.special import log_softmax
 
 from pyquant import _core
 from pyquant.cli.output import parse_size
-from pyquant.compare import check_budget, compare, memory
+from pyquant.compare import check_budget, compare_models, memory
 from pyquant.config import make_mode
 from pyquant.divergence import Scores, divergence
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 TEXT = "she had a little dog and they went to the park in the afternoon to see the birds\n" * 60
 
@@ -72,7 +72,9 @@ def test_statistics_equal_their_definitions():
     assert found["probability_change"]["rms"] == pytest.approx(rms)
     assert found["probability_change"]["rms_error"] == pytest.approx(error(change**2) / (2 * rms))
     share = model.same_top.mean()
-    assert found["same_top"] == pytest.approx({"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))})
+    assert found["same_top"] == pytest.approx(
+        {"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))}
+    )
 
 
 @pytest.fixture
@@ -87,8 +89,8 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(base.read_bytes())
     rough = tmp_path / "rough.gguf"
-    quantize(base, rough, make_mode({"mode": "q4_0_multizero", "radius": 3}))
-    found = compare(base, [copy, rough], text, n_ctx=64).to_json()
+    quantize_model(base, rough, make_mode({"mode": "q4_0_multizero", "radius": 3}))
+    found = compare_models(base, [copy, rough], text, n_ctx=64).to_json()
     json.dumps(found, allow_nan=False)
     same, other = found["candidates"]
     assert same["kld"]["max"] == 0
@@ -102,11 +104,11 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
 def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Path):
     base, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
     model, logits = tmp_path / "q4_0.gguf", tmp_path / "logits"
-    quantize(base, model, make_mode({"mode": "q4_0"}))
+    quantize_model(base, model, make_mode({"mode": "q4_0"}))
     run = ["-c", 256, "-t", 2, "--kl-divergence-base", logits]
     oracle.run("llama-perplexity", "-m", base, "-f", text, "--chunks", 12, *run)
     told = oracle.run("llama-perplexity", "-m", model, "--kl-divergence", *run)
-    found = compare(base, [model], text, n_ctx=256, n_chunks=12).to_json()
+    found = compare_models(base, [model], text, n_ctx=256, n_chunks=12).to_json()
     n, (one,) = found["n_tokens"], found["candidates"]
 
     def line(name: str) -> list[float]:
@@ -119,7 +121,9 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     assert [one["perplexity"], one["perplexity_error"]] == pytest.approx(line("Mean PPL(Q)"), rel=1e-6)
     assert found["base"]["perplexity"] == pytest.approx(line("Mean PPL(base)")[0], rel=mean_rounding + 1e-6)
     assert one["ratio"] == pytest.approx(line("Mean PPL(Q)/PPL(base)")[0], abs=mean_rounding + printed)
-    assert one["difference"] == pytest.approx(line("Mean PPL(Q)-PPL(base)")[0], abs=60 * mean_rounding + printed)
+    assert one["difference"] == pytest.approx(
+        line("Mean PPL(Q)-PPL(base)")[0], abs=60 * mean_rounding + printed
+    )
     assert 100 * one["correlation"] == pytest.approx(line("Cor(ln(PPL(Q)), ln(PPL(base)))")[0], abs=0.01)
     kld = one["kld"]
     assert kld["mean"] == pytest.approx(line("Mean    KLD")[0], abs=mean_rounding + printed)
@@ -130,7 +134,9 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     change = one["probability_change"]
     assert 100 * change["mean"] == pytest.approx(line("Mean    Δp")[0], abs=0.001)
     assert 100 * change["rms"] == pytest.approx(line("RMS Δp")[0], abs=0.001)
-    assert 100 * change["percentiles"]["1"] == pytest.approx(line("1.0%   Δp".rjust(10))[-1], abs=100 * QUANTUM)
+    assert 100 * change["percentiles"]["1"] == pytest.approx(
+        line("1.0%   Δp".rjust(10))[-1], abs=100 * QUANTUM
+    )
     # Tokens of the base that 16 bits cannot tell apart change places.
     assert one["same_top"]["share"] == pytest.approx(line("Same top p")[0] / 100, abs=3 / n)
 
@@ -139,9 +145,9 @@ def test_vocabularies_must_agree(generated: Callable[[str], Path], text: Path, t
     base = generated("f32, rows of 64 and 96")
     other = Model(n_vocab=330).write(tmp_path / "other.gguf")
     with pytest.raises(ModelFileError, match=r"330 tokens in its vocabulary, .* has 320"):
-        compare(base, [other], text, n_ctx=64)
+        compare_models(base, [other], text, n_ctx=64)
     with pytest.raises(ConfigError, match="given twice"):
-        compare(base, [base], text)
+        compare_models(base, [base], text)
 
 
 def test_budget_says_the_sizes(generated: Callable[[str], Path]):

@@ -26,7 +26,7 @@ from pyquant.error_map import measure_error
 from pyquant.errors import OutputError
 from pyquant.model_file import ModelFile
 from pyquant.plots import save_figure
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 GROUPED = "f16, rows of 256, grouped queries"
 EXPERTS = "f16, experts"
@@ -39,7 +39,7 @@ def quantized(generated: Callable[[str], Path], tmp_path: Path) -> Callable[...,
 
     def make(name: str, mode: str, **parameters: Any) -> Path:
         output = tmp_path / f"{mode.replace(':', '-')}.gguf"
-        quantize(generated(name), output, make_mode({"mode": mode, **parameters}))
+        quantize_model(generated(name), output, make_mode({"mode": mode, **parameters}))
         return output
 
     return make
@@ -235,7 +235,7 @@ def test_a_file_is_identical_to_itself(generated: Callable[[str], Path]) -> None
 
 def test_the_same_weights_in_another_type(generated: Callable[[str], Path], tmp_path: Path) -> None:
     wider = tmp_path / "f32.gguf"
-    quantize(generated(GROUPED), wider, make_mode({"mode": "ggml:F32"}))
+    quantize_model(generated(GROUPED), wider, make_mode({"mode": "ggml:F32"}))
     found = measure_error(generated(GROUPED), wider)
     assert all(tensor.identical for tensor in found.tensors)
     assert not found.identical

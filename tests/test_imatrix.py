@@ -16,7 +16,7 @@ from pyquant.config import make_mode
 from pyquant.errors import ModelFileError
 from pyquant.imatrix import read_imatrix
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_an_importance_matrix_of_another_model(tmp_path: Path, tiny: Path) -> No
     other = Model(n_embd=64, n_layer=1).write(tmp_path / "other.gguf")
     mode = make_mode({"mode": "q4_0", "imatrix": write_imatrix(tmp_path / "i.gguf", tiny)})
     with pytest.raises(ModelFileError, match=r"i\.gguf: 32 values for tensor .*: made from another model\?"):
-        quantize(other, tmp_path / "out.gguf", mode)
+        quantize_model(other, tmp_path / "out.gguf", mode)
     with pytest.raises(ModelFileError, match="not an importance matrix"):
         read_imatrix(other)
 
@@ -88,7 +88,7 @@ def test_what_llama_imatrix_writes(oracle: Oracle, shared: Path, tmp_path: Path,
     assert read_imatrix(imatrix).n_chunks == 8
     for kind in ("Q4_0", "Q5_1"):
         ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-        quantize(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}), force=True)
+        quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}), force=True)
         oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
         assert ours.read_bytes() == theirs.read_bytes()
 

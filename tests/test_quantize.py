@@ -15,9 +15,9 @@ from models import MODELS, Model
 from pyquant import reference
 from pyquant.config import make_mode
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.plan import q8_0_codes
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.plan import q8_0_codes
+from pyquant.quantize import quantize_model
 from pyquant.schemes.q8_table import q8_table
 from pyquant.tables import balanced, basic
 
@@ -81,7 +81,7 @@ def assert_same_tensors(ours: Path, theirs: Path) -> None:
 @pytest.mark.parametrize("name", ["q4_0", "q8_0"])
 def test_stock_schemes(oracle: Oracle, source: Path, name: str, pure: bool, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize(source, ours, make_mode({"mode": name, "pure": pure}))
+    quantize_model(source, ours, make_mode({"mode": name, "pure": pure}))
     oracle.quantize(source, theirs, name.upper(), *["--pure"] * pure)
     assert_same_tensors(ours, theirs)
     expected = metadata(theirs)
@@ -101,7 +101,7 @@ def test_stock_schemes(oracle: Oracle, source: Path, name: str, pure: bool, tmp_
 )
 def test_types_of_ggml_give_the_same_file(oracle: Oracle, source: Path, kind: str, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize(source, ours, make_mode({"mode": f"ggml:{kind}"}))
+    quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}"}))
     oracle.quantize(source, theirs, kind)
     assert_same_tensors(ours, theirs)
     assert ours.read_bytes() == theirs.read_bytes()
@@ -115,13 +115,13 @@ def test_an_importance_matrix(
 ) -> None:
     source, imatrix = source_and_imatrix
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}))
+    quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}))
     oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
     assert_same_tensors(ours, theirs)
     assert metadata(ours) == metadata(theirs)
     plain = tmp_path / "plain.gguf"
     if kind in ("Q4_0", "Q4_K_M", "IQ4_NL"):
-        quantize(source, plain, make_mode({"mode": f"ggml:{kind}"}))
+        quantize_model(source, plain, make_mode({"mode": f"ggml:{kind}"}))
         with pytest.raises(AssertionError, match="bytes of"):
             assert_same_tensors(plain, ours)
 
@@ -133,7 +133,7 @@ def test_stock_q4_0_with_an_importance_matrix(
 ) -> None:
     source, imatrix = source_and_imatrix
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize(source, ours, make_mode({"mode": "q4_0", "imatrix": imatrix}))
+    quantize_model(source, ours, make_mode({"mode": "q4_0", "imatrix": imatrix}))
     oracle.quantize(source, theirs, "Q4_0", "--imatrix", imatrix)
     assert_same_tensors(ours, theirs)
 
@@ -146,8 +146,8 @@ def test_shards_give_the_file_that_the_whole_gives(oracle: Oracle, kind: str, tm
     first = model.write(tmp_path / "split.gguf", tensors_per_shard=5)
     assert len(ModelFile(first).paths) == 5
     ours, from_whole, theirs = (tmp_path / name for name in ("ours.gguf", "from_whole.gguf", "theirs.gguf"))
-    quantize(first, ours, make_mode({"mode": f"ggml:{kind}"}))
-    quantize(whole, from_whole, make_mode({"mode": f"ggml:{kind}"}))
+    quantize_model(first, ours, make_mode({"mode": f"ggml:{kind}"}))
+    quantize_model(whole, from_whole, make_mode({"mode": f"ggml:{kind}"}))
     oracle.quantize(whole, theirs, kind)
     assert ours.read_bytes() == from_whole.read_bytes() == theirs.read_bytes()
 
@@ -156,7 +156,7 @@ def test_shards_give_the_file_that_the_whole_gives(oracle: Oracle, kind: str, tm
 def test_data_that_is_laid_out_otherwise(alignment: int, tmp_path: Path) -> None:
     for name, chosen in {"plain": None, "other": alignment}.items():
         source = Model(alignment=chosen).write(tmp_path / f"{name}-f32.gguf")
-        quantize(source, tmp_path / f"{name}.gguf", make_mode({"mode": "ggml:Q4_K"}))
+        quantize_model(source, tmp_path / f"{name}.gguf", make_mode({"mode": "ggml:Q4_K"}))
     assert (tmp_path / "other.gguf").read_bytes() == (tmp_path / "plain.gguf").read_bytes()
 
 
@@ -166,8 +166,8 @@ def stored(path: Path) -> dict[str, np.ndarray]:
 
 @every_model
 def test_multizero_is_a_fold_of_q4_0(source: Path, tmp_path: Path) -> None:
-    quantize(source, tmp_path / "stock.gguf", make_mode({"mode": "q4_0"}))
-    quantize(source, tmp_path / "folded.gguf", make_mode({"mode": "q4_0_multizero", "radius": 2}))
+    quantize_model(source, tmp_path / "stock.gguf", make_mode({"mode": "q4_0"}))
+    quantize_model(source, tmp_path / "folded.gguf", make_mode({"mode": "q4_0_multizero", "radius": 2}))
     stock, folded = stored(tmp_path / "stock.gguf"), GGUFReader(tmp_path / "folded.gguf").tensors
     n_folded = 0
     for tensor in folded:
@@ -184,8 +184,8 @@ def test_multizero_is_a_fold_of_q4_0(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", MODELS, indirect=True)
 @pytest.mark.parametrize("table", ["basic", "balanced"])
 def test_a_table_folds_q8_0(source: Path, table: str, tmp_path: Path) -> None:
-    quantize(source, tmp_path / "stock.gguf", make_mode({"mode": "q8_0"}))
-    quantize(source, tmp_path / "folded.gguf", make_mode({"mode": "q8_table", "table": table}))
+    quantize_model(source, tmp_path / "stock.gguf", make_mode({"mode": "q8_0"}))
+    quantize_model(source, tmp_path / "folded.gguf", make_mode({"mode": "q8_table", "table": table}))
     stock = stored(tmp_path / "stock.gguf")
     model = ModelFile(source)
     chosen = {t.name for t in GGUFReader(tmp_path / "folded.gguf").tensors if t.tensor_type == Type.Q8_0}
@@ -207,9 +207,9 @@ def test_a_table_folds_q8_0(source: Path, table: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["q4_0", "q8_0", "ggml:Q4_K_M", "ggml:F16"])
 def test_a_dry_run_foretells_sizes_and_types(source: Path, name: str, tmp_path: Path) -> None:
     mode = make_mode({"mode": name})
-    foretold = quantize(source, tmp_path / "out.gguf", mode, dry_run=True)
+    foretold = quantize_model(source, tmp_path / "out.gguf", mode, dry_run=True)
     assert not list(tmp_path.iterdir())
-    report = quantize(source, tmp_path / "out.gguf", mode)
+    report = quantize_model(source, tmp_path / "out.gguf", mode)
     assert foretold.output_bytes == report.output_bytes == (tmp_path / "out.gguf").stat().st_size
     written = {t.name: (t.tensor_type.name, t.n_bytes) for t in GGUFReader(tmp_path / "out.gguf").tensors}
     for told in (foretold, report):
@@ -219,7 +219,7 @@ def test_a_dry_run_foretells_sizes_and_types(source: Path, name: str, tmp_path: 
 
 def test_what_the_report_says_of_errors(generated, tmp_path: Path) -> None:
     source = generated("bf16, tied, rows of 64 and 172")
-    report = quantize(source, tmp_path / "out.gguf", make_mode({"mode": "q4_0_multizero", "radius": 1}))
+    report = quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "q4_0_multizero", "radius": 1}))
     before = Model.tensors(MODELS["bf16, tied, rows of 64 and 172"])
     after = {t.name: t for t in GGUFReader(tmp_path / "out.gguf").tensors}
     for tensor in report.tensors:
@@ -239,7 +239,7 @@ def test_what_the_report_says_of_errors(generated, tmp_path: Path) -> None:
 def test_only_tensors_that_are_named(generated, tmp_path: Path) -> None:
     source = generated("f32, rows of 64 and 96")
     mode = make_mode({"mode": "q4_0", "tensors": r"ffn_(up|down)\.weight$"})
-    report = quantize(source, tmp_path / "out.gguf", mode)
+    report = quantize_model(source, tmp_path / "out.gguf", mode)
     for tensor in report.tensors:
         assert (tensor.type == "Q4_0") == ("ffn_up" in tensor.name or "ffn_down" in tensor.name)
     before, after = stored(source), stored(tmp_path / "out.gguf")
@@ -253,7 +253,7 @@ def test_only_tensors_that_are_named(generated, tmp_path: Path) -> None:
 )
 def test_an_expression_that_finds_nothing(generated, tmp_path: Path, tensors: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        quantize(
+        quantize_model(
             generated("f32, rows of 64 and 96"),
             tmp_path / "o",
             make_mode({"mode": "q4_0", "tensors": tensors}),
@@ -279,7 +279,7 @@ def test_bad_weights_are_named(tmp_path: Path, name, tensor: str, position, valu
     source = Model(change=spoil).write(tmp_path / "bad.gguf")
     settings = {"mode": name, "table": "basic"} if name == "q8_table" else {"mode": name}
     with pytest.raises(ModelFileError) as raised:
-        quantize(source, tmp_path / "out.gguf", make_mode(settings))
+        quantize_model(source, tmp_path / "out.gguf", make_mode(settings))
     assert f"{source}: tensor {tensor!r}, {said}" in str(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.gguf"]
 
@@ -292,20 +292,20 @@ def test_a_weight_too_large_for_a_scale_is_named(tmp_path: Path) -> None:
 
     source = Model(change=spoil).write(tmp_path / "bad.gguf")
     with pytest.raises(ModelFileError, match=r"'output.weight', weight \[8, 7\]: -1e\+07 is too large"):
-        quantize(source, tmp_path / "out.gguf", make_mode({"mode": "q8_0"}))
+        quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "q8_0"}))
 
 
 @pytest.mark.parametrize("name", ["q4_0", "ggml:Q4_K"])
 def test_a_quantized_source_is_refused(generated, tmp_path: Path, name: str) -> None:
-    quantize(generated("f32, rows of 64 and 96"), tmp_path / "q8.gguf", make_mode({"mode": "q8_0"}))
+    quantize_model(generated("f32, rows of 64 and 96"), tmp_path / "q8.gguf", make_mode({"mode": "q8_0"}))
     with pytest.raises(ModelFileError, match=r"already quantized: tensor '.*' is Q8_0; start from the F32"):
-        quantize(tmp_path / "q8.gguf", tmp_path / "out.gguf", make_mode({"mode": name}))
+        quantize_model(tmp_path / "q8.gguf", tmp_path / "out.gguf", make_mode({"mode": name}))
     assert not (tmp_path / "out.gguf").exists()
 
 
 def test_types_that_need_an_importance_matrix_say_so(generated, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"imatrix: .* needs an importance matrix; give one with --imatrix"):
-        quantize(
+        quantize_model(
             generated("f16, rows of 256, grouped queries"),
             tmp_path / "out.gguf",
             make_mode({"mode": "ggml:IQ2_XXS"}),
@@ -321,7 +321,7 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(ModelFileError, match=r"no 'general\.architecture'"):
-        quantize(tmp_path / "no.gguf", tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+        quantize_model(tmp_path / "no.gguf", tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
 
 
 def test_threads_and_runs_give_the_same_file(generated, tmp_path: Path) -> None:
@@ -329,6 +329,6 @@ def test_threads_and_runs_give_the_same_file(generated, tmp_path: Path) -> None:
     files = []
     for threads in (1, 3):
         path = tmp_path / f"{threads}.gguf"
-        quantize(source, path, make_mode({"mode": "q4_0", "threads": threads}))
+        quantize_model(source, path, make_mode({"mode": "q4_0", "threads": threads}))
         files.append(path.read_bytes())
     assert files[0] == files[1]

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from pyquant.cli import error, histogram, info, perplexity, quantize, tables
+from pyquant.cli import compare, error, histogram, info, perplexity, quantize, speed, tables
 from pyquant.errors import ConfigError, PyquantError
 
 app = typer.Typer(
@@ -26,7 +26,9 @@ app.command()(quantize.quantize)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(perplexity.perplexity)
+app.command()(compare.compare)
 app.command()(error.error)
+app.command()(speed.speed)
 app.command()(info.info)
 
 

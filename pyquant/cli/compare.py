@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from pyquant.cli import options
-from pyquant.cli.output import chunk_bar, parse_size, print_json, print_table, remark
+from pyquant.cli.output import count_bar, parse_size, print_json, print_table, remark
 
 
 def compare(
@@ -24,10 +24,10 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Perplexity and divergence of models from a base, which runs once, without a file of logits."""
-    from pyquant.compare import compare as run
+    from pyquant.compare import compare_models as run
 
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
-    with chunk_bar("comparing") as progress:
+    with count_bar("comparing") as progress:
         found = run(
             base, models, text, n_ctx=ctx, n_chunks=chunks, threads=threads, budget=budget, progress=progress
         )

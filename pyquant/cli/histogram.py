@@ -29,7 +29,7 @@ def histogram(
 
     Of an unquantized model --mode says through which quantizer to look; nothing is written.
     """
-    from pyquant.histogram import histogram as run
+    from pyquant.histogram import count_codes as run
 
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,

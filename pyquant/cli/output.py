@@ -67,8 +67,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
 
 
 @contextmanager
-def chunk_bar(what: str) -> Iterator[Callable[..., None] | None]:
-    """A bar with the time left, for (chunks done, all chunks[, perplexity so far]); on a terminal only."""
+def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None] | None]:
+    """A bar with the time left, for (done, all[, perplexity so far]); on a terminal only."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -79,7 +79,7 @@ def chunk_bar(what: str) -> Iterator[Callable[..., None] | None]:
         TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("chunks"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )

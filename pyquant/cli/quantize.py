@@ -33,7 +33,7 @@ def quantize(
 ) -> None:
     """Quantize a model to a GGUF that any llama.cpp runs."""
     from pyquant.errors import ConfigError
-    from pyquant.quantize import quantize as run
+    from pyquant.quantize import quantize_model as run
 
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,
