@@ -1,0 +1,214 @@
+"""`pyquant study`: run, list, show, validate and export experiments."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from pyquant.cli import options
+from pyquant.cli.output import print_json, print_table, remark
+
+if TYPE_CHECKING:
+    from pyquant.study.run import Status
+
+app = typer.Typer(
+    help="Run experiments of many quantizers, models and texts, and look at their results.",
+    no_args_is_help=True,
+)
+
+Results = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder that `study run` made.")]
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="Such as configs/thesis.toml.")],
+    model: Annotated[
+        Optional[list[Path]], typer.Option(help="A GGUF model in F32, F16 or BF16; repeatable.")
+    ] = None,
+    text: Annotated[
+        Optional[list[Path]], typer.Option(help="A UTF-8 text to evaluate on; repeatable.")
+    ] = None,
+    results: Annotated[
+        Optional[Path], typer.Option(help="Where results go; default: ./NAME-results of NAME.toml.")
+    ] = None,
+    ctx: Annotated[
+        Optional[int], typer.Option(help="Tokens in a chunk, instead of what the TOML says.")
+    ] = None,
+    chunks: Annotated[
+        Optional[int], typer.Option(help="Chunks of each text, instead of what the TOML says.")
+    ] = None,
+    workers: Annotated[
+        Optional[int], typer.Option(min=1, help="Processes; default: one for every four processors.")
+    ] = None,
+    threads: Annotated[
+        Optional[int], typer.Option(min=1, help="Of each process; default: they share the processors.")
+    ] = None,
+    cluster: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="WHERE", help="A Dask cluster instead: its scheduler file (.json), or tcp://HOST:PORT."
+        ),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the quantized models, in RESULTS/models.")
+    ] = False,
+) -> None:
+    """Do what is missing of a study, and write its report.
+
+    Every result is kept as soon as it is there: stop at any time, and start again to go on.
+    """
+    from pyquant.study.config import read_study
+    from pyquant.study.run import run_study
+
+    study = read_study(config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks)
+    with _progress() as watch:
+        done = run_study(
+            study,
+            results or Path(f"{config.stem}-results"),
+            workers=workers,
+            threads=threads,
+            cluster=cluster,
+            keep=keep,
+            command=shlex.join(["pyquant", *sys.argv[1:]]),
+            watch=watch,
+            hashing=lambda name: remark(f"reading {name}"),
+        )
+    for warning in done.warnings:
+        remark(f"llama.cpp: {warning}")
+    print(f"{done.made} results made, {done.kept} were there; report: {done.report}")
+
+
+@app.command("ls")
+def list_runs(results: Results, json: options.Json = False) -> None:
+    """The runs in a results folder, whether the last study asked for them or not."""
+    from pyquant.study.store import Store
+
+    store = Store(results)
+    records = [store.read(key) for key in store.finished()]
+    rows = []
+    for record in records:
+        names, about = record["provenance"]["names"], record["provenance"]
+        what = [names.get("model"), names.get("quantizer") or "unquantized", names.get("text") or ""]
+        rows.append([record["key"], *what, about["started"], f"{about['seconds']:.1f} s"])
+    if json:
+        print_json(
+            [{key: record[key] for key in ("key", "kind", "inputs", "provenance")} for record in records]
+        )
+    else:
+        print_table(["run", "model", "quantizer", "text", "started", "time"], rows)
+
+
+@app.command()
+def show(
+    results: Results,
+    run: Annotated[
+        Optional[str], typer.Argument(metavar="[RUN]", help="One run's file, by its name.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """The last study's table; or one run, whole."""
+    from pyquant.study.results import read_results
+    from pyquant.study.store import Store
+    from pyquant.study.table import CODES, QUALITY, results_table
+
+    store = Store(results)
+    if run:
+        print_json(store.read(run))
+        return
+    found = read_results(store)
+    rows = results_table(found)
+    if json:
+        print_json(rows)
+        return
+    for place in dict.fromkeys((row["model"], row["text"]) for row in rows):
+        mine = [row for row in rows if (row["model"], row["text"]) == place]
+        columns = [c for c in (*QUALITY, *CODES) if any(row[c.key] is not None for row in mine)]
+        print_table(
+            ["quantizer", *(column.head for column in columns)],
+            [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
+            title=" on ".join(filter(None, place)),
+        )
+    if not found.complete:
+        remark("not finished: `pyquant study run` goes on")
+
+
+@app.command()
+def validate(results: Results) -> None:
+    """Check every file of a results folder against its name and its digest."""
+    from pyquant.errors import StudyError
+    from pyquant.study.store import Store
+
+    store = Store(results)
+    keys = store.finished()
+    problems = [problem for key in keys if (problem := store.problem(key))]
+    if problems:
+        raise StudyError(f"{len(problems)} of {len(keys)} runs are unsound:\n  " + "\n  ".join(problems))
+    print(f"{results}: {len(keys)} runs, all sound")
+
+
+@app.command()
+def export(
+    results: Results,
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="A .csv, .parquet, .sqlite or .duckdb file.")
+    ],
+    table: Annotated[
+        str, typer.Option(help="For .csv and .parquet: results, codes or zero_runs.")
+    ] = "results",
+    force: options.Force = False,
+) -> None:
+    """Write the last study's results for other tools; a database gets all tables."""
+    from pyquant.study.export import export as write
+
+    counts = write(results, output, table=table, force=force)
+    print(f"written to {output}: " + ", ".join(f"{count} rows of {name}" for name, count in counts.items()))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Status], None]]:
+    """The whole study and every task at work; of what is no terminal, a line for each finished task."""
+    if not sys.stderr.isatty():
+        yield _print_finished
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        whole = bars.add_task("study", total=1.0, note="")
+        at_work: dict = {}
+
+        def watch(status: Status) -> None:
+            if status.finished and isinstance(status.finished[1], str):
+                bars.console.print(f"failed: {': '.join(status.finished)}", markup=False)
+            left = "" if status.seconds_left is None else f", {_time(status.seconds_left)} left"
+            bars.update(whole, completed=status.share, note=f"{status.done} of {status.total}{left}")
+            for name in at_work.keys() - status.running.keys():
+                bars.remove_task(at_work.pop(name))
+            for name, (share, what) in status.running.items():
+                if name not in at_work:
+                    at_work[name] = bars.add_task(name, total=1.0, note="")
+                bars.update(at_work[name], completed=share, note=what)
+
+        yield watch
+
+
+def _print_finished(status: Status) -> None:
+    if status.finished:
+        name, how = status.finished
+        ending = f"failed: {how}" if isinstance(how, str) else f"{how:.1f} s"
+        left = "" if not status.seconds_left else f"; {_time(status.seconds_left)} left"
+        remark(f"[{status.done}/{status.total}] {name}: {ending}{left}")
+
+
+def _time(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

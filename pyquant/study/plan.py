@@ -1,0 +1,192 @@
+"""From a study to everything that is to be measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gguf import LlamaFileType
+
+from pyquant import _core
+from pyquant.errors import ConfigError
+from pyquant.model_file import ModelFile
+from pyquant.schemes import Mode
+from pyquant.study.config import StudyConfig, label
+from pyquant.study.store import Run, Store, digest
+from pyquant.tables import read_table
+from pyquant.text import Text, read_text
+
+# Raised when what a kind of run writes or means changes: its results are made again, others stay.
+METRICS = {"codes": 1, "size": 1, "quality": 1, "speed": 1}
+COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType.MOSTLY_IQ4_NL)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to quantize. sha256: of its files."""
+
+    path: Path
+    sha256: str
+    n_weights: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model through a quantizer, or as it is (mode None), and what is measured of it.
+
+    quality: by the text's path. file: where the quantized model is, or will be.
+    """
+
+    source: Source
+    mode: Mode | None
+    label: str
+    file: Path
+    codes: Run | None
+    size: Run | None
+    speed: Run | None
+    quality: dict[Path, Run]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study. rows: of each model first itself, then its quantizers."""
+
+    config: StudyConfig
+    texts: list[Text]
+    rows: list[Row]
+
+    def runs(self) -> list[Run]:
+        every = [[row.codes, row.size, *row.quality.values(), row.speed] for row in self.rows]
+        return [run for runs in every for run in runs if run is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        """What the report and the figures need to find results and name them."""
+        return {
+            "title": self.config.title,
+            "question": self.config.question,
+            "ctx": self.config.ctx,
+            "chunks": self.config.chunks,
+            "texts": [{"name": text.path.name, "sha256": text.sha256} for text in self.texts],
+            "models": [
+                {
+                    "name": base.source.path.name,
+                    "sha256": base.source.sha256,
+                    "rows": [_row_json(row) for row in self.rows if row.source is base.source],
+                }
+                for base in self.rows
+                if base.mode is None
+            ],
+        }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    keys = {kind: run.key for kind in ("codes", "size", "speed") if (run := getattr(row, kind))}
+    mode = row.mode.mode if row.mode else None
+    return {"label": row.label, "mode": mode, **keys, "quality": [run.key for run in row.quality.values()]}
+
+
+def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] | None = None) -> Plan:
+    """Reads texts and hashes models; refuses what cannot work before anything runs.
+
+    hashing: told the name of each model that is read. Raises ConfigError, ModelFileError, TextError.
+    """
+    modes = config.modes()
+    texts = [read_text(path) for path in config.texts] if "quality" in config.measure else []
+    _refuse_repeated(texts, "text")
+    models = [ModelFile(path) for path in config.models]
+    hashes = _Hashes(store.folder / "hashes.json", hashing)
+    sources = [Source(model.path.resolve(), hashes.of(model), model.n_weights) for model in models]
+    _refuse_repeated(sources, "model")
+    inputs = [mode_inputs(mode) for mode in modes]
+    rows = []
+    for source in sources:
+        rows.append(_row(config, store, source, None, None, texts))
+        rows += [_row(config, store, source, mode, about, texts) for mode, about in zip(modes, inputs)]
+    return Plan(config, texts, rows)
+
+
+def _refuse_repeated(found: list[Any], what: str) -> None:
+    seen: dict[str, Any] = {}
+    for one in found:
+        first = seen.setdefault(one.sha256, one)
+        if first is not one:
+            raise ConfigError(f"{one.path}: the same {what} as {first.path}")
+
+
+def _row(
+    config: StudyConfig,
+    store: Store,
+    source: Source,
+    mode: Mode | None,
+    about: dict | None,
+    texts: list[Text],
+) -> Row:
+    base = {"model": source.sha256, "quantizer": about}
+    names = {"model": source.path.name, "quantizer": label(mode) if mode else None}
+
+    def run(kind: str, **more: Any) -> Run | None:
+        if kind not in config.measure:
+            return None
+        inputs = {"metrics": METRICS[kind], "llama_cpp_python": _core.build_info()["llama_cpp_python"]}
+        return Run(kind, inputs | base | more, names)
+
+    counted = mode is not None and mode.file_type in COUNTABLE
+    quality = {
+        text.path: replace(
+            run("quality", text=text.sha256, n_ctx=config.ctx, n_chunks=config.chunks),
+            names=names | {"text": text.path.name},
+        )
+        for text in texts
+    }
+    return Row(
+        source=source,
+        mode=mode,
+        label=label(mode) if mode else "unquantized",
+        file=store.models / f"{digest(base)[:16]}.gguf" if mode else source.path,
+        codes=run("codes") if counted else None,
+        size=run("size"),
+        speed=run("speed", **config.speed.model_dump()),
+        quality=quality,
+    )
+
+
+def mode_inputs(mode: Mode) -> dict[str, Any]:
+    """A mode as far as it decides about results: files in it by what they hold."""
+    inputs = mode.model_dump(mode="json", exclude={"threads"}, exclude_none=True)
+    if mode.imatrix is not None:
+        try:
+            inputs["imatrix"] = hashlib.sha256(mode.imatrix.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ConfigError(f"imatrix: {mode.imatrix}: {error.strerror}") from None
+    if str(inputs.get("table", "")).endswith(".toml"):
+        table = read_table(Path(inputs["table"]))
+        inputs["table"] = {"values": table.values.tolist(), "lower": table.lower.tolist()}
+    return inputs
+
+
+class _Hashes:
+    """Hashes of models that have not changed since they were last read."""
+
+    def __init__(self, path: Path, hashing: Callable[[str], None] | None) -> None:
+        self._path, self._hashing = path, hashing
+        try:
+            self._known = json.loads(path.read_text())
+        except (OSError, ValueError):
+            self._known = {}
+
+    def of(self, model: ModelFile) -> str:
+        stats = [path.stat() for path in model.paths]
+        seen = [[stat.st_size, stat.st_mtime_ns, stat.st_ino] for stat in stats]
+        name = str(model.path.resolve())
+        if self._known.get(name, {}).get("seen") != seen:
+            if self._hashing:
+                self._hashing(model.path.name)
+            self._known[name] = {"seen": seen, "sha256": model.sha256()}
+            beside = self._path.with_name(f".{self._path.name}.partial")
+            beside.write_text(json.dumps(self._known))
+            beside.replace(self._path)
+        return self._known[name]["sha256"]

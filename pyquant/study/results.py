@@ -1,0 +1,111 @@
+"""What a study has found, as its report, figures and tables read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.errors import StudyError
+from pyquant.study.store import Store
+
+KINDS = ("codes", "size", "quality", "speed")
+
+
+@dataclass(frozen=True)
+class RowResults:
+    """A model through a quantizer. codes, size, speed: `result` of their run's file, None where there
+    is none (yet). quality: of each text. keys: the files' names, by kind; of quality a list."""
+
+    label: str
+    mode: str | None
+    codes: dict[str, Any] | None
+    size: dict[str, Any] | None
+    speed: dict[str, Any] | None
+    quality: list[dict[str, Any] | None]
+    keys: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """rows: first the model itself, then its quantizers in the study's order."""
+
+    name: str
+    sha256: str
+    texts: list[str]
+    rows: list[RowResults]
+
+    def row(self, label: str) -> RowResults:
+        """Raises StudyError if the study has no such quantizer."""
+        for row in self.rows:
+            if row.label == label:
+                return row
+        known = ", ".join(row.label for row in self.rows)
+        raise StudyError(f"the study has no quantizer {label!r}; it has {known}")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that the last `study run` asked for, as far as it is done."""
+
+    title: str
+    question: str
+    command: str
+    ctx: int
+    chunks: int | None
+    texts: list[dict[str, str]]
+    models: list[ModelResults]
+    provenance: dict[str, dict[str, Any]]  # by key
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run that was asked for is there."""
+        wanted = [key for model in self.models for row in model.rows for key in every_key(row.keys)]
+        return all(key in self.provenance for key in wanted)
+
+
+def every_key(keys: dict[str, Any]) -> list[str]:
+    """Of all kinds of runs of a row."""
+    return [key for kind in KINDS if kind in keys for key in _listed(keys[kind])]
+
+
+def _listed(keys: str | list[str]) -> list[str]:
+    return keys if isinstance(keys, list) else [keys]
+
+
+def read_results(store: Store) -> Results:
+    """Raises StudyError if there is no study, or one of another version."""
+    study = store.study()
+    texts = study["texts"]
+    provenance: dict[str, dict[str, Any]] = {}
+
+    def result(key: str | None) -> dict[str, Any] | None:
+        if key is None or not store.has(key):
+            return None
+        record = store.read(key)
+        provenance[key] = record["provenance"]
+        return record["result"]
+
+    def row(keys: dict[str, Any]) -> RowResults:
+        return RowResults(
+            label=keys["label"],
+            mode=keys["mode"],
+            **{kind: result(keys.get(kind)) for kind in ("codes", "size", "speed")},
+            quality=[result(key) for key in keys["quality"]],
+            keys={kind: keys[kind] for kind in KINDS if kind in keys},
+        )
+
+    names = [text["name"] for text in texts]
+    models = [
+        ModelResults(model["name"], model["sha256"], names, [row(keys) for keys in model["rows"]])
+        for model in study["models"]
+    ]
+    return Results(
+        title=study["title"],
+        question=study["question"],
+        command=study["command"],
+        ctx=study["ctx"],
+        chunks=study["chunks"],
+        texts=texts,
+        models=models,
+        provenance=provenance,
+    )

@@ -1,0 +1,172 @@
+"""A study's results as flat tables: for reports, terminals, spreadsheets and databases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.study.figures import statistics
+from pyquant.study.results import ModelResults, Results, RowResults
+
+Flat = dict[str, Any]
+
+
+def results_table(results: Results) -> list[Flat]:
+    """A row for each model, text and quantizer, unquantized included; None where nothing is known."""
+    rows = []
+    for model in results.models:
+        for text in range(max(len(results.texts), 1)):
+            rows += [flat(results, model, text, row) for row in model.rows]
+    return rows
+
+
+def codes_table(results: Results) -> list[Flat]:
+    """A row for each code of each quantizer and type."""
+    return [
+        {**where, **{key: code[key] for key in ("code", "value", "count", "share")}}
+        for where, total in _totals(results)
+        for code in total["codes"]
+    ]
+
+
+def zero_runs_table(results: Results) -> list[Flat]:
+    """A row for each length of zero runs of each quantizer and type."""
+    return [
+        {**where, "length": length, "count": count, "share": share, "geometric": geometric}
+        for where, total in _totals(results)
+        for length, count, share, geometric in zip(*total["zero_runs"].values())
+    ]
+
+
+TABLES = {"results": results_table, "codes": codes_table, "zero_runs": zero_runs_table}
+
+
+def _totals(results: Results) -> Iterator[tuple[Flat, dict[str, Any]]]:
+    for model in results.models:
+        for row in model.rows:
+            for total in row.codes["totals"] if row.codes else ():
+                yield {"model": model.name, "quantizer": row.label, "type": total["type"]}, total
+
+
+def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> Flat:
+    """One row of `results_table`."""
+    found = row.quality[text] if len(row.quality) > text else None
+    there = results.texts[text] if len(results.texts) > text else {}
+    counted = statistics(row) if row.codes else None
+    return {
+        "model": model.name,
+        "model_sha256": model.sha256,
+        "quantizer": row.label,
+        "mode": row.mode,
+        "text": there.get("name"),
+        "text_sha256": there.get("sha256"),
+        "n_ctx": _get(found, "n_ctx"),
+        "n_chunks": _get(found, "n_chunks"),
+        "n_tokens": _get(found, "n_tokens"),
+        "bytes": _get(row.size, "bytes"),
+        "bits_per_weight": _get(row.size, "bits_per_weight"),
+        "rmse": _get(row.size, "rmse"),
+        "snr_db": _get(row.size, "snr_db"),
+        "zero_weights": _get(row.size, "zero_share"),
+        "n_codes": counted.n_codes if counted else None,
+        "entropy": counted.entropy if counted else None,
+        "zero_codes": counted.zero_share if counted else None,
+        "single_zeros": counted.isolated_share if counted else None,
+        "single_zeros_by_chance": 1 - counted.zero_share if counted else None,
+        "perplexity": _get(found, "perplexity"),
+        "perplexity_error": _get(found, "perplexity_error"),
+        "ratio": _get(found, "ratio"),
+        "ratio_error": _get(found, "ratio_error"),
+        "kld": _get(found, "kld", "mean"),
+        "kld_error": _get(found, "kld", "error"),
+        "kld_median": _get(found, "kld", "percentiles", "50"),
+        "kld_99": _get(found, "kld", "percentiles", "99"),
+        "kld_99.9": _get(found, "kld", "percentiles", "99.9"),
+        "kld_max": _get(found, "kld", "max"),
+        "noise_kld": _get(found, "noise_floor", "kld"),
+        "probability_change": _get(found, "probability_change", "mean"),
+        "probability_change_rms": _get(found, "probability_change", "rms"),
+        "same_top": _get(found, "same_top", "share"),
+        "same_top_error": _get(found, "same_top", "error"),
+        **_speed_columns(row.speed),
+    }
+
+
+def _speed_columns(found: dict[str, Any] | None) -> Flat:
+    names = {"": "tokens_per_second", "_low": "low", "_high": "high", "_ratio": "ratio"}
+    return {
+        f"{test}{suffix}": _get(found, test, name)
+        for test in ("prompt", "generation")
+        for suffix, name in names.items()
+    }
+
+
+def _get(found: dict[str, Any] | None, *path: str) -> Any:
+    for key in path:
+        if found is None:
+            return None
+        found = found.get(key)
+    return found
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column for people. key: of `flat`; error: of its standard error, or of the ends of its range."""
+
+    key: str
+    head: str
+    about: str
+    style: str = "number"  # number, percent, bytes
+    error: str | None = None
+    ends: tuple[str, str] | None = None
+
+    def text(self, row: Flat) -> str:
+        """A cell: rounded to its error where it has one; a dash where nothing is known."""
+        value = row[self.key]
+        if value is None:
+            return "-"
+        if self.style == "bytes":
+            return f"{value / 1e6:,.2f}"
+        error = row[self.error] if self.error else None
+        if error is not None:
+            factor = 100 if self.style == "percent" else 1
+            return plus_minus(factor * value, factor * error)
+        if self.ends:
+            low, high = (row[end] for end in self.ends)
+            return f"{value:,.0f} ({low:,.0f}-{high:,.0f})"
+        return f"{100 * value:.2f}" if self.style == "percent" else f"{value:.3f}"
+
+
+def plus_minus(value: float, error: float) -> str:
+    """Both to the second digit of the error: 6.2317, 0.0123 -> '6.232 ± 0.012'."""
+    if not error > 0:
+        return f"{value:.4g} ± 0"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if digits > 6:
+        return f"{value:.2e} ± {error:.1e}"
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+QUALITY = (
+    Column("bytes", "size (MB)", "of the whole file", "bytes"),
+    Column("bits_per_weight", "bits per weight", "of the tensors' data, as stored"),
+    Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
+    Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error"),
+    Column("kld", "divergence", "mean Kullback-Leibler divergence in nats", error="kld_error"),
+    Column("kld_99.9", "99.9 %", "of tokens diverge less than this"),
+    Column("same_top", "same top (%)", "tokens for which both models find the same one most likely",
+           "percent", error="same_top_error"),
+    Column("prompt", "prompt (t/s)", "tokens per second of prompt processing: median, lowest and highest",
+           ends=("prompt_low", "prompt_high")),
+    Column("generation", "generation (t/s)", "tokens per second of generation: median, lowest and highest",
+           ends=("generation_low", "generation_high")),
+)  # fmt: skip
+CODES = (
+    Column("snr_db", "signal to noise (dB)", "weights to the error of the weights"),
+    Column("entropy", "entropy (bits)", "of the codes: no coder of single codes takes less"),
+    Column("zero_codes", "zeros (%)", "share of codes that are zero", "percent"),
+    Column("single_zeros", "single zeros (%)", "share of runs of zeros that have length 1", "percent"),
+    Column("single_zeros_by_chance", "by chance (%)", "the same, if zeros came independently", "percent"),
+)  # fmt: skip
