@@ -10,8 +10,10 @@ import sys
 
 import typer
 
-from pyquant.cli import compare, error, histogram, info, perplexity, quantize, speed, tables
+from pyquant.cli import compare, error, histogram, info, perplexity, quantize, speed, study, tables
 from pyquant.errors import ConfigError, PyquantError
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="pyquant",
@@ -29,6 +31,7 @@ app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
+app.add_typer(study.app, name="study")
 app.command()(info.info)
 
 
@@ -40,8 +43,10 @@ def main() -> None:
         _fail(str(error), 2)
     except PyquantError as error:
         _fail(str(error), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing half-written is left", 130)
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:  # typer's answer to Ctrl-C
+            _fail("interrupted; nothing half-written is left", INTERRUPTED)
+        raise
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
