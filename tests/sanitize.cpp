@@ -1,0 +1,210 @@
+// Runs every kernel, and the sharing of work between threads, over buffers of exactly the size they
+// may touch; compiled with sanitizers by test_sanitizers.py. Weights come from the first argument
+// (blocks of 32 floats of any bits); what the kernels make of them goes to the second, for Python to
+// compare with the build under test: for every block Q4_0 (18 bytes) and Q8_0 (34), zeros where it has
+// no encoding, then all 65536 halves as floats and these back as halves.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/block.h"
+#include "kernels/count.h"
+#include "kernels/error.h"
+#include "kernels/half.h"
+#include "kernels/scheme.h"
+#include "kernels/score.h"
+#include "stream/chunks.h"
+
+using namespace pyquant;
+
+namespace {
+
+// On the heap, so that one element too far is seen.
+template <class T>
+std::unique_ptr<T[]> exactly(const T * from, size_t n) {
+    std::unique_ptr<T[]> copy(new T[n]);
+    std::copy_n(from, n, copy.get());
+    return copy;
+}
+
+void expect(bool condition, const char * what) {
+    if (!condition) {
+        std::fprintf(stderr, "not so: %s\n", what);
+        std::exit(1);
+    }
+}
+
+std::vector<char> read(const char * path) {
+    std::FILE * file = std::fopen(path, "rb");
+    expect(file != nullptr, "the weights can be read");
+    std::vector<char> bytes;
+    for (int c; (c = std::fgetc(file)) != EOF;) {
+        bytes.push_back(char(c));
+    }
+    std::fclose(file);
+    return bytes;
+}
+
+Scheme stock(Grid grid) {
+    Scheme scheme{grid, grid == Grid::q4_0 ? Container::q4_0 : Container::q8_0, {}};
+    for (int code = 0; code < 256; ++code) {
+        const int value = int8_t(code);
+        scheme.value[size_t(code)] = int8_t(grid == Grid::q4_0 ? std::min(std::max(value, -8), 7) : value);
+    }
+    return scheme;
+}
+
+std::vector<char> encode_blocks(const float * x, int64_t n_blocks, Grid grid) {
+    Scheme scheme = stock(grid);
+    const int64_t size = container_bytes(scheme.container, 1);
+    std::vector<char> all;
+    std::vector<bool> encodes;
+    for (int64_t i = 0; i < n_blocks; ++i) {
+        const auto weights = exactly(x + i * kBlock, kBlock);
+        std::unique_ptr<char[]> block(new char[size_t(size)]());
+        encodes.push_back(encode(scheme, weights.get(), 1, block.get()) == 1);
+        if (!encodes.back()) {
+            std::fill_n(block.get(), size, char(0));
+        }
+        all.insert(all.end(), block.get(), block.get() + size);
+    }
+    for (int64_t begin = 0, n = 1; begin + n <= n_blocks; begin += n, n = n % 7 + 1) {  // several at once
+        const auto weights = exactly(x + begin * kBlock, size_t(n * kBlock));
+        std::unique_ptr<char[]> blocks(new char[size_t(n * size)]);
+        const int64_t n_encoded = encode(scheme, weights.get(), n, blocks.get());
+        expect(std::equal(blocks.get(), blocks.get() + n_encoded * size, all.data() + begin * size),
+               "blocks are encoded alike alone and together");
+        expect(n_encoded == n || !encodes[size_t(begin + n_encoded)], "the first bad block is named");
+        std::unique_ptr<float[]> values(new float[size_t(n * kBlock)]);
+        decode(scheme.container, blocks.get(), n_encoded, values.get());
+        for (int8_t & value : scheme.value) {  // a fold, and blocks of any bits
+            value = int8_t(value / 2);
+        }
+        const auto any = exactly(reinterpret_cast<const char *>(x + begin * kBlock), size_t(n * size));
+        fold(scheme, any.get(), n);
+        encode(scheme, weights.get(), n, blocks.get());
+        decode(scheme.container, any.get(), n, values.get());
+        scheme = stock(grid);
+    }
+    return all;
+}
+
+void measure_all(const float * x, int64_t n_weights) {
+    for (int64_t n = 0; n < 70 && 2 * n <= n_weights; ++n) {
+        const auto a = exactly(x, size_t(n)), b = exactly(x + n, size_t(n));
+        Error error;
+        WeightedError weighted;
+        if (n > 0) {
+            measure(a.get(), b.get(), n, 5, error);
+            expect(error.largest_at >= 5 && error.largest_at < n + 5, "the largest error has a place");
+        }
+        measure_weighted(a.get(), b.get(), a.get(), n, weighted);
+    }
+}
+
+void count_all(const char * bytes, int64_t size) {
+    for (const bool nibbles : {true, false}) {
+        const int64_t block_bytes = nibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
+        CodeCounter counter(nibbles, 8);
+        for (const int64_t blocks_per_row : {1, 2, 3, 4, 5, 9, 3, 1}) {  // shorter rows after longer ones
+            const int64_t n_rows = std::min<int64_t>(5, size / (block_bytes * blocks_per_row));
+            const auto blocks = exactly(bytes, size_t(n_rows * blocks_per_row * block_bytes));
+            CodeCounts counts;
+            counter.count(blocks.get(), n_rows, blocks_per_row, counts);
+            uint64_t n_codes = 0;
+            for (const uint64_t n : counts.codes) {
+                n_codes += n;
+            }
+            expect(n_codes == uint64_t(n_rows * blocks_per_row * kBlock), "every code is counted");
+        }
+    }
+}
+
+void score_all(const float * x, int64_t n_weights) {
+    for (int64_t n_vocab = 1; n_vocab < 70; n_vocab += 3) {
+        const int64_t n_rows = std::min<int64_t>(7, n_weights / n_vocab);
+        std::vector<float> finite(x, x + n_rows * n_vocab);
+        for (float & logit : finite) {
+            logit = std::isfinite(logit) ? logit : 0;
+        }
+        const auto logits = exactly(finite.data(), finite.size());
+        std::vector<int32_t> last(size_t(n_rows), int32_t(n_vocab - 1));
+        const auto targets = exactly(last.data(), last.size());
+        const size_t n = size_t(n_rows);
+        std::unique_ptr<double[]> nll(new double[n]), kld(new double[n]);
+        std::unique_ptr<uint8_t[]> same_top(new uint8_t[n]);
+        for (const int n_threads : {1, 3, 20}) {
+            negative_log_likelihood(logits.get(), n_rows, n_vocab, targets.get(), nll.get(), n_threads);
+            compare_logits(logits.get(), logits.get(), n_rows, n_vocab, targets.get(),
+                           {nll.get(), kld.get(), same_top.get()}, n_threads);
+        }
+    }
+}
+
+void share_all() {
+    const Chunks chunks(1000, 1 << 17, 500);  // 126 chunks, of 8 rows but for the last of each half
+    for (const int n_threads : {1, 2, 8}) {
+        std::vector<int64_t> rows(size_t(chunks.n_threads(n_threads)));
+        std::vector<int64_t> done(size_t(chunks.size()));
+        int64_t ticks = 0, bytes = 0;
+        share(chunks, n_threads, [&](int thread, int64_t chunk) {
+            rows[size_t(thread)] += chunks.n_rows(chunk);
+            ++done[size_t(chunk)];
+        }, [&](int64_t n_bytes) { ++ticks, bytes = n_bytes; });
+        int64_t sum = 0;
+        for (const int64_t n : rows) {
+            sum += n;
+        }
+        expect(sum == 1000 && bytes == 1000 << 17 && ticks > 0, "every row is worked on");
+        expect(std::count(done.begin(), done.end(), 1) == chunks.size(), "every chunk is done once");
+        try {
+            share(chunks, n_threads, [&](int, int64_t chunk) {
+                if (chunk >= 40) {
+                    throw std::runtime_error(std::to_string(chunk));
+                }
+            }, [](int64_t) {});
+            expect(false, "a failure is told");
+        } catch (const std::runtime_error & error) {
+            expect(error.what() == std::string("40"), "the first failure is told");
+        }
+    }
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    expect(argc == 3, "arguments are a file of weights and one for results");
+    const std::vector<char> bytes = read(argv[1]);
+    const int64_t n_weights = int64_t(bytes.size() / sizeof(float)), n_blocks = n_weights / kBlock;
+    std::vector<float> x(static_cast<size_t>(n_weights));
+    std::memcpy(x.data(), bytes.data(), bytes.size());
+
+    std::FILE * out = std::fopen(argv[2], "wb");
+    expect(out != nullptr, "results can be written");
+    for (const Grid grid : {Grid::q4_0, Grid::q8_0}) {
+        const std::vector<char> blocks = encode_blocks(x.data(), n_blocks, grid);
+        std::fwrite(blocks.data(), 1, blocks.size(), out);
+    }
+    std::vector<uint16_t> halves(1 << 16);
+    for (size_t i = 0; i < halves.size(); ++i) {
+        halves[i] = uint16_t(i);
+    }
+    std::vector<float> floats(halves.size());
+    halves_to_floats(halves.data(), int64_t(halves.size()), floats.data());
+    std::fwrite(floats.data(), sizeof(float), floats.size(), out);
+    for (const float value : x) {
+        const uint16_t half = float_to_half(value);
+        std::fwrite(&half, sizeof half, 1, out);
+    }
+    std::fclose(out);
+
+    measure_all(x.data(), n_weights);
+    count_all(bytes.data(), int64_t(bytes.size()));
+    score_all(x.data(), n_weights);
+    share_all();
+}
