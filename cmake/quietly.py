@@ -37,11 +37,11 @@ def main() -> None:
 
 def show(line: str, shown: float) -> float:
     """Shows `line`: over the one before in a terminal, else one in ten seconds. When it did so."""
-    width = shutil.get_terminal_size().columns - 4
-    line = line.strip()[:width]
+    line = line.strip()
     now = time.monotonic()
     if sys.stdout.isatty():
-        print(f"\r  {line}\033[K", end="", flush=True)
+        width = shutil.get_terminal_size().columns - 4
+        print(f"\r  {line[:width]}\033[K", end="", flush=True)
     elif line and now - shown > 10:
         print(f"  {line}", flush=True)
     else:
