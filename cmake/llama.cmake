@@ -18,4 +18,5 @@ foreach(library IN LISTS llama_libraries)
     # Wheels hold no symlinks, so libraries have one name each.
     set_property(TARGET ${library} PROPERTY VERSION)
     set_property(TARGET ${library} PROPERTY SOVERSION)
+    set_property(TARGET ${library} PROPERTY PUBLIC_HEADER)  # nor are headers installed
 endforeach()
