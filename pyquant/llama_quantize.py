@@ -1,6 +1,6 @@
 """Quantization inside llama.cpp: its own llama_model_quantize, with pyquant's scheme in the hook.
 
-What comes out equals `pyquant.quantize.quantize`'s file byte for byte. It shows that a scheme works
+What comes out equals `pyquant.quantize.quantize_model`'s file byte for byte. It shows that a scheme works
 where llama.cpp would have it, and is what other programs get that call the patched library.
 """
 

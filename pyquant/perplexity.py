@@ -46,7 +46,7 @@ class PerplexityResult:
         return asdict(self)
 
 
-def perplexity(
+def measure_perplexity(
     model_path: str | os.PathLike[str],
     text: Text | str | os.PathLike[str],
     *,

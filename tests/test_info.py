@@ -16,7 +16,7 @@ from pyquant.config import make_mode
 from pyquant.errors import ModelFileError
 from pyquant.info import environment, model_info
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 
 def command(*arguments: object) -> str:
@@ -30,7 +30,7 @@ def command(*arguments: object) -> str:
 @pytest.fixture
 def quantized(tmp_path: Path) -> Path:
     mode = make_mode({"mode": "q4_0_multizero", "radius": 2})
-    quantize(Model(type=Type.F16).write(tmp_path / "f16.gguf"), tmp_path / "q.gguf", mode)
+    quantize_model(Model(type=Type.F16).write(tmp_path / "f16.gguf"), tmp_path / "q.gguf", mode)
     return tmp_path / "q.gguf"
 
 

@@ -25,7 +25,7 @@ from pyquant.llama import Model as LlamaModel
 from pyquant.llama import bindings
 from pyquant.llama_quantize import quantize_patched
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 MODES = {
     "q4_0": {"mode": "q4_0"},
@@ -68,7 +68,7 @@ def legacy_imatrix(model: Path, path: Path) -> Path:
 
 def assert_same_file(model: Path, settings: dict[str, Any], folder: Path) -> None:
     mode = make_mode(settings)
-    quantize(model, folder / "pyquant.gguf", mode)
+    quantize_model(model, folder / "pyquant.gguf", mode)
     quantize_patched(model, folder / "llama.gguf", mode)
     assert (folder / "llama.gguf").read_bytes() == (folder / "pyquant.gguf").read_bytes()
     assert not list(folder.glob(".*"))

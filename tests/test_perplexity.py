@@ -17,7 +17,7 @@ from models import Model
 from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.forward import cut, forward, make_context
 from pyquant.llama import Model as LlamaModel
-from pyquant.perplexity import perplexity
+from pyquant.perplexity import measure_perplexity
 from pyquant.text import read_text
 
 WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
@@ -47,7 +47,7 @@ def stock(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) ->
 
 
 def assert_parity(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) -> None:
-    result = perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
+    result = measure_perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
     value, error = stock(oracle, model, text, n_ctx, n_chunks)
     assert result.ppl == pytest.approx(value, rel=1e-4)
     assert result.error == pytest.approx(error, rel=1e-4)
@@ -84,7 +84,7 @@ def test_of_trained_models_too(
 @pytest.mark.parametrize("n_ctx", [96, 2100])
 def test_it_is_what_the_definition_says(model: Path, text: Path, n_ctx: int) -> None:
     n_chunks = 3
-    result = perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
+    result = measure_perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
     nll = []
     with LlamaModel(model) as llama, llama.context(n_ctx=n_ctx, n_batch=n_ctx) as context:
         tokens = llama.tokenize(text.read_bytes()[:-1])
@@ -118,9 +118,9 @@ def test_pieces_are_views_of_the_scored_half(model: Path, text: Path) -> None:
 
 def test_all_chunks_by_default_with_progress(model: Path, text: Path) -> None:
     calls: list[tuple[int, int]] = []
-    result = perplexity(model, text, n_ctx=512, threads=1, progress=lambda *call: calls.append(call))
+    result = measure_perplexity(model, text, n_ctx=512, threads=1, progress=lambda *call: calls.append(call))
     assert calls == [(i + 1, result.n_chunks) for i in range(result.n_chunks)]
-    assert result.n_chunks == perplexity(model, text, n_ctx=512, n_chunks=10**6).n_chunks
+    assert result.n_chunks == measure_perplexity(model, text, n_ctx=512, n_chunks=10**6).n_chunks
     assert result.tokens_per_second == pytest.approx(result.n_chunks * 512 / result.seconds)
 
 
@@ -138,31 +138,31 @@ def test_texts_that_do_not_fit(model: Path, tmp_path: Path, data: bytes, message
     path = tmp_path / "text.txt"
     path.write_bytes(data)
     with pytest.raises(TextError, match=rf"text\.txt: {message}"):
-        perplexity(model, path)
+        measure_perplexity(model, path)
 
 
 def test_a_text_that_is_not_there(model: Path, tmp_path: Path) -> None:
     with pytest.raises(TextError, match=r"missing\.txt: No such file"):
-        perplexity(model, tmp_path / "missing.txt")
+        measure_perplexity(model, tmp_path / "missing.txt")
 
 
 @pytest.mark.parametrize(("key", "value", "message"), [("n_ctx", 4, "ctx: "), ("n_chunks", 0, "chunks: ")])
 def test_parameters_that_do_not_fit(model: Path, text: Path, key: str, value: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        perplexity(model, text, **{key: value})
+        measure_perplexity(model, text, **{key: value})
 
 
 def test_a_broken_model_is_named(text: Path, tmp_path: Path) -> None:
     broken = Model(change=lambda name, x: np.where(name == "output.weight", np.float32("nan"), x))
     path = broken.write(tmp_path / "broken.gguf")
     with pytest.raises(ModelFileError, match=r"broken\.gguf: not finite logits in chunk 0"):
-        perplexity(path, text, n_ctx=64, n_chunks=2)
+        measure_perplexity(path, text, n_ctx=64, n_chunks=2)
 
 
 def test_the_command(model: Path, text: Path) -> None:
     command = [sys.executable, "-m", "pyquant", "perplexity", model, "--text", text, "--ctx", "64"]
     command += ["--chunks", "4"]
-    expected = perplexity(model, text, n_ctx=64, n_chunks=4)
+    expected = measure_perplexity(model, text, n_ctx=64, n_chunks=4)
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     result = json.loads(done.stdout)["results"][0]
     assert result["ppl"] == pytest.approx(expected.ppl)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pyquant.cli import options
-from pyquant.cli.output import chunk_bar, print_json, print_table
+from pyquant.cli.output import count_bar, print_json, print_table
 
 
 def perplexity(
@@ -20,13 +20,13 @@ def perplexity(
     json: options.Json = False,
 ) -> None:
     """Perplexity of models on a text, as llama-perplexity has it."""
-    from pyquant.perplexity import perplexity as run
+    from pyquant.perplexity import measure_perplexity as run
     from pyquant.text import read_text
 
     read = read_text(text)
     results = []
     for model in models:
-        with chunk_bar(model.name) as progress:
+        with count_bar(model.name) as progress:
             result = run(model, read, n_ctx=ctx, n_chunks=chunks, threads=threads, progress=progress)
         results.append(result.to_json())
     if json:
