@@ -11,14 +11,14 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from pyquant.errors import StudyError
 from pyquant.histogram import CODEBOOKS, Codebook, CodeStatistics
 from pyquant.plots import BLUE, GRAY, ORANGE, STYLE, draw_codes, draw_runs
 from pyquant.study.results import ModelResults, RowResults
 
-PANEL = (4.8, 3.1)  # inches: about a phone's width at the fonts' size
+PANEL = (4.5, 3.0)  # inches: about a phone's width at the fonts' size
 MOST_LINEAR = 4  # largest over smallest value, above which an axis is logarithmic
 
 Panel = Callable[[Axes], None]
@@ -83,7 +83,7 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
                 label=f"values of {marks.label}",
             )
             axes.tick_params(axis="x", pad=7)
-            axes.legend(loc="upper right")
+            axes.legend(loc="upper center")
 
     return draw
 
@@ -117,7 +117,7 @@ class Points:
         at = np.arange(len(self.labels))[::-1]
         values = np.array(self.values)
         if self.reference is not None:
-            axes.axvline(self.reference, color=GRAY, linewidth=1, linestyle="--", label="unquantized")
+            axes.axvline(self.reference, color=GRAY, linewidth=1, linestyle="--")
         axes.errorbar(
             values,
             at,
@@ -136,8 +136,6 @@ class Points:
         axes.set_axisbelow(True)
         everything = [*values, self.reference] if self.reference is not None else values
         _scale(axes, "x", everything)
-        if self.reference is not None:
-            axes.legend(loc="best")
 
 
 def _scale(axes: Axes, which: str, values: Sequence[float]) -> None:
@@ -148,12 +146,11 @@ def _scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     decades = np.log10(max(values) / min(values))
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    subs = (1, 2, 5) if decades < 1.2 else (1, 3) if decades < 2.2 else (1,)
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_formatter(NullFormatter())
     if min(values) >= 0.01:
-        formatter = ScalarFormatter()
-        formatter.set_scientific(False)
-        axis.set_major_formatter(formatter)
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
 
 
 def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
@@ -187,14 +184,21 @@ def tradeoff(model: ModelResults, text: int) -> Panel:
     """Divergence against size; the lower and the more to the left, the better."""
     rows = [(row, found) for row, found in _measured(model, text, None) if row.mode and row.size]
 
+    points: dict[tuple[float, float], list[str]] = {}
+    for row, found in rows:  # recentred codes, say, make the same model
+        points.setdefault((row.size["bits_per_weight"], found["kld"]["mean"]), []).append(row.label)
+
     def draw(axes: Axes) -> None:
-        bits = [row.size["bits_per_weight"] for row, _ in rows]
-        klds = [found["kld"]["mean"] for _, found in rows]
+        bits, klds = zip(*points)
         axes.plot(bits, klds, "o", color=BLUE, markersize=5)
         _scale(axes, "y", klds)
-        axes.margins(x=0.25, y=0.12)
-        for (row, _), x, y in zip(rows, bits, klds):
-            axes.annotate(row.label, (x, y), (5, 0), textcoords="offset points", fontsize=7, va="center")
+        axes.margins(y=0.12)
+        low, high = min(bits), max(bits)
+        room = (high - low) or 1
+        axes.set_xlim(low - 0.05 * room, high + 0.45 * room)  # room for the last labels
+        for at, labels in points.items():
+            name = ", ".join(labels)
+            axes.annotate(name, at, (5, 0), textcoords="offset points", fontsize=7, va="center")
         axes.set_xlabel("bits per weight, as stored")
         axes.set_ylabel("mean divergence (nats)")
         axes.set_title("Divergence for size")

@@ -69,12 +69,21 @@ def _quality_figures(model: ModelResults) -> list[dict[str, Any]]:
             continue
         tall = 1.0 + 0.24 * len(model.rows)
         drawn += [
-            _drawn(f"Perplexity on {name}", figures.figure(figures.perplexities(model, text), height=tall)),
-            _drawn(f"Divergence on {name}", figures.figure(figures.divergences(model, text), height=tall)),
+            _drawn(
+                f"Perplexity on {name}; the dashed line is the unquantized model's.",
+                figures.figure(figures.perplexities(model, text), height=tall),
+            ),
+            _drawn(
+                f"Mean divergence from the unquantized model on {name}.",
+                figures.figure(figures.divergences(model, text), height=tall),
+            ),
         ]
         if all(row.size for row in there):
             drawn.append(
-                _drawn(f"Divergence for size, on {name}", figures.figure(figures.tradeoff(model, text)))
+                _drawn(
+                    f"Divergence on {name} for size: lower and more to the left is better.",
+                    figures.figure(figures.tradeoff(model, text)),
+                )
             )
     return drawn
 
@@ -84,15 +93,24 @@ def _speed_figures(model: ModelResults) -> list[dict[str, Any]]:
         return []
     tall = 1.0 + 0.24 * len(model.rows)
     return [
-        _drawn(f"Speed: {test}", figures.figure(figures.speeds(model, test), height=tall))
+        _drawn(
+            f"{test.capitalize()}; lines go from the slowest to the fastest round.",
+            figures.figure(figures.speeds(model, test), height=tall),
+        )
         for test in ("prompt", "generation")
     ]
 
 
 def _codes_figures(row: RowResults) -> list[dict[str, Any]]:
     return [
-        _drawn(f"Codes of {row.label}", figures.figure(figures.codes(row))),
-        _drawn(f"Runs of zeros of {row.label}", figures.figure(figures.runs(row))),
+        _drawn(
+            f"How often each code of {row.label} occurs; in orange the one nearest to zero.",
+            figures.figure(figures.codes(row)),
+        ),
+        _drawn(
+            f"Lengths of runs of zeros of {row.label}; diamonds: if zeros came by chance.",
+            figures.figure(figures.runs(row)),
+        ),
     ]
 
 
@@ -118,7 +136,7 @@ def _made(results: Results) -> dict[str, Any]:
     return {
         "first": min((one["started"] for one in every), default=None),
         "last": max((one["started"] for one in every), default=None),
-        "hours": sum({one["task"] + one["started"]: one["seconds"] for one in every}.values()) / 3600,
+        "minutes": sum({one["task"] + one["started"]: one["seconds"] for one in every}.values()) / 60,
         "commands": distinct(one["command"] for one in every if one["command"]),
         "processors": distinct(
             f"{one['cpu']}, {one['environment']['processors']} processors" for one in every

@@ -185,7 +185,7 @@ class _Work:
         at_work = sum(task.cost * running[task.name][0] for task in self.running.values())
         share = (self.cost_done + at_work) / max(self.cost, 1)
         elapsed = time.monotonic() - self.begin
-        left = elapsed * (1 - share) / share if share > 0.001 else None
+        left = elapsed * (1 - share) / share if share > 0.02 else None
         ended = len(self.done) + len(self.failed)
         self.watch(Status(ended, self.total, share, left, running, finished))
 

@@ -135,7 +135,7 @@ class Column:
             return plus_minus(factor * value, factor * error)
         if self.ends:
             low, high = (row[end] for end in self.ends)
-            return f"{value:,.0f} ({low:,.0f}-{high:,.0f})"
+            return f"{value:,.0f} ± {(high - low) / 2:,.0f}"
         return f"{100 * value:.2f}" if self.style == "percent" else f"{value:.3f}"
 
 
@@ -155,12 +155,12 @@ QUALITY = (
     Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
     Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error"),
     Column("kld", "divergence", "mean Kullback-Leibler divergence in nats", error="kld_error"),
-    Column("kld_99.9", "99.9 %", "of tokens diverge less than this"),
+    Column("kld_99.9", "divergence, 99.9 %", "the divergence that 99.9 % of tokens are below"),
     Column("same_top", "same top (%)", "tokens for which both models find the same one most likely",
            "percent", error="same_top_error"),
-    Column("prompt", "prompt (t/s)", "tokens per second of prompt processing: median, lowest and highest",
+    Column("prompt", "prompt (tokens/s)", "of prompt processing: median of the rounds ± half their range",
            ends=("prompt_low", "prompt_high")),
-    Column("generation", "generation (t/s)", "tokens per second of generation: median, lowest and highest",
+    Column("generation", "generation (tokens/s)", "of generation: median of the rounds ± half their range",
            ends=("generation_low", "generation_high")),
 )  # fmt: skip
 CODES = (

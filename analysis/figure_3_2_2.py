@@ -1,0 +1,8 @@
+"""Figure 3.2.2: runs of zeros of recentred Q4_0, beside those that chance would make."""
+
+from draw import draw
+
+from pyquant.study.figures import figure, runs
+
+if __name__ == "__main__":
+    draw(__file__, __doc__, lambda model: figure(runs(model.row("q4_0_recentred"))))

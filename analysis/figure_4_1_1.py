@@ -1,0 +1,16 @@
+"""Figure 4.1.1: the codes of Q8_0, and those of the basic table, powers of two."""
+
+from draw import draw
+from matplotlib.figure import Figure
+
+from pyquant.study.figures import codes, figure
+from pyquant.study.results import ModelResults
+
+
+def figure_of(model: ModelResults) -> Figure:
+    table = model.row("q8_table basic")
+    return figure(codes(model.row("q8_0"), marks=table), codes(table))
+
+
+if __name__ == "__main__":
+    draw(__file__, __doc__, figure_of)

@@ -1,0 +1,15 @@
+"""Perplexity and divergence of every quantizer of a study, on its first text."""
+
+from draw import draw
+from matplotlib.figure import Figure
+
+from pyquant.study.figures import divergences, figure, perplexities
+from pyquant.study.results import ModelResults
+
+
+def figure_of(model: ModelResults) -> Figure:
+    return figure(perplexities(model, 0), divergences(model, 0), height=1 + 0.24 * len(model.rows))
+
+
+if __name__ == "__main__":
+    draw(__file__, __doc__, figure_of)
