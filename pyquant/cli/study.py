@@ -128,12 +128,14 @@ def show(
         return
     for place in dict.fromkeys((row["model"], row["text"]) for row in rows):
         mine = [row for row in rows if (row["model"], row["text"]) == place]
-        columns = [c for c in (*QUALITY, *CODES) if any(row[c.key] is not None for row in mine)]
-        print_table(
-            ["quantizer", *(column.head for column in columns)],
-            [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
-            title=" on ".join(filter(None, place)),
-        )
+        title = " on ".join(filter(None, place))
+        for group in (QUALITY, CODES):
+            columns = [c for c in group if any(row[c.key] is not None for row in mine)]
+            print_table(
+                ["quantizer", *(column.head for column in columns)],
+                [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
+                title=title,
+            )
     if not found.complete:
         remark("not finished: `pyquant study run` goes on")
 
