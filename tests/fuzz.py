@@ -21,7 +21,7 @@ import numpy as np
 from pyquant.config import make_mode
 from pyquant.errors import PyquantError
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 EDGES = [0, 1, 2, 3, 4, 31, 32, 33, 63, 64, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40]
 EDGES += [2**56, 2**60, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 31]
@@ -59,7 +59,7 @@ def use(model: Path, imatrix: Path | None) -> None:
     for key in opened.keys:
         opened.get(key)
     mode = make_mode({"mode": "ggml:Q4_K", "threads": 1, "imatrix": imatrix})
-    quantize(model, model.with_name("out.gguf"), mode, force=True)
+    quantize_model(model, model.with_name("out.gguf"), mode, force=True)
 
 
 def fuzz(n_files: int, folder: Path, *files: Path) -> None:

@@ -14,7 +14,7 @@ from models import Model
 from pyquant.config import make_mode
 from pyquant.errors import ModelFileError
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize
+from pyquant.quantize import quantize_model
 
 TINY = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2, n_vocab=40, tied=True, tokenizer=False)
 
@@ -39,6 +39,7 @@ def refuse(path: Path, *words: str) -> None:
 def test_files_that_are_no_gguf(tmp_path: Path) -> None:
     refuse(tmp_path / "missing.gguf", "no such file")
     refuse(tmp_path, "a folder, not a file")
+    refuse(tmp_path / ("x" * 300), "File name too long")
     (tmp_path / "empty.gguf").touch()
     refuse(tmp_path / "empty.gguf", "not a readable GGUF file")
     (tmp_path / "text.gguf").write_text("# not a model, but a text\n" * 100)
@@ -58,7 +59,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, tiny: Path) -> None:
 def test_a_name_that_is_not_utf8(tmp_path: Path, tiny: Path) -> None:
     path = tmp_path / os.fsdecode(b"\xff\xfe.gguf")
     path.write_bytes(tiny.read_bytes())
-    quantize(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+    quantize_model(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
     assert len(ModelFile(tmp_path / "out.gguf").tensors) == len(ModelFile(tiny).tensors)
 
 
@@ -206,7 +207,7 @@ def test_metadata_that_makes_no_model(tmp_path: Path, pairs: list[bytes], messag
     path = tmp_path / "bad.gguf"
     path.write_bytes(gguf(pairs=pairs))
     with pytest.raises(ModelFileError, match=message):
-        quantize(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+        quantize_model(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_hyperparameters_that_are_no_numbers(tmp_path: Path, kind: int, value: b
     path = tmp_path / "bad.gguf"
     path.write_bytes(gguf(pairs=[ARCHITECTURE, pair(b"llama.block_count", kind, value)]))
     with pytest.raises(ModelFileError, match=r"llama\.block_count is .*, expected an integer"):
-        quantize(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+        quantize_model(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
 
 
 def shards(tmp_path: Path) -> list[Path]:
@@ -256,6 +257,6 @@ def test_shards(
         assert word in str(raised.value)
 
 
-@pytest.mark.parametrize("n_files", [700, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_files", [400, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_damaged_headers_in_great_number(tmp_path: Path, tiny: Path, n_files: int) -> None:
     fuzz(n_files, tmp_path, tiny)
