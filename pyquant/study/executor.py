@@ -72,9 +72,7 @@ def cluster(where: str) -> Iterator[Executor]:
     elif "://" in where:
         place = {"address": where}
     else:
-        raise ConfigError(
-            f"cluster: expected a scheduler file (.json) or an address (tcp://...), got {where!r}"
-        )
+        raise ConfigError(f"cluster: expected a scheduler file (.json) or tcp://HOST:PORT, got {where!r}")
     try:
         client = Client(**place, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -84,4 +82,4 @@ def cluster(where: str) -> Iterator[Executor]:
         try:
             yield executor
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)  # and cancel what is not done
