@@ -63,7 +63,9 @@ def line(result: dict[str, Any]) -> str:
         text += f"{result['gb_per_second']:8.2f} GB/s"
     text += f"{result['peak_mb']:8.0f} MB peak"
     if "peer" in result:
-        text += f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
+        text += (
+            f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
+        )
     return text
 
 
@@ -128,7 +130,17 @@ def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     )
     theirs = Runs(
         "llama-perplexity",
-        [str(ORACLE / "llama-perplexity"), "-m", str(source), "-f", str(text), "-c", "512", "--chunks", chunks]
+        [
+            str(ORACLE / "llama-perplexity"),
+            "-m",
+            str(source),
+            "-f",
+            str(text),
+            "-c",
+            "512",
+            "--chunks",
+            chunks,
+        ]
         + ["-t", threads],
     )
     interleave([ours, theirs], arguments.rounds)

@@ -10,15 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.divergence import Scores, divergence, mean_and_error
+from pyquant.divergence import Scores, divergence
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.forward import BATCH, Chunks, cut, forward, make_context
 from pyquant.llama import Context, Model

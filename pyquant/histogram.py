@@ -226,7 +226,7 @@ def code_counts(
     else:
         model = ModelFile(source)
         mode = Q8_0(mode="q8_0") if all(t.type in UNQUANTIZED for t in model.tensors) else None
-        totals = histogram(model, mode, threads=threads, progress=progress).to_json()["totals"]
+        totals = count_codes(model, mode, threads=threads, progress=progress).to_json()["totals"]
     counts = np.zeros(256, np.uint64)
     for total in totals:
         if total["type"] == Type.Q8_0.name:

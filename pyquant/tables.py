@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,7 @@ def read_table(path: Path) -> Table:
 def _ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
     fits = isinstance(given, list) and len(given) == N_CODES
     fits = fits and all(type(v) is int and LOWEST <= v <= HIGHEST for v in given)
-    if not fits or any(a >= b for a, b in zip(given, given[1:])):
+    if not fits or any(a >= b for a, b in itertools.pairwise(given)):
         raise ConfigError(
             f"{path}: {key}: expected 16 integers in -128..127, each greater than the one before"
         )

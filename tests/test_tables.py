@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyquant import tables
-from pyquant.errors import ConfigError
+from pyquant.config import make_mode
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.histogram import code_counts, count_codes
+from pyquant.model_file import ModelFile
+from pyquant.quantize import quantize_model
 from pyquant.schemes.q8_table import q8_table
 from pyquant.tables import N_CODES, Table, balanced, basic, named_table, read_table
 
@@ -202,3 +207,22 @@ def test_a_table_is_called_after_its_file(tmp_path: Path) -> None:
 def test_a_table_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         named_table(name)
+
+
+def test_codes_come_from_a_model_or_a_stored_histogram(generated, tmp_path):
+    source, stored = generated("f16, rows of 256, grouped queries"), tmp_path / "codes.json"
+    quantize_model(source, tmp_path / "q8_0.gguf", make_mode({"mode": "q8_0"}))
+    stored.write_text(json.dumps(count_codes(tmp_path / "q8_0.gguf").to_json()))
+    counts = code_counts(source)
+    assert (counts == code_counts(tmp_path / "q8_0.gguf")).all()
+    assert (counts == code_counts(stored)).all()
+    quantize_model(source, tmp_path / "folded.gguf", make_mode({"mode": "q8_table", "table": "balanced"}))
+    values = ModelFile(tmp_path / "folded.gguf").get("pyquant.table.values")
+    assert values == " ".join(map(str, balanced(counts).values))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "pyquant.histogram/2", "totals": []}'])
+def test_what_is_no_histogram_is_refused(content, tmp_path):
+    (tmp_path / "codes.json").write_text(content)
+    with pytest.raises(ModelFileError, match="not a histogram that"):
+        code_counts(tmp_path / "codes.json")

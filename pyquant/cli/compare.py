@@ -54,7 +54,5 @@ def _print(result: dict[str, Any]) -> None:
             ]
         )
     print_table(["model", "perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %"], rows)
-    remark(
-        f"{result['n_tokens']:,} tokens in {result['n_chunks']} chunks of {result['n_ctx']}; noise floor: the "
-        f"base computed in other portions has a KLD of {floor['kld']:.1e} from itself"
-    )
+    remark(f"{result['n_tokens']:,} tokens in {result['n_chunks']} chunks of {result['n_ctx']}")
+    remark(f"noise floor: the base computed in other portions has a KLD of {floor['kld']:.1e} from itself")
