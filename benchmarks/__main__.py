@@ -12,13 +12,18 @@ import json
 import os
 import platform
 import re
+import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from gguf import GGMLQuantizationType as Type
 
 from benchmarks.timing import Runs, interleave, row
+from pyquant.config import make_mode
+from pyquant.histogram import count_codes
+from pyquant.quantize import quantize_model
 from pyquant.tensor_pass import n_threads
 from tests.models import Model
 
@@ -61,7 +66,8 @@ def line(result: dict[str, Any]) -> str:
     text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
-    text += f"{result['peak_mb']:8.0f} MB peak"
+    if "peak_mb" in result:
+        text += f"{result['peak_mb']:8.0f} MB peak"
     if "peer" in result:
         text += (
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
@@ -102,19 +108,23 @@ def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Packed codes counted per second, on one thread and on all."""
+    """Packed codes counted per second, on one thread and on all; Python's start not counted."""
     source = model(arguments, LARGE, "large-f16.gguf")
     results = []
     for kind in ("q4_0", "q8_0"):
-        packed = str(arguments.folder / f"large-{kind}.gguf")
-        if not os.path.exists(packed):
-            Runs("", [PYQUANT, "quantize", "--mode", kind, "--pure", str(source), packed]).run()
-        command = [PYQUANT, "histogram", "--json", packed, "--threads"]
-        counts = [
-            Runs(f"pyquant histogram {kind} -t {n}", [*command, str(n)]) for n in (1, arguments.threads)
-        ]
-        interleave(counts, arguments.rounds)
-        results += [row(count, None, os.path.getsize(packed)) for count in counts]
+        packed = arguments.folder / f"large-{kind}.gguf"
+        if not packed.exists():
+            quantize_model(source, packed, make_mode({"mode": kind, "pure": True}))
+        seconds: dict[int, list[float]] = {1: [], arguments.threads: []}
+        for _ in range(arguments.rounds):
+            for threads, times in seconds.items():
+                begin = time.perf_counter()
+                count_codes(packed, threads=threads)
+                times.append(time.perf_counter() - begin)
+        for threads, times in seconds.items():
+            command = f"count_codes {kind}, {threads} thread" + "s" * (threads > 1)
+            rate = packed.stat().st_size / statistics.median(times) / 1e9
+            results.append({"command": command, "seconds": statistics.median(times), "gb_per_second": rate})
     return results
 
 
