@@ -1,8 +1,8 @@
 """`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
-counting codes; perplexity beside llama-perplexity. Prints ratios with their spread, as a table and
-as JSON.
+counting codes; perplexity and divergence beside llama-perplexity. Prints ratios with their spread, as
+a table or as JSON.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
     return path
 
 
+def evaluation_text(arguments: argparse.Namespace) -> Path:
+    path = arguments.folder / "text.txt"
+    path.write_text("the meaning of a text matters little where only its length is measured\n" * 400)
+    return path
+
+
 def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """q4_0 and q8_0 beside llama-quantize with as many threads, and beside cp."""
     source = model(arguments, LARGE, "large-f16.gguf")
@@ -131,8 +137,7 @@ def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Tokens per second beside llama-perplexity, start and tokenization included."""
     source = model(arguments, SMALL, "small-f16.gguf")
-    text = arguments.folder / "text.txt"
-    text.write_text("the meaning of a text matters little where only its length is measured\n" * 400)
+    text = evaluation_text(arguments)
     threads, chunks = str(arguments.threads), "16"
     ours = Runs(
         "pyquant perplexity",
@@ -157,6 +162,33 @@ def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return [{**row(ours, theirs, 0)}, row(theirs, None, 0)]
 
 
+CANDIDATES = ("q4_0", "q8_0", "ggml:IQ4_NL", "ggml:Q4_K", "ggml:Q5_0")
+
+
+def compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Five candidates beside a base, against llama-perplexity run six times."""
+    source = model(arguments, SMALL, "small-f16.gguf")
+    text, logits = evaluation_text(arguments), arguments.folder / "logits"
+    candidates = []
+    for mode in CANDIDATES:
+        candidates.append(arguments.folder / f"small-{mode.removeprefix('ggml:').lower()}.gguf")
+        if not candidates[-1].exists():
+            quantize_model(source, candidates[-1], make_mode({"mode": mode}))
+    threads, chunks = str(arguments.threads), "8"
+    ours = Runs(
+        "pyquant compare, 5 models",
+        [PYQUANT, "compare", *map(str, [source, *candidates]), "--text", str(text)]
+        + ["--chunks", chunks, "--threads", threads],
+    )
+    tool = f"{ORACLE / 'llama-perplexity'} -c 512 -t {threads} --kl-divergence-base {logits}"
+    passes = [f"{tool} -m {source} -f {text} --chunks {chunks}"]
+    passes += [f"{tool} -m {candidate} --kl-divergence" for candidate in candidates]
+    theirs = Runs("llama-perplexity, 6 runs", ["sh", "-ec", "\n".join(passes)])
+    interleave([ours, theirs], arguments.rounds)
+    logits.unlink()
+    return [row(ours, theirs, 0), row(theirs, None, 0)]
+
+
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """How long `pyquant --help` takes."""
     runs = Runs("pyquant --help", [PYQUANT, "--help"])
@@ -164,7 +196,13 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return [row(runs, None, 0)]
 
 
-SUITES = {"quantize": quantize, "histogram": histogram, "perplexity": perplexity, "startup": startup}
+SUITES = {
+    "quantize": quantize,
+    "histogram": histogram,
+    "perplexity": perplexity,
+    "compare": compare,
+    "startup": startup,
+}
 
 if __name__ == "__main__":
     main()

@@ -198,7 +198,7 @@ class OutputFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
-        """size: bytes it will have, all of it reserved from the file system's free space.
+        """size: bytes it will have, for which there must be room now.
 
         Raises OutputError if its folder is missing, it exists and not `force`, it is one of
         `sources`, another process writes it, or there is no room.

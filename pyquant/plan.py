@@ -89,13 +89,18 @@ def metadata(mode: Mode, scheme: Scheme | None, sha256: str) -> dict[str, str | 
 
 def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
     """The keys that llama-quantize writes for an importance matrix."""
-    entries: dict[str, str | int] = {"quantize.imatrix.file": str(importance.path)[:127]}
+    entries: dict[str, str | int] = {"quantize.imatrix.file": _cut(str(importance.path))}
     if importance.datasets:
-        entries["quantize.imatrix.dataset"] = importance.datasets[0][:127]
+        entries["quantize.imatrix.dataset"] = _cut(importance.datasets[0])
     entries["quantize.imatrix.entries_count"] = len(importance.weights)
     if importance.n_chunks > 0:
         entries["quantize.imatrix.chunks_count"] = importance.n_chunks
     return entries
+
+
+def _cut(text: str) -> str:
+    """As much as llama-quantize keeps: 127 bytes."""
+    return text.encode(errors="surrogateescape")[:127].decode(errors="surrogateescape")
 
 
 def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
