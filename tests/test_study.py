@@ -162,6 +162,19 @@ def test_together_does_not_matter(bench: Bench, tmp_path: Path, undisturbed: dic
     assert contents(tmp_path / "results").items() <= undisturbed.items()
 
 
+def test_models_of_the_same_name(bench: Bench, tmp_path: Path) -> None:
+    models = [tmp_path / folder / "model.gguf" for folder in ("a", "b")]
+    for source, path in zip(bench.models, models):
+        path.parent.mkdir()
+        shutil.copy(source, path)
+    study = read_study(bench.write("size.toml", ["size"]), models=models)
+    assert run_study(study, tmp_path / "results", workers=1).made == 10
+    assert [model.name for model in read_results(Store(tmp_path / "results")).models] == [
+        "a/model.gguf",
+        "b/model.gguf",
+    ]
+
+
 def test_quantized_models_may_be_kept(bench: Bench, tmp_path: Path) -> None:
     bench.run(tmp_path / "results", bench.write("size.toml", ["size"]), keep=True)
     assert len(list((tmp_path / "results" / "models").glob("*.gguf"))) == 4

@@ -19,6 +19,7 @@ from pyquant.plots import BLUE, GRAY, ORANGE, STYLE, draw_codes, draw_runs
 from pyquant.study.results import ModelResults, RowResults
 
 PANEL = (4.5, 3.0)  # inches: about a phone's width at the fonts' size
+LABEL_GAP = 0.055  # between names of points, as a share of the axis
 MOST_LINEAR = 4  # largest over smallest value, above which an axis is logarithmic
 
 Panel = Callable[[Axes], None]
@@ -192,13 +193,12 @@ def tradeoff(model: ModelResults, text: int) -> Panel:
         bits, klds = zip(*points)
         axes.plot(bits, klds, "o", color=BLUE, markersize=5)
         _scale(axes, "y", klds)
-        axes.margins(y=0.12)
         low, high = min(bits), max(bits)
         room = (high - low) or 1
-        axes.set_xlim(low - 0.05 * room, high + 0.45 * room)  # room for the last labels
-        for at, labels in points.items():
-            name = ", ".join(labels)
-            axes.annotate(name, at, (5, 0), textcoords="offset points", fontsize=7, va="center")
+        axes.set_xlim(low - 0.05 * room, high + 0.55 * room)  # room for the last labels
+        axes.margins(y=0.12)
+        axes.autoscale_view(scalex=False)
+        _label_apart(axes, {at: ", ".join(labels) for at, labels in points.items()})
         axes.set_xlabel("bits per weight, as stored")
         axes.set_ylabel("mean divergence (nats)")
         axes.set_title("Divergence for size")
@@ -206,6 +206,24 @@ def tradeoff(model: ModelResults, text: int) -> Panel:
         axes.set_axisbelow(True)
 
     return draw
+
+
+def _label_apart(axes: Axes, labels: dict[tuple[float, float], str]) -> None:
+    """Names points to their right, none over another, with a line where a name had to move."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    last = -np.inf
+    for at, name in sorted(labels.items(), key=lambda item: item[0][1]):
+        x, y = to_axes.transform(at)
+        last = max(y, last + LABEL_GAP)
+        axes.annotate(
+            name,
+            at,
+            (x + 0.05, last),
+            textcoords="axes fraction",
+            fontsize=7,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": GRAY, "linewidth": 0.5, "shrinkB": 3, "shrinkA": 1},
+        )
 
 
 def speeds(model: ModelResults, test: str) -> Panel:

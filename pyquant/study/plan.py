@@ -27,9 +27,11 @@ COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType
 
 @dataclass(frozen=True)
 class Source:
-    """A model to quantize. sha256: of its files."""
+    """A model to quantize. name: of its file, and as much of the folder as tells it from the others.
+    sha256: of its files."""
 
     path: Path
+    name: str
     sha256: str
     n_weights: int
 
@@ -59,6 +61,11 @@ class Plan:
     texts: list[Text]
     rows: list[Row]
 
+    @property
+    def text_names(self) -> list[str]:
+        """Of their files, and as much of the folders as tells them apart."""
+        return _names([text.path.resolve() for text in self.texts])
+
     def runs(self) -> list[Run]:
         every = [[row.codes, row.size, *row.quality.values(), row.speed] for row in self.rows]
         return [run for runs in every for run in runs if run is not None]
@@ -70,10 +77,12 @@ class Plan:
             "question": self.config.question,
             "ctx": self.config.ctx,
             "chunks": self.config.chunks,
-            "texts": [{"name": text.path.name, "sha256": text.sha256} for text in self.texts],
+            "texts": [
+                {"name": name, "sha256": text.sha256} for name, text in zip(self.text_names, self.texts)
+            ],
             "models": [
                 {
-                    "name": base.source.path.name,
+                    "name": base.source.name,
                     "sha256": base.source.sha256,
                     "rows": [_row_json(row) for row in self.rows if row.source is base.source],
                 }
@@ -99,7 +108,11 @@ def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] 
     _refuse_repeated(texts, "text")
     models = [ModelFile(path) for path in config.models]
     hashes = _Hashes(store.folder / "hashes.json", hashing)
-    sources = [Source(model.path.resolve(), hashes.of(model), model.n_weights) for model in models]
+    names = _names([model.path.resolve() for model in models])
+    sources = [
+        Source(model.path.resolve(), name, hashes.of(model), model.n_weights)
+        for model, name in zip(models, names)
+    ]
     _refuse_repeated(sources, "model")
     inputs = [mode_inputs(mode) for mode in modes]
     rows = []
@@ -107,6 +120,14 @@ def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] 
         rows.append(_row(config, store, source, None, None, texts))
         rows += [_row(config, store, source, mode, about, texts) for mode, about in zip(modes, inputs)]
     return Plan(config, texts, rows)
+
+
+def _names(paths: list[Path]) -> list[str]:
+    for n_parts in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        names = ["/".join(path.parts[-n_parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
 
 
 def _refuse_repeated(found: list[Any], what: str) -> None:
@@ -126,7 +147,7 @@ def _row(
     texts: list[Text],
 ) -> Row:
     base = {"model": source.sha256, "quantizer": about}
-    names = {"model": source.path.name, "quantizer": label(mode) if mode else None}
+    names = {"model": source.name, "quantizer": label(mode) if mode else None}
 
     def run(kind: str, **more: Any) -> Run | None:
         if kind not in config.measure:

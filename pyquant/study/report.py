@@ -82,7 +82,7 @@ def _quality_figures(model: ModelResults) -> list[dict[str, Any]]:
             drawn.append(
                 _drawn(
                     f"Divergence on {name} for size: lower and more to the left is better.",
-                    figures.figure(figures.tradeoff(model, text)),
+                    figures.figure(figures.tradeoff(model, text), height=max(tall, 3)),
                 )
             )
     return drawn
@@ -105,7 +105,7 @@ def _codes_figures(row: RowResults) -> list[dict[str, Any]]:
     return [
         _drawn(
             f"How often each code of {row.label} occurs; in orange the one nearest to zero.",
-            figures.figure(figures.codes(row)),
+            figures.figure(figures.codes(row, by_code=row.mode == "q4_0")),
         ),
         _drawn(
             f"Lengths of runs of zeros of {row.label}; diamonds: if zeros came by chance.",

@@ -19,7 +19,7 @@ from pyquant.study.config import StudyConfig
 from pyquant.study.measure import Outcome, Task, perform
 from pyquant.study.plan import Plan, make_plan
 from pyquant.study.report import report
-from pyquant.study.store import Store
+from pyquant.study.store import Store, digest
 from pyquant.study.tasks import tasks
 from pyquant.tensor_pass import n_threads
 
@@ -136,15 +136,21 @@ class _Work:
 
     def go(self, pool: Executor) -> None:
         """Until nothing is left to do."""
-        while self.waiting or self.running:
-            for task in self._ready():
-                self.waiting.remove(task)
-                threads = self.threads if task.kind == "speed" else self.shared
-                self.running[pool.submit(perform, task, threads, self._progress_file(task))] = task
-            finished, _ = wait(self.running, timeout=WATCH_EVERY, return_when=FIRST_COMPLETED)
-            for future in finished:
-                self._finish(self.running.pop(future), future)
-            self._tell()
+        try:
+            while self.waiting or self.running:
+                for task in self._ready():
+                    self.waiting.remove(task)
+                    threads = self.threads if task.kind == "speed" else self.shared
+                    self.running[pool.submit(perform, task, threads, self._progress_file(task))] = task
+                finished, _ = wait(self.running, timeout=WATCH_EVERY, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    self._finish(self.running.pop(future), future)
+                self._tell()
+        except BrokenProcessPool:
+            raise StudyError(
+                "a worker process was killed, perhaps for want of memory; finished results are kept. "
+                "Fewer --workers, or a smaller `together` in the TOML, take less"
+            ) from None
 
     def _ready(self) -> list[Task]:
         for task in [task for task in self.waiting if task.after & self.failed.keys()]:
@@ -162,11 +168,6 @@ class _Work:
             self.failed[task.name] = str(error)
             self._tell((task.name, str(error)))
             return
-        except BrokenProcessPool:
-            raise StudyError(
-                f"{task.name}: a worker process was killed, perhaps for want of memory; finished results "
-                f"are kept. Fewer --workers, or a smaller `together` in the TOML, take less"
-            ) from None
         finally:
             self.cost_done += task.cost
             self._progress_file(task).unlink(missing_ok=True)
@@ -196,4 +197,4 @@ class _Work:
         return 0.0, ""
 
     def _progress_file(self, task: Task) -> Path:
-        return self.store.progress / f"{abs(hash(task.name)):x}.json"
+        return self.store.progress / f"{digest(task.name)[:16]}.json"

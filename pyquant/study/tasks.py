@@ -50,7 +50,7 @@ class _Model:
         compared = {text.path: self._beside_base(text.path) for text in self.plan.texts}
         timed = self._beside_base(None)
         used = {row.file for rows in [*compared.values(), timed] for row in rows}
-        name = self.base.source.path.name
+        name = self.base.source.name
         for row in self.rows:
             if self._needed(row.codes):
                 yield self._task("codes", f"codes of {name} {row.label}", [row], [row.codes], CODES)
@@ -58,8 +58,8 @@ class _Model:
                 task = self._task("size", f"{name} {row.label}", [row], [row.size], SIZE)
                 self.makers[row.file] = task.name
                 yield task
-        for text in self.plan.texts:
-            yield from self._quality(text, compared[text.path])
+        for text, called in zip(self.plan.texts, self.plan.text_names):
+            yield from self._quality(text, called, compared[text.path])
         if timed:
             yield self._speed(timed)
 
@@ -75,7 +75,7 @@ class _Model:
             found = self.rows[:2]
         return [self.base, *(row for row in found if row is not self.base)] if found else []
 
-    def _quality(self, text: Text, rows: list[Row]) -> Iterator[Task]:
+    def _quality(self, text: Text, called: str, rows: list[Row]) -> Iterator[Task]:
         config = self.plan.config
         tokens = min(len(text.data) / BYTES_PER_TOKEN, (config.chunks or math.inf) * config.ctx)
         options = (("n_ctx", config.ctx), ("n_chunks", config.chunks))
@@ -83,7 +83,7 @@ class _Model:
         for begin in range(1, len(rows), together):
             some = [self.base, *rows[begin : begin + together]]
             part = f", part {begin // together + 1}" if len(rows) > together + 1 else ""
-            name = f"quality of {self.base.source.path.name} on {text.path.name}{part}"
+            name = f"quality of {self.base.source.name} on {called}{part}"
             runs = [row.quality[text.path] for row in some]
             where = text.path.resolve()
             yield self._task("quality", name, some, runs, tokens, text=where, options=options)
@@ -92,7 +92,7 @@ class _Model:
         speed = self.plan.config.speed
         tokens = speed.rounds * (speed.prompt + GENERATED * speed.generate)
         options = (("n_prompt", speed.prompt), ("n_generate", speed.generate), ("rounds", speed.rounds))
-        name = f"speed of {self.base.source.path.name}"
+        name = f"speed of {self.base.source.name}"
         return self._task("speed", name, rows, [row.speed for row in rows], tokens, options=options)
 
     def _task(
