@@ -181,9 +181,9 @@ def _progress() -> Iterator[Callable[[Status], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    columns = (BarColumn(20), TextColumn("{task.fields[note]}"), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        whole = bars.add_task("study", total=1.0, note="")
+        whole = bars.add_task("tasks done", total=1.0, note="")
         at_work: dict = {}
 
         def watch(status: Status) -> None:
