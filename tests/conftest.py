@@ -10,6 +10,9 @@ import pytest
 from hypothesis import settings
 from models import MODELS, Model
 
+# Fixtures of the study's tests.
+from studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
+
 ROOT = Path(__file__).parents[1]
 
 # Deadlines measure how busy the machine is; failing examples are printed to be kept as tests.

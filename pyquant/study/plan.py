@@ -13,7 +13,7 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ConfigError
-from pyquant.model_file import ModelFile
+from pyquant.model_file import ModelFile, write_bytes
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig, label
 from pyquant.study.store import Run, Store, digest
@@ -207,7 +207,5 @@ class _Hashes:
             if self._hashing:
                 self._hashing(model.path.name)
             self._known[name] = {"seen": seen, "sha256": model.sha256()}
-            beside = self._path.with_name(f".{self._path.name}.partial")
-            beside.write_text(json.dumps(self._known))
-            beside.replace(self._path)
+            write_bytes(self._path, json.dumps(self._known).encode(), sources=[], force=True)
         return self._known[name]["sha256"]

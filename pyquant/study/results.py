@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyquant.errors import StudyError
-from pyquant.study.store import Store
-
-KINDS = ("codes", "size", "quality", "speed")
+from pyquant.study.store import KINDS, Store
 
 
 @dataclass(frozen=True)

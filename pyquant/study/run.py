@@ -50,7 +50,6 @@ Watch = Callable[[Status], None]
 class Summary:
     """What a run of a study did. made, kept: results made now, and there before."""
 
-    folder: Path
     report: Path
     made: int
     kept: int
@@ -101,7 +100,7 @@ def run_study(
         if not keep:
             _remove_models(plan)
     missing = {run.key for task in todo for run in task.runs if run}
-    return Summary(Path(folder), page, len(missing), len(plan.runs()) - len(missing), sorted(work.warnings))
+    return Summary(page, len(missing), len(plan.runs()) - len(missing), sorted(work.warnings))
 
 
 def _remove_models(plan: Plan) -> None:

@@ -17,13 +17,14 @@ from pyquant.model_file import write_bytes
 
 SCHEMA = "pyquant.run/1"
 STUDY_SCHEMA = "pyquant.study/1"
+KINDS = ("codes", "size", "quality", "speed")  # of runs, in the order in which they are best made
 
 
 @dataclass(frozen=True)
 class Run:
     """One thing to measure, and so one file of results.
 
-    kind: codes, size, quality or speed. inputs: everything that the result depends on, as JSON;
+    kind: one of KINDS. inputs: everything that the result depends on, as JSON;
     files by their hashes, so that their names do not matter. names: what people call these files.
     """
 
@@ -135,11 +136,14 @@ class Store:
         os.pwrite(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         try:
             self._check()
+            for folder in (self.runs, self.models, self.progress):
+                folder.mkdir(exist_ok=True)
+        except OSError as error:
+            os.close(self._lock)
+            raise OutputError(f"{error.filename}: {error.strerror}") from None
         except StudyError:
             os.close(self._lock)
             raise
-        for folder in (self.runs, self.models, self.progress):
-            folder.mkdir(exist_ok=True)
         return self
 
     def _check(self) -> None:

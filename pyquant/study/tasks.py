@@ -10,14 +10,13 @@ from typing import Any
 from pyquant.errors import StudyError
 from pyquant.study.measure import Task
 from pyquant.study.plan import Plan, Row
-from pyquant.study.store import Run, Store
+from pyquant.study.store import KINDS, Run, Store
 from pyquant.text import Text
 
 # About what a pass over the weights costs, in tokens that a forward pass takes in that time.
 CODES, SIZE = 20, 50
 GENERATED = 10  # generation is that much slower than prompt processing
 BYTES_PER_TOKEN = 4
-ORDER = ("codes", "size", "quality", "speed")
 
 
 def tasks(plan: Plan, store: Store) -> list[Task]:
@@ -27,7 +26,7 @@ def tasks(plan: Plan, store: Store) -> list[Task]:
     for base in plan.rows:
         if base.mode is None:
             todo += _Model(plan, base, missing).tasks()
-    return sorted(todo, key=lambda task: ORDER.index(task.kind))
+    return sorted(todo, key=lambda task: KINDS.index(task.kind))
 
 
 def _there(store: Store, run: Run) -> bool:
