@@ -146,6 +146,7 @@ def test_other_tables_and_endings(finished_study: Path, tmp_path: Path) -> None:
         export(finished_study, tmp_path / "x.xlsx")
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_thesis(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results"
     study = read_study(ROOT / "configs" / "thesis.toml", models=lab.models[:1], texts=[lab.text], ctx=32)

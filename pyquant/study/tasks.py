@@ -17,6 +17,7 @@ from pyquant.text import Text
 CODES, SIZE = 20, 50
 GENERATED = 10  # generation is that much slower than prompt processing
 BYTES_PER_TOKEN = 4
+OVERHEAD = 8_000_000  # weights that a token takes in the time of everything but weights
 
 
 def tasks(plan: Plan, store: Store) -> list[Task]:
@@ -105,7 +106,7 @@ class _Model:
             modes=tuple(row.mode for row in rows),
             files=tuple(row.file for row in rows),
             runs=tuple(map(self._needed, runs)),
-            cost=tokens * len(rows) * self.base.source.n_weights,
+            cost=tokens * len(rows) * (self.base.source.n_weights + OVERHEAD),
             after=frozenset(self.makers[row.file] for row in rows if row.file in self.makers),
             **more,
         )
