@@ -8,15 +8,13 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from pyquant.errors import StudyError
-from pyquant.histogram import CODEBOOKS, Codebook, CodeStatistics
 from pyquant.plots import BLUE, GRAY, ORANGE, STYLE, draw_codes, draw_runs
-from pyquant.study.results import ModelResults, RowResults
+from pyquant.study.results import ModelResults, RowResults, code_statistics
 
 PANEL = (4.5, 3.0)  # inches: about a phone's width at the fonts' size
 LABEL_GAP = 0.055  # between names of points, as a share of the axis
@@ -34,31 +32,10 @@ def figure(*panels: Panel, height: float = PANEL[1]) -> Figure:
         return drawn
 
 
-def statistics(row: RowResults) -> CodeStatistics:
-    """The codes of a quantizer's own type; a mixture has others too. Raises StudyError."""
-    if row.codes is None:
-        raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
-    wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
-    wanted += " table" if row.mode == "q8_table" else ""
-    totals = {total["type"]: total for total in row.codes["totals"]}
-    return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
-
-
-def _statistics(total: dict[str, Any]) -> CodeStatistics:
-    codes = total["codes"]
-    if total["type"].endswith(" table"):
-        book = Codebook.of_table(np.array([code["value"] for code in codes], np.int8))
-    else:
-        book = CODEBOOKS[Type[total["type"]]]
-    counts = np.zeros(len(book.values), np.uint64)
-    counts[np.searchsorted(book.codes, [code["code"] for code in codes])] = [code["count"] for code in codes]
-    return CodeStatistics(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))
-
-
 def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = None) -> Panel:
     """How often each code occurs. by_code: named by the stored code, not by the value it stands for.
     marks: a table, whose values are marked below the bars."""
-    found = statistics(row)
+    found = code_statistics(row)
 
     def draw(axes: Axes) -> None:
         draw_codes(axes, found)
@@ -69,7 +46,7 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
             axes.set_xticks(found.codebook.codes, [str(code) for code in found.codebook.codes])
             axes.set_xlabel("code as it is stored")
         if marks is not None:
-            values = statistics(marks).codebook.values
+            values = code_statistics(marks).codebook.values
             below = np.full(len(values), -0.025)
             axes.plot(
                 values,
@@ -91,7 +68,7 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
 
 def runs(row: RowResults) -> Panel:
     """How long runs of zeros are, beside the geometric law."""
-    found = statistics(row)
+    found = code_statistics(row)
 
     def draw(axes: Axes) -> None:
         draw_runs(axes, found)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
 from pyquant.errors import StudyError
+from pyquant.histogram import CODEBOOKS, Codebook, CodeStatistics
 from pyquant.study.store import KINDS, Store
 
 
@@ -107,3 +111,24 @@ def read_results(store: Store) -> Results:
         models=models,
         provenance=provenance,
     )
+
+
+def code_statistics(row: RowResults) -> CodeStatistics:
+    """The codes of a quantizer's own type; a mixture has others too. Raises StudyError."""
+    if row.codes is None:
+        raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
+    wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
+    wanted += " table" if row.mode == "q8_table" else ""
+    totals = {total["type"]: total for total in row.codes["totals"]}
+    return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
+
+
+def _statistics(total: dict[str, Any]) -> CodeStatistics:
+    codes = total["codes"]
+    if total["type"].endswith(" table"):
+        book = Codebook.of_table(np.array([code["value"] for code in codes], np.int8))
+    else:
+        book = CODEBOOKS[Type[total["type"]]]
+    counts = np.zeros(len(book.values), np.uint64)
+    counts[np.searchsorted(book.codes, [code["code"] for code in codes])] = [code["count"] for code in codes]
+    return CodeStatistics(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyquant.study.figures import statistics
-from pyquant.study.results import ModelResults, Results, RowResults
+from pyquant.study.results import ModelResults, Results, RowResults, code_statistics
 
 Flat = dict[str, Any]
 
@@ -54,7 +53,7 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
     """One row of `results_table`."""
     found = row.quality[text] if len(row.quality) > text else None
     there = results.texts[text] if len(results.texts) > text else {}
-    counted = statistics(row) if row.codes else None
+    counted = code_statistics(row) if row.codes else None
     return {
         "model": model.name,
         "model_sha256": model.sha256,
