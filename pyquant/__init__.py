@@ -23,6 +23,7 @@ _HOME = {
     "OutputError": "errors",
     "PyquantError": "errors",
     "RuntimeLibraryError": "errors",
+    "StudyError": "errors",
     "TextError": "errors",
     "ModelFile": "model_file",
     "model_info": "info",
@@ -39,6 +40,8 @@ _HOME = {
     "compare_models": "compare",
     "measure_error": "error_map",
     "measure_speed": "speed",
+    "read_study": "study.config",
+    "run_study": "study.run",
     "read_text": "text",
 }
 
