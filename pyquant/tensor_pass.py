@@ -123,7 +123,7 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
         where = f"{tensor.path}: tensor {tensor.name!r}, weight {place(tensor, index)}"
         if kind == "not finite":
             raise ModelFileError(f"{where}: {value}; weights have to be finite") from None
-        raise ModelFileError(f"{where}: {value:g} is too large for an fp16 block scale") from None
+        raise ModelFileError(f"{where}: {value:g} is too large for fp16") from None
     except OSError as error:
         if error.strerror and error.strerror.startswith("write"):
             raise OutputError(f"{os.strerror(error.errno)} while writing tensor {tensor.name!r}") from None

@@ -1,5 +1,6 @@
 #include "stream/codec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ggml-quants.h"
@@ -9,34 +10,14 @@
 namespace pyquant {
 namespace {
 
-class FloatCodec : public Codec {
-public:
-    explicit FloatCodec(ggml_type type) : type_(type) {}
-
-    int64_t block_size() const override { return ggml_blck_size(type_); }
-
-    int64_t row_bytes(int64_t n_per_row) const override {
-        return int64_t(ggml_row_size(type_, n_per_row));
+// Where GGML finds an infinity in what it made, the weight of largest magnitude is why.
+void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n) {
+    if (!ggml_validate_row_data(type, rows, size)) {
+        const auto smaller = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
+        const int64_t extreme = std::max_element(x, x + n, smaller) - x;
+        throw BadWeight(BadWeight::scale_overflow, extreme, x[extreme]);
     }
-
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *,
-                void * rows) const override {
-        check_finite(x, n_rows * n_per_row);
-        ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, nullptr);
-    }
-
-    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
-        const int64_t n = n_rows * n_per_row;
-        switch (type_) {
-            case GGML_TYPE_F16: halves_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
-            case GGML_TYPE_BF16: bfloats_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
-            default: std::memcpy(x, rows, size_t(n) * sizeof(float)); break;
-        }
-    }
-
-private:
-    ggml_type type_;
-};
+}
 
 class GgmlCodec : public Codec {
 public:
@@ -50,19 +31,33 @@ public:
 
     void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
                 void * rows) const override {
-        check_finite(x, n_rows * n_per_row);
+        const int64_t n = n_rows * n_per_row;
+        check_finite(x, n);
         const size_t size = ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, importance);
-        if (!ggml_validate_row_data(type_, rows, size)) {
-            throw BadWeight(BadWeight::scale_overflow, 0, x[0]);
-        }
+        check_stored(type_, rows, size, x, n);
     }
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
         ggml_get_type_traits(type_)->to_float(rows, x, n_rows * n_per_row);
     }
 
-private:
-    ggml_type type_;
+protected:
+    const ggml_type type_;
+};
+
+// GGML's own conversions know nothing of the processor's instructions.
+class FloatCodec : public GgmlCodec {
+public:
+    using GgmlCodec::GgmlCodec;
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        const int64_t n = n_rows * n_per_row;
+        switch (type_) {
+            case GGML_TYPE_F16: halves_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
+            case GGML_TYPE_BF16: bfloats_to_floats(static_cast<const uint16_t *>(rows), n, x); break;
+            default: std::memcpy(x, rows, size_t(n) * sizeof(float)); break;
+        }
+    }
 };
 
 class SchemeCodec : public Codec {
@@ -82,9 +77,8 @@ public:
             check_finite(x, n_rows * n_per_row);
             quantize_q4_0(x, rows, n_rows, n_per_row, importance);
             fold(scheme_, rows, n_blocks);
-            if (!ggml_validate_row_data(GGML_TYPE_Q4_0, rows, size_t(n_rows * row_bytes(n_per_row)))) {
-                throw BadWeight(BadWeight::scale_overflow, 0, x[0]);
-            }
+            const size_t size = size_t(n_rows * row_bytes(n_per_row));
+            check_stored(GGML_TYPE_Q4_0, rows, size, x, n_rows * n_per_row);
             return;
         }
         const int64_t bad = pyquant::encode(scheme_, x, n_blocks, rows);
