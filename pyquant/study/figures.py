@@ -61,7 +61,7 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
                 label=f"values of {marks.label}",
             )
             axes.tick_params(axis="x", pad=7)
-            axes.legend(loc="upper center")
+            axes.legend(loc="upper left", bbox_to_anchor=(0.05, 1), fontsize=7.5)
 
     return draw
 
