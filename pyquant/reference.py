@@ -176,3 +176,18 @@ def negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int
     sums = np.exp(logits - largest).sum(axis=1, dtype=np.float64)
     chosen = np.take_along_axis(logits, targets[:, None].astype(np.int64), axis=1)
     return np.log(sums) - (chosen.astype(np.float64) - largest)[:, 0]
+
+
+def compare_logits(
+    base: NDArray[np.float32], logits: NDArray[np.float32], targets: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """(n,) each, of rows of logits (n, n_vocab): the model's negative log-likelihood of the targets,
+    sum p_base log(p_base / p) in nats, and whether both have their largest logit at one place."""
+
+    def log_softmax(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        shifted = x.astype(np.float64) - x.max(axis=1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+    p, q = log_softmax(base), log_softmax(logits)
+    nll = -np.take_along_axis(q, targets[:, None].astype(np.int64), axis=1)[:, 0]
+    return nll, (np.exp(p) * (p - q)).sum(axis=1), base.argmax(axis=1) == logits.argmax(axis=1)
