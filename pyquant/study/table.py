@@ -143,7 +143,7 @@ def plus_minus(value: float, error: float) -> str:
     if not error > 0:
         return f"{value:.4g} ± 0"
     digits = max(0, 1 - math.floor(math.log10(error)))
-    if digits > 6:
+    if digits > 6 or abs(value) >= 1e6:
         return f"{value:.2e} ± {error:.1e}"
     return f"{value:,.{digits}f} ± {error:,.{digits}f}"
 
