@@ -84,7 +84,7 @@ def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
 
 def evaluation_text(arguments: argparse.Namespace) -> Path:
     path = arguments.folder / "text.txt"
-    path.write_text("the meaning of a text matters little where only its length is measured\n" * 400)
+    path.write_text("the meaning of a text matters little where only its length is measured\n" * 1000)
     return path
 
 
@@ -138,7 +138,7 @@ def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Tokens per second beside llama-perplexity, start and tokenization included."""
     source = model(arguments, SMALL, "small-f16.gguf")
     text = evaluation_text(arguments)
-    threads, chunks = str(arguments.threads), "16"
+    threads, chunks = str(arguments.threads), "96"
     ours = Runs(
         "pyquant perplexity",
         [PYQUANT, "perplexity", str(source), "--text", str(text), "--chunks", chunks, "--threads", threads],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import statistics
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -20,22 +25,30 @@ class Runs:
     clean: Sequence[str] = ()  # files to remove before a run
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
-    output: str = ""
 
     def run(self) -> None:
         for path in self.clean:
             if os.path.exists(path):
                 os.unlink(path)
-        begin = time.perf_counter()
-        process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout
-        self.output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise SystemExit(f"{' '.join(map(str, self.command))} failed:\n{self.output[-2000:]}")
-        self.seconds.append(time.perf_counter() - begin)
-        self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
+        with tempfile.TemporaryFile("w+") as output:
+            begin = time.perf_counter()
+            with subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT) as process:
+                watcher = threading.Thread(target=self._watch, args=(process.pid,), daemon=True)
+                watcher.start()
+                process.wait()
+                seconds = time.perf_counter() - begin
+            watcher.join()
+            if process.returncode != 0:
+                output.seek(0)
+                raise SystemExit(f"{' '.join(map(str, self.command))} failed:\n{output.read()[-2000:]}")
+        self.seconds.append(seconds)
+
+    def _watch(self, pid: int) -> None:
+        # Not from wait4: what that counts begins with the memory of this process, its parent.
+        with contextlib.suppress(OSError):
+            while peak := re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()):
+                self.peak_bytes = max(self.peak_bytes, 1024 * int(peak[1]))
+                time.sleep(0.01)
 
     @property
     def median(self) -> float:

@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="Where the training lies.")]
 @app.command()
 def train(
     folder: Folder,
-    minutes: Annotated[float, typer.Option(help="How long to train, all interruptions left out.")] = 60.0,
+    minutes: Annotated[float, typer.Option(help="How long to train, in all its runs together.")] = 60.0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the weights and the order of the text.")] = 1,
 ) -> None:

@@ -1,7 +1,7 @@
 """Muon for the matrices between layers, Adam for the rest.
 
 Muon (Jordan et al., 2024) takes a step of equal length along every singular direction of the
-averaged gradient; a model of this size reaches Adam's loss with it in about two thirds of the steps.
+averaged gradient.
 """
 
 from __future__ import annotations

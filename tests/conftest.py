@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,14 @@ class Oracle:
         output = done.stdout.decode(errors="replace")
         assert done.returncode == 0, f"{tool}: exit status {done.returncode}\n{output[-3000:]}"
         return output
+
+    def run_until(self, pattern: str, tool: str, *arguments: object) -> str:
+        """Runs a tool until it has printed what matches: llama-perplexity's last lines are missing at times."""
+        for _ in range(5):
+            printed = self.run(tool, *arguments)
+            if re.search(pattern, printed):
+                return printed
+        pytest.fail(f"{tool} does not print {pattern!r}:\n{printed[-2000:]}")
 
     def quantize(self, source: Path, output: Path, kind: str, *options: object) -> Path:
         self.run("llama-quantize", *options, source, output, kind, 2)

@@ -108,8 +108,8 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     model, logits = tmp_path / "q4_0.gguf", tmp_path / "logits"
     quantize_model(base, model, make_mode({"mode": "q4_0"}))
     run = ["-c", 256, "-t", 2, "--kl-divergence-base", logits]
-    oracle.run("llama-perplexity", "-m", base, "-f", text, "--chunks", 12, *run)
-    told = oracle.run("llama-perplexity", "-m", model, "--kl-divergence", *run)
+    oracle.run_until("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", 12, *run)
+    told = oracle.run_until("Same top p:", "llama-perplexity", "-m", model, "--kl-divergence", *run)
     found = compare_models(base, [model], text, n_ctx=256, n_chunks=12).to_json()
     n, (one,) = found["n_tokens"], found["candidates"]
 

@@ -39,11 +39,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stock(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) -> tuple[float, float]:
     """What llama-perplexity prints: the value and its error."""
-    for _ in range(5):  # sometimes its last lines are missing
-        printed = oracle.run("llama-perplexity", "-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks)
-        if found := re.search(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)", printed):
-            return float(found[1]), float(found[2])
-    pytest.fail(f"llama-perplexity gives no final estimate:\n{printed[-2000:]}")
+    estimate = r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)"
+    arguments = ["-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks]
+    found = re.search(estimate, oracle.run_until(estimate, "llama-perplexity", *arguments))
+    return float(found[1]), float(found[2])
 
 
 def assert_parity(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) -> None:
