@@ -57,7 +57,7 @@ class Oracle:
         return output
 
     def run_until(self, pattern: str, tool: str, *arguments: object) -> str:
-        """Runs a tool until it has printed what matches: llama-perplexity's last lines are missing at times."""
+        """Runs a tool until what it prints matches: at times llama-perplexity leaves out its last lines."""
         for _ in range(5):
             printed = self.run(tool, *arguments)
             if re.search(pattern, printed):
