@@ -3,7 +3,7 @@
     .venv/bin/python analysis/refresh_readme.py
 
 A block begins with ```console; its lines after `$ ` are run by a shell in the repository's root, with
-the environment's commands first in PATH. Lines of output past 40 in a command are left out.
+the environment's commands first in PATH, after what an earlier run wrote is removed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,20 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
-LONGEST = 40
 
 
 def main() -> None:
     readme = ROOT / "README.md"
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "OUT": folder,
-            "COLUMNS": "110",
-        }
-        text = BLOCK.sub(lambda block: refreshed(block, environment), readme.read_text())
-    readme.write_text(text)
+    for written in [*ROOT.glob("demo/*.gguf"), ROOT / "demo/text.txt", ROOT / "docs/histogram.png"]:
+        written.unlink(missing_ok=True)
+    (ROOT / "demo").mkdir(exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "110"}
+    readme.write_text(BLOCK.sub(lambda block: refreshed(block, environment), readme.read_text()))
 
 
 def refreshed(block: re.Match[str], environment: dict[str, str]) -> str:
@@ -49,13 +44,11 @@ def run(line: str, environment: dict[str, str]) -> str:
         text=True,
         check=True,
     )
-    shown = [printed.rstrip() for printed in done.stdout.replace(environment["OUT"], "$OUT").splitlines()]
+    shown = [printed.rstrip() for printed in done.stdout.splitlines()]
     while shown and not shown[0]:
         shown.pop(0)
     while shown and not shown[-1]:
         shown.pop()
-    if len(shown) > LONGEST:
-        shown = [*shown[:LONGEST], "..."]
     return "\n".join([line, *shown]) + "\n"
 
 

@@ -151,10 +151,12 @@ class CodeStatistics:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Code statistics of a model. totals: all counted tensors, by type. skipped: name to type."""
+    """Code statistics of a model. mode, parameters: of the quantizer it was seen through, if any.
+    totals: all counted tensors, by type. skipped: name to type."""
 
     model: str
     mode: str | None
+    parameters: dict[str, str | int]
     totals: list[CodeStatistics]
     tensors: list[CodeStatistics]
     skipped: dict[str, str]
@@ -165,6 +167,7 @@ class Histogram:
             "schema": SCHEMA,
             "model": self.model,
             "mode": self.mode,
+            "parameters": self.parameters,
             "totals": [total.to_json() for total in self.totals],
             "tensors": [tensor.to_json() for tensor in self.tensors],
             "skipped": self.skipped,
@@ -208,6 +211,7 @@ def count_codes(
     return Histogram(
         model=str(model.path),
         mode=mode.mode if mode else None,
+        parameters=mode.parameters(plan.scheme) if mode else {},
         totals=_totals(counted),
         tensors=counted,
         skipped={name: kind.name for name, kind in types.items() if name not in book},

@@ -54,13 +54,18 @@ def histogram_figure(found: Histogram) -> Figure:
     """Of each type a row: its codes, and its runs of zeros beside the geometric law."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.2 * len(found.totals) + 0.5), layout="constrained")
-        name = Path(found.model).name + (f" through {found.mode}" if found.mode else "")
+        name = Path(found.model).name + (f" through {_label(found)}" if found.mode else "")
         figure.suptitle(name, x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(found.totals), 2, squeeze=False, width_ratios=[3, 2])
         for row, total in zip(axes, found.totals):
             draw_codes(row[0], total)
             draw_runs(row[1], total)
         return figure
+
+
+def _label(found: Histogram) -> str:
+    parameters = [f"{key} {value}" for key, value in found.parameters.items() if key != "table.values"]
+    return ", ".join([found.mode, *parameters])
 
 
 def draw_codes(axes: Axes, total: CodeStatistics) -> None:
@@ -94,7 +99,7 @@ def draw_runs(axes: Axes, total: CodeStatistics) -> None:
         markeredgewidth=0.5,
         label="independent zeros",
     )
-    axes.set_xticks(lengths, [*(str(n) if n % 2 else "" for n in lengths[:-1]), f"≥{RUN_BINS}"])
+    axes.set_xticks(lengths, [*(str(n) if n % 2 and n < 15 else "" for n in lengths[:-1]), f"≥{RUN_BINS}"])
     axes.set_xlabel("length of a run of zeros")
     axes.set_ylabel("share of runs (%)")
     axes.set_title(f"{100 * total.isolated_share:.2f} % of {int(total.runs.sum()):,} runs are single zeros")
