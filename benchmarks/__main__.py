@@ -174,7 +174,7 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         candidates.append(arguments.folder / f"small-{mode.removeprefix('ggml:').lower()}.gguf")
         if not candidates[-1].exists():
             quantize_model(source, candidates[-1], make_mode({"mode": mode}))
-    threads, chunks = str(arguments.threads), "8"
+    threads, chunks = str(arguments.threads), "24"
     ours = Runs(
         "pyquant compare, 5 models",
         [PYQUANT, "compare", *map(str, [source, *candidates]), "--text", str(text)]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pyquant.model_file import ModelFile
 from pyquant.text import Text, read_text
 
 SCHEMA = "pyquant.compare/1"
-NOISE_CHUNKS = 8  # enough to know the floor's order of magnitude
+NOISE_CHUNKS = 4  # a batch of 512 tokens each: enough to know the floor's order of magnitude
 NOISE_UBATCH = 64  # other matrix kernels, another order of sums
 
 # (chunks done, all chunks)
@@ -43,7 +44,6 @@ class Comparison:
     base_scores: Scores
     candidates: dict[str, Scores]
     noise: Scores
-    noise_base: Scores
 
     def to_json(self) -> dict[str, Any]:
         """All statistics: those of `llama-perplexity --kl-divergence`, by its definitions.
@@ -52,7 +52,7 @@ class Comparison:
         are one standard error.
         """
         perplexity, error = self.base_scores.perplexity()
-        floor = divergence(self.noise_base, self.noise)
+        floor = divergence(self.base_scores.first(len(self.noise.nll)), self.noise)
         return {
             "schema": SCHEMA,
             "text": self.text,
@@ -104,8 +104,9 @@ def compare_models(
         for model in models[1:]:
             _same_vocabulary(models[0], model, chunks, text, n_ctx)
         contexts = [stack.enter_context(make_context(model, n_ctx, threads=threads)) for model in models]
-        noise_base, noise = _noise_floor(models[0], contexts[0], chunks, threads)
-        scores = _run(contexts, chunks, progress)
+        noise = stack.enter_context(make_context(models[0], n_ctx, threads=threads, n_ubatch=NOISE_UBATCH))
+        few = Chunks(chunks.tokens[:NOISE_CHUNKS])
+        *scores, noise_scores = _run(contexts, chunks, progress, beside=(noise, few))
     return Comparison(
         base=str(base),
         text=str(text.path),
@@ -114,23 +115,31 @@ def compare_models(
         n_chunks=chunks.n_chunks,
         base_scores=scores[0],
         candidates={str(path): one for path, one in zip(candidates, scores[1:])},
-        noise=noise,
-        noise_base=noise_base,
+        noise=noise_scores,
     )
 
 
-def _run(contexts: list[Context], chunks: Chunks, progress: Progress | None = None) -> list[Scores]:
-    """Scores of all contexts' models; the first is the base."""
-    scores = [Scores.empty(chunks.n_chunks * chunks.n_scored) for _ in contexts]
+def _run(
+    contexts: list[Context],
+    chunks: Chunks,
+    progress: Progress | None,
+    beside: tuple[Context, Chunks],
+) -> list[Scores]:
+    """Scores of all contexts' models, of which the first is the base, and of the context beside them,
+    which goes along over the first chunks only."""
+    contexts = [*contexts, beside[0]]
+    spans = [chunks] * (len(contexts) - 1) + [beside[1]]
+    scores = [Scores.empty(span.n_chunks * span.n_scored) for span in spans]
     at = 0
-    for base, *others in zip(*(forward(context, chunks) for context in contexts)):
+    for base, *others in zip_longest(*(forward(context, span) for context, span in zip(contexts, spans))):
         span = slice(at, at + len(base.targets))
         threads = contexts[0].n_threads
         scores[0].nll[span] = _core.negative_log_likelihood(base.logits, base.targets, threads)
         for one, other in zip(scores[1:], others):
-            one.nll[span], one.kld[span], one.same_top[span] = _core.compare_logits(
-                base.logits, other.logits, base.targets, threads
-            )
+            if other is not None:
+                one.nll[span], one.kld[span], one.same_top[span] = _core.compare_logits(
+                    base.logits, other.logits, base.targets, threads
+                )
         at = span.stop
         if progress:
             progress(base.chunk + 1, chunks.n_chunks)
@@ -139,15 +148,6 @@ def _run(contexts: list[Context], chunks: Chunks, progress: Progress | None = No
             chunk = int(np.argmin(np.isfinite(one.nll))) // chunks.n_scored
             raise ModelFileError(f"{context.model.path}: not finite logits in chunk {chunk}: broken model?")
     return scores
-
-
-def _noise_floor(
-    model: Model, context: Context, chunks: Chunks, threads: int | None
-) -> tuple[Scores, Scores]:
-    few = Chunks(chunks.tokens[:NOISE_CHUNKS])
-    with make_context(model, chunks.n_ctx, threads=threads, n_ubatch=NOISE_UBATCH) as other:
-        base, noise = _run([context, other], few)
-    return base, noise
 
 
 def _same_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text, n_ctx: int) -> None:

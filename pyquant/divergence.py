@@ -30,6 +30,10 @@ class Scores:
     def empty(cls, n: int) -> Scores:
         return cls(np.zeros(n), np.zeros(n), np.zeros(n, bool))
 
+    def first(self, n: int) -> Scores:
+        """Of the first n tokens."""
+        return Scores(self.nll[:n], self.kld[:n], self.same_top[:n])
+
     def perplexity(self) -> tuple[float, float]:
         """exp of the mean negative log-likelihood, and its standard error."""
         mean, error = mean_and_error(self.nll)
