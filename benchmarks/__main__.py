@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
 from pyquant.histogram import count_codes
 from pyquant.quantize import quantize_model
+from pyquant.speed import measure_speed
 from pyquant.tensor_pass import n_threads
 from tests.models import Model
 
@@ -63,6 +65,8 @@ def machine() -> str:
 
 
 def line(result: dict[str, Any]) -> str:
+    if "tokens_per_second" in result:
+        return f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
     text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
@@ -189,6 +193,28 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return [row(ours, theirs, 0), row(theirs, None, 0)]
 
 
+def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What `pyquant speed` and llama-bench say of one model, in turns: tokens per second."""
+    source = model(arguments, SMALL, "small-f16.gguf")
+    rates: dict[str, dict[str, list[float]]] = {"pyquant speed": {}, "llama-bench": {}}
+    command = [str(ORACLE / "llama-bench"), "-m", str(source), "-p", "512", "-n", "64", "-o", "json"]
+    command += ["-t", str(arguments.threads), "-r", "3"]
+    for _ in range(arguments.rounds):
+        (ours,) = measure_speed(
+            [source], n_prompt=512, n_generate=64, rounds=3, threads=arguments.threads
+        ).to_json()["models"]
+        for test in ("prompt", "generation"):
+            rates["pyquant speed"].setdefault(test, []).append(ours[test]["tokens_per_second"])
+        told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+        for test, result in zip(("prompt", "generation"), json.loads(told)):
+            rates["llama-bench"].setdefault(test, []).append(result["avg_ts"])
+    return [
+        {"command": f"{tool}, {test}", "tokens_per_second": statistics.median(found)}
+        for tool, tests in rates.items()
+        for test, found in tests.items()
+    ]
+
+
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """How long `pyquant --help` takes."""
     runs = Runs("pyquant --help", [PYQUANT, "--help"])
@@ -201,6 +227,7 @@ SUITES = {
     "histogram": histogram,
     "perplexity": perplexity,
     "compare": compare,
+    "speed": speed,
     "startup": startup,
 }
 
