@@ -155,7 +155,6 @@ public:
         return py::bytes(bytes);
     }
 
-    size_t alignment() const { return gguf_get_alignment(get()); }
     size_t data_offset() const { return gguf_get_data_offset(get()); }
 
 private:
@@ -201,10 +200,7 @@ void register_gguf(py::module_ & module) {
         .def("add_tensor", &Gguf::add_tensor, py::arg("name"), py::arg("type"), py::arg("shape"))
         .def("tensors", &Gguf::tensors)
         .def("header", &Gguf::header)
-        .def_property_readonly("alignment", &Gguf::alignment)
         .def_property_readonly("data_offset", &Gguf::data_offset);
 
-    module.def("type_name", [](int type) { return std::string(ggml_type_name(ggml_type(type))); });
-    module.def("block_size", [](int type) { return ggml_blck_size(ggml_type(type)); });
     module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
 }

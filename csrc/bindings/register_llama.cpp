@@ -118,8 +118,6 @@ void register_llama(py::module_ & module) {
                py::kw_only(), py::arg("pure"), py::arg("has_importance"));
     module.def("default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
                py::arg("ftype"));
-    module.def("requires_importance", [](int type) { return ggml_quantize_requires_imatrix(ggml_type(type)); },
-               py::arg("type"));
     module.def("set_hook", &set_hook, py::arg("scheme"));
     module.def("clear_hook", &pyquant_hook_clear);
     module.def("build_info", &build_info);

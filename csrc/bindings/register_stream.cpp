@@ -139,8 +139,7 @@ void register_stream(py::module_ & module) {
         }
     });
 
-    py::class_<Codec>(module, "Codec")
-        .def("row_bytes", &Codec::row_bytes, py::arg("n_per_row"));
+    py::class_<Codec>(module, "Codec");
     module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
     module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
 

@@ -50,7 +50,7 @@ def digest_of(record: dict[str, Any]) -> str:
 
 
 class Store:
-    """A results folder, opened for reading; use `locked` to write into it.
+    """A results folder, to be read; a context manager where it is written into.
 
     runs/KEY.json: results. models/: quantized models, made again when they are missing. study.json:
     what the last `study run` asked for, and report.html, its report.
