@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pyquant.errors import ConfigError
 from pyquant.schemes import Mode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from pyquant.toml_file import read_toml
 
 
 def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode:
@@ -40,19 +35,9 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
         raise ConfigError(f"{where}: {explain(error, kind, f'mode {kind.name}')}") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file says. Raises ConfigError."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
-    settings = read_toml(path)
+    settings = read_toml(path, "configuration")
     for key in ("table", "imatrix"):
         value = settings.get(key)
         if isinstance(value, str) and (path.parent / value).is_file():

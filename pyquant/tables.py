@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyquant.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from pyquant.toml_file import read_toml
 
 N_CODES = 16
 LOWEST, HIGHEST = -128, 127
@@ -114,12 +109,7 @@ def read_table(path: Path) -> Table:
     Without `lower` every code goes to the nearest value, and between two to the one nearer to 0.
     Raises ConfigError, naming the file and the key.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such table file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
+    content = read_toml(path, "table")
     unknown = set(content) - {"name", "values", "lower"}
     if unknown:
         raise ConfigError(f"{path}: unknown key {min(unknown)!r}; known: name, values, lower")

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyquant.config import explain, make_mode, read_toml
+from pyquant.config import explain, make_mode
 from pyquant.errors import ConfigError
 from pyquant.schemes import Mode
+from pyquant.toml_file import read_toml
 
 Measure = Literal["codes", "size", "quality", "speed"]
 FILES = ("table", "imatrix")  # keys of a quantizer that may name a file
@@ -65,7 +66,7 @@ def read_study(
     models, texts: more of them. overrides: keys given elsewhere; None leaves what the file says.
     Raises ConfigError, which names an unknown key and the nearest known one.
     """
-    settings = read_toml(path)
+    settings = read_toml(path, "configuration")
     for key, more in (("models", models), ("texts", texts)):
         names = settings.get(key, [])
         if isinstance(names, list):
