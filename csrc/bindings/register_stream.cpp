@@ -41,6 +41,40 @@ void check_countable(const Codec & codec, int64_t n_per_row, bool nibbles) {
     }
 }
 
+// (n_rows, n_per_row) float32 to (n_rows, row_bytes) uint8.
+py::array_t<uint8_t> encode_rows(const Codec & codec, const py::array_t<float, py::array::c_style> & x,
+                                 const Importance & importance) {
+    if (x.ndim() != 2 || (importance && importance->size() != x.shape(1))) {
+        throw py::value_error("expected x (n_rows, n_per_row), importance (n_per_row,)");
+    }
+    check_rows(codec, x.shape(0), x.shape(1));
+    py::array_t<uint8_t> rows({x.shape(0), py::ssize_t(codec.row_bytes(x.shape(1)))});
+    const float * weights = x.data();
+    const float * w = importance ? importance->data() : nullptr;
+    uint8_t * out = rows.mutable_data();
+    const py::gil_scoped_release release;
+    codec.encode(weights, x.shape(0), x.shape(1), w, out);
+    return rows;
+}
+
+// And back.
+py::array_t<float> decode_rows(const Codec & codec, const py::array_t<uint8_t, py::array::c_style> & rows,
+                               int64_t n_per_row) {
+    if (n_per_row < 1 || rows.ndim() != 2) {
+        throw py::value_error("rows: expected rows of bytes");
+    }
+    check_rows(codec, rows.shape(0), n_per_row);
+    if (rows.shape(1) != codec.row_bytes(n_per_row)) {
+        throw py::value_error("rows: expected another number of bytes");
+    }
+    py::array_t<float> x({rows.shape(0), py::ssize_t(n_per_row)});
+    float * weights = x.mutable_data();
+    const uint8_t * in = rows.data();
+    const py::gil_scoped_release release;
+    codec.decode(in, rows.shape(0), n_per_row, weights);
+    return x;
+}
+
 int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n_per_row) {
     const int64_t n_experts = importance->size() / n_per_row;
     if (n_experts < 1 || importance->size() % n_per_row != 0 || n_rows % n_experts != 0) {
@@ -139,7 +173,10 @@ void register_stream(py::module_ & module) {
         }
     });
 
-    py::class_<Codec>(module, "Codec");
+    py::class_<Codec>(module, "Codec")
+        .def("encode", &encode_rows, py::arg("x").noconvert(),
+             py::arg("importance").noconvert() = py::none())
+        .def("decode", &decode_rows, py::arg("rows").noconvert(), py::arg("n_per_row"));
     module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
     module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
 

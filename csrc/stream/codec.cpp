@@ -6,6 +6,7 @@
 #include "ggml-quants.h"
 #include "kernels/block.h"
 #include "kernels/half.h"
+#include "stream/chunks.h"
 
 namespace pyquant {
 namespace {
@@ -110,6 +111,11 @@ BadWeight::BadWeight(Kind kind, int64_t index, float value)
       kind(kind),
       index(index),
       value(value) {}
+
+// As many as make one conversion to float stay in the first cache.
+int64_t Codec::rows_at_once(int64_t n_per_row) const {
+    return std::max<int64_t>(1, kTileWeights / n_per_row);
+}
 
 std::unique_ptr<Codec> ggml_codec(ggml_type type) {
     if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {

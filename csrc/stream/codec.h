@@ -31,6 +31,9 @@ public:
 
     virtual int64_t row_bytes(int64_t n_per_row) const = 0;
 
+    // Rows that are best encoded together.
+    virtual int64_t rows_at_once(int64_t n_per_row) const;
+
     // importance: (n_per_row,) or null. Throws BadWeight.
     virtual void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
                         void * rows) const = 0;

@@ -46,7 +46,7 @@ public:
             result = &out_;
         }
         if (pass_.target || pass_.check) {
-            const int64_t tile = std::max<int64_t>(1, kTileWeights / n_per_row);
+            const int64_t tile = (pass_.target ? pass_.target : pass_.source)->rows_at_once(n_per_row);
             for (int64_t row = 0; row < n_rows; row += tile) {
                 const int64_t index = (first_row + row) * n_per_row;
                 try {

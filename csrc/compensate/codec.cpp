@@ -1,0 +1,81 @@
+#include "compensate/codec.h"
+
+#include <algorithm>
+#include <string>
+
+#include "compensate/encoder.h"
+
+namespace pyquant {
+namespace {
+
+constexpr int8_t kIq4Nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+TableLevels table_levels(const int8_t value[16]) {
+    TableLevels levels;
+    std::copy_n(value, 16, levels.value);
+    for (int i = 0; i < 15; ++i) {
+        levels.bound[i] = (levels.value[i] + levels.value[i + 1]) / 2;
+    }
+    return levels;
+}
+
+template <class Format>
+class CompensatedCodec : public Codec {
+public:
+    CompensatedCodec(ggml_type type, std::shared_ptr<const Factor> factor, const Format & format)
+        : stored_(ggml_codec(type)), factor_(std::move(factor)), format_(format) {}
+
+    int64_t block_size() const override { return stored_->block_size(); }
+
+    int64_t row_bytes(int64_t n_per_row) const override { return stored_->row_bytes(n_per_row); }
+
+    int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
+
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *, void * rows) const override {
+        check_finite(x, n_rows * n_per_row);
+        Encoder<Format> encoder(*factor_, format_);
+        uint8_t * out = static_cast<uint8_t *>(rows);
+        for (int64_t row = 0; row < n_rows; row += kRows) {
+            encoder.encode(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
+        }
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        stored_->decode(rows, n_rows, n_per_row, x);
+    }
+
+private:
+    std::unique_ptr<Codec> stored_;
+    std::shared_ptr<const Factor> factor_;
+    Format format_;
+};
+
+template <class Format>
+std::unique_ptr<Codec> make(ggml_type type, std::shared_ptr<const Factor> factor, const Format & format) {
+    return std::make_unique<CompensatedCodec<Format>>(type, std::move(factor), format);
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor) {
+    switch (type) {
+        case GGML_TYPE_Q4_0:
+            return make(type, factor, BlockFormat<IntegerLevels, Container::q4_0>({-8, 7}));
+        case GGML_TYPE_IQ4_NL:
+            return make(type, factor, BlockFormat<TableLevels, Container::q4_0>(table_levels(kIq4Nl)));
+        case GGML_TYPE_IQ4_XS: return make(type, factor, Iq4XsFormat(table_levels(kIq4Nl)));
+        case GGML_TYPE_Q4_K: return make(type, factor, KFormat<4>());
+        case GGML_TYPE_Q5_K: return make(type, factor, KFormat<5>());
+        default: throw std::invalid_argument(std::string("no compensation for type ") + ggml_type_name(type));
+    }
+}
+
+std::unique_ptr<Codec> compensated_table_codec(const int8_t value[16], std::shared_ptr<const Factor> factor) {
+    return make(GGML_TYPE_Q8_0, factor, BlockFormat<TableLevels, Container::q8_0>(table_levels(value)));
+}
+
+int columns_together(ggml_type type) {
+    return std::max<int>(kSub, int(ggml_blck_size(type)));
+}
+
+}  // namespace pyquant

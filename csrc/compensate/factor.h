@@ -1,0 +1,39 @@
+// The input's second moments as the quantizer wants them: an order of the columns, and
+// H = U D U^T in that order, U unit upper triangular.
+//
+// An error e of a row costs e H e^T = sum over k of D[k] (e[k] + sum over j < k of e[j] U[j][k])^2, so a
+// column that is rounded after others aims at its weight plus that sum (Chee et al., QuIP, 2023; GPTQ
+// does the same from the inverse of H).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compensate/search.h"
+
+namespace pyquant {
+
+struct Factor {
+    std::vector<int32_t> order;    // (n) the column that comes k-th
+    std::vector<float> diagonal;   // (n) D, in that order
+    std::vector<float> panels;     // U above its diagonal, 32 columns at a time: see panel()
+
+    int64_t n() const { return int64_t(order.size()); }
+
+    // Without second moments nothing is passed on, and D are the columns' weights.
+    bool passes_on() const { return !panels.empty(); }
+
+    // (32 * (p + 1), 32) row-major: U[j][32 p + c], zero on the diagonal and below it.
+    const float * panel(int64_t p) const { return panels.data() + kSub * kSub * (p * (p + 1) / 2); }
+};
+
+// moments: (n, n) symmetric; n a multiple of 32. To its diagonal `damping` times the mean of the
+// diagonal is added. Blocks of `together` columns, which share a scale, stay together; blocks, and the
+// 32 columns of a block, come in order of falling diagonal. Throws std::domain_error where that is
+// not positive definite.
+Factor factorize(const float * moments, int64_t n, float damping, int together);
+
+// weights: (n) of the columns, for a quantizer that knows no second moments.
+Factor independent(const float * weights, int64_t n);
+
+}  // namespace pyquant

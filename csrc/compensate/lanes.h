@@ -1,0 +1,60 @@
+// Rows side by side: 16 of them, one in each lane of a vector. Rows are independent, so whatever is
+// done to a column of one row is done to 16 at once, in the same order of operations.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/half.h"
+
+namespace pyquant {
+
+inline constexpr int kLanes = 16;
+
+// Vectors of GCC and Clang: one AVX-512 register, two of AVX2, four of NEON.
+using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
+
+inline Floats all(float x) {
+    return x - Floats{};
+}
+
+inline Floats minimum(Floats a, Floats b) {
+    return a < b ? a : b;
+}
+
+inline Floats maximum(Floats a, Floats b) {
+    return a > b ? a : b;
+}
+
+inline Floats magnitude(Floats x) {
+    return x < 0 ? -x : x;
+}
+
+// To the nearest integer, halves to even, of numbers within +-2^22.
+inline Floats nearest(Floats x) {
+    const Floats shift = all(12582912.0f);  // 1.5 * 2^23: above it floats are integers
+    return (x + shift) - shift;
+}
+
+// 0 where x is.
+inline Floats inverse(Floats x) {
+    return x != 0 ? 1.0f / x : all(0.0f);
+}
+
+inline Ints halves(Floats x) {
+    Ints out;
+    for (int r = 0; r < kLanes; ++r) {
+        out[r] = float_to_half(x[r]);
+    }
+    return out;
+}
+
+inline Floats from_halves(Ints halves) {
+    Floats out;
+    for (int r = 0; r < kLanes; ++r) {
+        out[r] = half_to_float(uint16_t(halves[r]));
+    }
+    return out;
+}
+
+}  // namespace pyquant
