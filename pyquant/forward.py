@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.errors import ConfigError, TextError
 from pyquant.llama import Context, Model
 from pyquant.text import Text
@@ -38,6 +39,11 @@ class Chunks:
     @property
     def n_ctx(self) -> int:
         return self.tokens.shape[1]
+
+    @property
+    def n_groups(self) -> int:
+        """Of chunks that are computed together."""
+        return -(-self.n_chunks // together(self.n_ctx))
 
     @property
     def n_scored(self) -> int:
@@ -80,10 +86,44 @@ def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) ->
     return Chunks(tokens[: n * n_ctx].reshape(n, n_ctx))
 
 
-def make_context(model: Model, n_ctx: int, *, threads: int | None = None, n_ubatch: int = 512) -> Context:
-    """A context for `forward` with chunks of n_ctx tokens, n_ubatch tokens computed together."""
-    n_seq = max(1, BATCH // n_ctx)
-    return model.context(n_ctx=n_ctx, n_seq=n_seq, n_batch=BATCH, n_ubatch=n_ubatch, threads=threads)
+def make_context(
+    model: Model,
+    n_ctx: int,
+    *,
+    threads: int | None = None,
+    n_ubatch: int = 512,
+    collector: _core.Collector | None = None,
+) -> Context:
+    """A context for chunks of n_ctx tokens, n_ubatch tokens computed together."""
+    return model.context(
+        n_ctx=n_ctx,
+        n_seq=together(n_ctx),
+        n_batch=BATCH,
+        n_ubatch=n_ubatch,
+        threads=threads,
+        collector=collector,
+    )
+
+
+def together(n_ctx: int) -> int:
+    """How many chunks are computed together."""
+    return max(1, BATCH // n_ctx)
+
+
+def portions(
+    context: Context, chunks: Chunks, group: int
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """What the model is given of the group-th chunks that are computed together, batch by batch: their
+    tokens, (n_chunks, n), and the positions of these, (n,)."""
+    n_ctx, bos = chunks.n_ctx, context.model.bos
+    begin = group * together(n_ctx)
+    given = chunks.tokens[begin : begin + together(n_ctx)].copy()
+    if bos is not None:
+        given[:, 0] = bos
+    context.clear()
+    for start in range(0, n_ctx, context.n_batch):
+        positions = np.arange(start, min(start + context.n_batch, n_ctx))
+        yield given[:, positions], positions
 
 
 def forward(context: Context, chunks: Chunks) -> Iterator[Piece]:
@@ -92,19 +132,13 @@ def forward(context: Context, chunks: Chunks) -> Iterator[Piece]:
     Raises ModelFileError.
     """
     n_ctx, first = chunks.n_ctx, chunks.n_ctx // 2
-    bos = context.model.bos
-    together = max(1, context.n_batch // n_ctx)
-    for begin in range(0, chunks.n_chunks, together):
-        tokens = chunks.tokens[begin : begin + together]
-        given = tokens.copy()
-        if bos is not None:
-            given[:, 0] = bos
-        context.clear()
-        for start in range(0, n_ctx, context.n_batch):
-            positions = np.arange(start, min(start + context.n_batch, n_ctx))
+    for group in range(chunks.n_groups):
+        begin = group * together(n_ctx)
+        tokens = chunks.tokens[begin : begin + together(n_ctx)]
+        for given, positions in portions(context, chunks, group):
             # The last position has no token after it here, but llama-perplexity wants its logits too.
             wanted = positions >= first
-            logits = context.decode(given[:, positions], start, wanted)
+            logits = context.decode(given, positions[0], wanted)
             followed = positions[wanted & (positions < n_ctx - 1)]
             if len(followed) == 0:
                 continue

@@ -11,19 +11,22 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.model_file import ModelFile, Tensor
+from pyquant.model_file import ModelFile, Tensor, padded, write_bytes
 
 
 @dataclass(frozen=True)
 class ImportanceMatrix:
     """Mean squared activations that met each column of a matrix.
 
-    weights: by tensor name, (n_experts, n_per_row) float32. datasets, n_chunks: of its calibration.
+    weights: by tensor name, (n_experts, n_per_row) float32. counts: (n_experts,), of tokens; the older
+    format has chunks instead. datasets, n_chunks: of its calibration.
     """
 
     path: Path
     weights: Mapping[str, NDArray[np.float32]]
+    counts: Mapping[str, NDArray[np.float64]]
     datasets: list[str] = field(default_factory=list)
     n_chunks: int = 0
 
@@ -61,7 +64,7 @@ def read_imatrix(path: Path) -> ImportanceMatrix:
 def _read_gguf(path: Path) -> ImportanceMatrix:
     file = ModelFile(path)
     tensors = {tensor.name: tensor for tensor in file.tensors}
-    weights = {}
+    weights, all_counts = {}, {}
     for name, tensor in tensors.items():
         if not name.endswith(".in_sum2"):
             continue
@@ -72,6 +75,7 @@ def _read_gguf(path: Path) -> ImportanceMatrix:
         if len(sums) % len(counts):
             raise ModelFileError(f"{path}: {len(sums)} sums for {len(counts)} counts of tensor {matrix!r}")
         sums = sums.reshape(len(counts), -1)
+        all_counts[matrix] = counts.astype(np.float64)
         # Experts that no token came to weigh every column alike, as in llama.cpp.
         seen = counts[:, None] > 0
         weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
@@ -80,7 +84,7 @@ def _read_gguf(path: Path) -> ImportanceMatrix:
     datasets, n_chunks = file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
     if not isinstance(datasets, list) or not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
         raise ModelFileError(f"{path}: imatrix.datasets or imatrix.chunk_count is of another type")
-    return ImportanceMatrix(path, weights, datasets, n_chunks)
+    return ImportanceMatrix(path, weights, all_counts, datasets, n_chunks)
 
 
 def _floats(tensor: Tensor) -> NDArray[np.float32]:
@@ -103,16 +107,45 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
     def integer() -> int:
         return struct.unpack("<i", take(4))[0]
 
-    weights = {}
+    weights, counts = {}, {}
     for _ in range(integer()):
         name = take(integer()).decode(errors="replace")
         n_calls = integer()
         sums = np.frombuffer(take(4 * integer()), "<f4")
         weights[name] = sums / max(n_calls, 1)
+        counts[name] = np.array([n_calls], np.float64)
     if not weights:
         raise ModelFileError(f"{path}: not an importance matrix")
     n_chunks, datasets = 0, []
     if at < len(data):
         n_chunks = integer()
         datasets = [take(integer()).decode(errors="replace")]
-    return ImportanceMatrix(path, weights, datasets, n_chunks)
+    return ImportanceMatrix(path, weights, counts, datasets, n_chunks)
+
+
+def write_imatrix(
+    path: Path,
+    sums: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float64]]],
+    *,
+    datasets: list[str],
+    chunk_size: int,
+    sources: list[Path],
+    force: bool,
+) -> None:
+    """Writes what llama-imatrix would of the same sums, byte for byte.
+
+    sums: by tensor name, (n_experts, n_per_row) sums of squared activations and (n_counts,) tokens that
+    are in them. datasets: names of the texts. chunk_size: in tokens. Raises OutputError.
+    """
+    header, data = _core.Gguf(), []
+    header.set_text("general.type", "imatrix")
+    header.set_texts("imatrix.datasets", datasets)
+    most = max((counts.max() for _, counts in sums.values()), default=0)
+    header.set_u32("imatrix.chunk_count", int(most // chunk_size))
+    header.set_u32("imatrix.chunk_size", chunk_size)
+    for name in sorted(sums, key=str.encode):
+        squares, counts = sums[name]
+        for suffix, values in (("in_sum2", squares), ("counts", counts[:, None].astype(np.float32))):
+            header.add_tensor(f"{name}.{suffix}", Type.F32, values.shape[::-1])
+            data.append(values.tobytes().ljust(padded(values.nbytes), b"\0"))
+    write_bytes(path, b"".join([header.header(), *data]), sources=sources, force=force)

@@ -127,12 +127,14 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
+        collector: _core.Collector | None = None,
     ) -> Context:
         """A place to run it: n_seq sequences of n_ctx tokens, n_batch tokens at a time.
 
-        n_ubatch: tokens that are computed together. Raises ModelFileError with llama.cpp's reason.
+        n_ubatch: tokens that are computed together. collector: what sees the nodes of its graph; it
+        may end a pass before there are logits. Raises ModelFileError with llama.cpp's reason.
         """
-        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads))
+        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), collector)
 
     def __enter__(self) -> Model:
         return self
@@ -145,7 +147,14 @@ class Context:
     """A model's working memory; a context manager, to be left before the model's."""
 
     def __init__(
-        self, model: Model, n_ctx: int, n_seq: int, n_batch: int, n_ubatch: int, n_threads: int
+        self,
+        model: Model,
+        n_ctx: int,
+        n_seq: int,
+        n_batch: int,
+        n_ubatch: int,
+        n_threads: int,
+        collector: _core.Collector | None,
     ) -> None:
         self._llama = llama = model._llama
         self.model = model
@@ -162,6 +171,10 @@ class Context:
         self._interrupt = interrupt = Interrupt()
         self._abort = llama.ggml_abort_callback(lambda _data: interrupt.heard)  # C holds no reference
         parameters.abort_callback = self._abort
+        self._collector = collector  # C holds no reference
+        if collector is not None:
+            parameters.cb_eval = llama.ggml_backend_sched_eval_callback(collector.callback)
+            parameters.cb_eval_user_data = collector.address
         with collect_errors() as errors, interrupt.held():
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:

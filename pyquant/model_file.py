@@ -22,6 +22,7 @@ from gguf import GGMLQuantizationType
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
 
+ALIGNMENT = 32  # of tensor data: GGUF's default
 UNQUANTIZED = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
 
@@ -233,7 +234,7 @@ class OutputFile:
     def fileno(self) -> int:
         return self._file
 
-    def write(self, data: bytes, offset: int) -> None:
+    def write(self, data: bytes | memoryview, offset: int) -> None:
         with _output_errors(self.path):
             while data:
                 n = os.pwrite(self._file, data, offset)
@@ -256,6 +257,11 @@ class OutputFile:
             self.partial.unlink(missing_ok=True)
             os.close(self._file)
             self._file = -1
+
+
+def padded(size: int) -> int:
+    """Bytes that a tensor of this many takes up in a file."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.imatrix import ImportanceMatrix, read_imatrix
-from pyquant.model_file import ModelFile, Tensor
+from pyquant.model_file import ModelFile, Tensor, padded
 from pyquant.policy import choose_types
 from pyquant.schemes import Mode, Scheme
 from pyquant.schemes.q8_0 import q8_0
 from pyquant.tensor_pass import TensorReader
 
-ALIGNMENT = 32  # of tensor data: GGUF's default
 # Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
 # the default nevertheless, and then no reader finds the tensors.
 LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
@@ -128,7 +127,3 @@ def _header(
     for tensor in model.tensors:
         header.add_tensor(tensor.name, int(types[tensor.name]), tensor.shape)
     return header
-
-
-def padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

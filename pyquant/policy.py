@@ -24,24 +24,8 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     quantized already are, ConfigError if `mode.tensors` finds none or an importance matrix is
     missing.
     """
-    traits = _core.ModelTraits(
-        architecture=model.architecture,
-        n_embd=model.hyperparameter("embedding_length"),
-        n_ff=model.hyperparameter("feed_forward_length"),
-        n_layer=model.hyperparameter("block_count"),
-        n_head=model.hyperparameter("attention.head_count"),
-        n_head_kv=model.hyperparameter(
-            "attention.head_count_kv", model.hyperparameter("attention.head_count")
-        ),
-        n_expert=model.hyperparameter("expert_count"),
-    )
-    asked = [_core.PolicyTensor(t.name, t.shape, int(t.type)) for t in model.tensors]
-    try:
-        chosen = _core.choose_types(
-            traits, asked, int(mode.file_type), pure=mode.pure, has_importance=has_importance
-        )
-    except (ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{model.path}: llama.cpp cannot plan its quantization: {error}") from None
+    sources = {t.name: t.type for t in model.tensors}
+    chosen = _ask(model, sources, mode.file_type, pure=mode.pure, has_importance=has_importance)
     wanted = _matcher(mode)
     types = {
         tensor.name: Type(kind) if wanted(tensor) else tensor.type
@@ -59,6 +43,37 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     if not has_importance:
         _refuse_missing_importance(changed, types, mode)
     return types
+
+
+def quantizable(model: ModelFile) -> set[str]:
+    """The tensors that llama-quantize would quantize, were they not quantized yet.
+
+    Raises ModelFileError if the model's architecture is unknown to llama.cpp.
+    """
+    sources = {t.name: t.type if t.type in UNQUANTIZED else Type.F16 for t in model.tensors}
+    chosen = _ask(model, sources, LlamaFileType.MOSTLY_Q8_0, pure=True, has_importance=True)
+    return {t.name for t, kind in zip(model.tensors, chosen) if kind not in UNQUANTIZED}
+
+
+def _ask(
+    model: ModelFile, sources: dict[str, Type], file_type: LlamaFileType, *, pure: bool, has_importance: bool
+) -> list[int]:
+    traits = _core.ModelTraits(
+        architecture=model.architecture,
+        n_embd=model.hyperparameter("embedding_length"),
+        n_ff=model.hyperparameter("feed_forward_length"),
+        n_layer=model.hyperparameter("block_count"),
+        n_head=model.hyperparameter("attention.head_count"),
+        n_head_kv=model.hyperparameter(
+            "attention.head_count_kv", model.hyperparameter("attention.head_count")
+        ),
+        n_expert=model.hyperparameter("expert_count"),
+    )
+    asked = [_core.PolicyTensor(t.name, t.shape, int(sources[t.name])) for t in model.tensors]
+    try:
+        return _core.choose_types(traits, asked, int(file_type), pure=pure, has_importance=has_importance)
+    except (ValueError, RuntimeError) as error:
+        raise ModelFileError(f"{model.path}: llama.cpp cannot plan its quantization: {error}") from None
 
 
 def _matcher(mode: Mode):

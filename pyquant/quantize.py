@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pyquant import _core
-from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
-from pyquant.plan import Plan, make_plan, padded, set_metadata
+from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output, padded
+from pyquant.plan import Plan, make_plan, set_metadata
 from pyquant.schemes import Mode
 from pyquant.statistics import rmse, snr_db
 from pyquant.tensor_pass import Progress, TensorReader

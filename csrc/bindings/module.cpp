@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_compensate(module);
     register_gguf(module);
     register_llama(module);
+    register_calibrate(module);
 }

@@ -8,3 +8,4 @@ void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
+void register_calibrate(pybind11::module_ & module);

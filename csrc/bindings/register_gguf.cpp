@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -119,6 +120,15 @@ public:
     void set_text(const std::string & key, const py::str & value) {
         gguf_set_val_str(get(), key.c_str(), encode_text(value).c_str());
     }
+    void set_texts(const std::string & key, const std::vector<py::str> & values) {
+        std::vector<std::string> texts;
+        std::transform(values.begin(), values.end(), std::back_inserter(texts), encode_text);
+        std::vector<const char *> pointers;
+        for (const std::string & text : texts) {
+            pointers.push_back(text.c_str());
+        }
+        gguf_set_arr_str(get(), key.c_str(), pointers.data(), pointers.size());
+    }
 
     // shape: as GGML has it, the length of a row first
     void add_tensor(const std::string & name, int type, const std::vector<int64_t> & shape) {
@@ -197,6 +207,7 @@ void register_gguf(py::module_ & module) {
         .def("remove", &Gguf::remove, py::arg("key"))
         .def("set_u32", &Gguf::set_u32, py::arg("key"), py::arg("value"))
         .def("set_text", &Gguf::set_text, py::arg("key"), py::arg("value"))
+        .def("set_texts", &Gguf::set_texts, py::arg("key"), py::arg("values"))
         .def("add_tensor", &Gguf::add_tensor, py::arg("name"), py::arg("type"), py::arg("shape"))
         .def("tensors", &Gguf::tensors)
         .def("header", &Gguf::header)

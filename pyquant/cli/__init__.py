@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from pyquant.cli import compare, error, histogram, info, perplexity, quantize, speed, study, tables
+from pyquant.cli import calibrate, compare, error, histogram, info, perplexity, quantize, speed, study, tables
 from pyquant.errors import ConfigError, PyquantError
 
 INTERRUPTED = 130
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command()(quantize.quantize)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
+app.command()(calibrate.calibrate)
 app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)

@@ -1,0 +1,67 @@
+// Collecting what enters a model's matrices while llama.cpp runs it.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+
+#include "bindings/register.h"
+#include "calibrate/collector.h"
+
+namespace py = pybind11;
+using namespace pyquant;
+
+namespace {
+
+// Goes on with what is in the file if it is of this key.
+void start(Collector & collector, int64_t memory, int file, const std::string & key) {
+    SpoolKey bytes;
+    if (key.size() != bytes.size()) {
+        throw py::value_error("key: expected a SHA-256");
+    }
+    std::copy(key.begin(), key.end(), bytes.begin());
+    const py::gil_scoped_release release;
+    collector.start(memory, Spool(file, collector.sizes(), bytes));
+}
+
+// (n,) float32: an input's sums in one group, as they lie in memory.
+py::array_t<float> sums(const Collector & collector, const Input & input, int64_t group) {
+    if (group < 0 || group >= input.n_groups) {
+        throw py::index_error("group");
+    }
+    py::array_t<float> sums(collector.layout(input).size());
+    float * data = sums.mutable_data();
+    const py::gil_scoped_release release;
+    collector.sums().read(input.first_record + group, data);
+    return sums;
+}
+
+}  // namespace
+
+void register_calibrate(py::module_ & module) {
+    module.attr("PANEL") = kPanel;
+
+    py::class_<Input>(module, "Input")
+        .def_readonly("matrices", &Input::matrices)
+        .def_readonly("n_in", &Input::n_in)
+        .def_readonly("n_groups", &Input::n_groups)
+        .def_readonly("routed", &Input::routed)
+        .def_readonly("all_moments", &Input::all_moments);
+
+    py::class_<Collector>(module, "Collector")
+        .def(py::init<std::set<std::string>, bool, int>(), py::arg("wanted"), py::kw_only(),
+             py::arg("with_output"), py::arg("n_threads"))
+        .def_property_readonly("address", [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Collector::evaluate); })
+        .def_property_readonly("inputs", &Collector::inputs)
+        .def_property_readonly("sizes", &Collector::sizes)
+        .def_property_readonly("batch", &Collector::batch)
+        .def("start", &start, py::kw_only(), py::arg("memory"), py::arg("file"), py::arg("key"))
+        .def("set_weight", &Collector::set_weight, py::arg("weight"))
+        .def("checkpoint", &Collector::checkpoint, py::arg("batch"), py::call_guard<py::gil_scoped_release>())
+        .def("rethrow", &Collector::rethrow)
+        .def("sums", &sums, py::arg("input"), py::arg("group"))
+        .def("count", [](const Collector & self, const Input & input, int64_t group) {
+            return self.sums().count(input.first_record + group);
+        });
+}

@@ -1,0 +1,44 @@
+// The sums of all inputs of a model, in memory as far as a bound allows, the others in a spool.
+//
+// A model is run layer by layer, so inputs are visited in the same order again and again: whichever
+// were kept because they were used last would be gone before their turn. So the first ones stay in
+// memory for good, and each visit of another reads it and writes it back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "calibrate/spool.h"
+
+namespace pyquant {
+
+class Accumulators {
+public:
+    // sizes: in floats. memory: bytes, enough for the largest.
+    Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spool);
+
+    // Where a run begins: at the first batch that not all of them hold.
+    const Spool::Progress & progress() const { return spool_.progress(); }
+
+    // Calls add(sums) and counts `count` tokens, unless the record holds this visit already, from a
+    // run that was interrupted.
+    void visit(int64_t record, uint64_t visit, double count, const std::function<void(float *)> & add);
+
+    // Now they hold all visits before this batch's first one.
+    void checkpoint(const Spool::Progress & progress);
+
+    double count(int64_t record) const { return counts_[size_t(record)]; }
+    void read(int64_t record, float * sums) const;
+
+private:
+    std::vector<int64_t> sizes_;
+    Spool spool_;
+    std::vector<uint64_t> visits_;             // that each record holds
+    std::vector<double> counts_;
+    std::vector<std::vector<float>> in_memory_;  // empty: in the spool
+    std::vector<float> visited_;               // one that was read from there
+};
+
+}  // namespace pyquant

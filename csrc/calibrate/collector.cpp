@@ -1,0 +1,192 @@
+#include "calibrate/collector.h"
+
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "ggml.h"
+#include "stream/chunks.h"
+
+namespace pyquant {
+namespace {
+
+constexpr int64_t kFewestTokens = 16;  // llama-imatrix passes over smaller batches
+constexpr const char * kLastHiddenState = "result_norm";
+
+int64_t n_groups(const ggml_tensor * matrix) { return matrix->ne[2] * matrix->ne[3]; }
+
+// The rows that enter each group, in llama-imatrix's order.
+std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) {
+    const ggml_tensor * matrix = node->src[0], * x = node->src[1], * ids = node->src[2];
+    const auto at = [](const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
+        return static_cast<const char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
+               i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]);
+    };
+    std::vector<std::vector<const float *>> rows(size_t(n_groups(matrix)));
+    if (node->op == GGML_OP_MUL_MAT_ID) {  // x: (n_in, n_used or 1, n_tokens), ids: (n_used, n_tokens)
+        for (int64_t used = 0; used < ids->ne[0]; ++used) {
+            for (int64_t token = 0; token < x->ne[2]; ++token) {
+                int32_t expert;
+                std::memcpy(&expert, at(ids, token, 0, 0) + used * int64_t(ids->nb[0]), sizeof expert);
+                rows.at(size_t(expert)).push_back(
+                    reinterpret_cast<const float *>(at(x, used % x->ne[1], token, 0)));
+            }
+        }
+        return rows;
+    }
+    for (int64_t i3 = 0; i3 < x->ne[3]; ++i3) {
+        for (int64_t i2 = 0; i2 < x->ne[2]; ++i2) {
+            auto & group = rows[size_t(i3 % matrix->ne[3] * matrix->ne[2] + i2 % matrix->ne[2])];
+            for (int64_t i1 = 0; i1 < x->ne[1]; ++i1) {
+                group.push_back(reinterpret_cast<const float *>(at(x, i1, i2, i3)));
+            }
+        }
+    }
+    return rows;
+}
+
+bool evenly_spaced(const std::vector<const float *> & rows) {
+    for (size_t i = 2; i < rows.size(); ++i) {
+        if (rows[i] - rows[i - 1] != rows[1] - rows[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads)
+    : wanted_(std::move(wanted)), with_output_(with_output), n_threads_(n_threads) {}
+
+bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
+    auto & collector = *static_cast<Collector *>(self);
+    try {
+        if (ask) {
+            return collector.failure_ || collector.ask(node);
+        }
+        if (collector.failure_ || std::strcmp(node->name, kLastHiddenState) == 0) {
+            return false;
+        }
+        collector.collect(node);
+        return true;
+    } catch (...) {
+        collector.failure_ = std::current_exception();
+        return false;
+    }
+}
+
+void Collector::rethrow() {
+    if (failure_) {
+        std::rethrow_exception(failure_);
+    }
+}
+
+bool Collector::is_input(const ggml_tensor * node, const std::string & matrix) const {
+    if (node->op == GGML_OP_MUL_MAT_ID) {
+        return true;
+    }
+    return node->op == GGML_OP_MUL_MAT && node->src[1]->ne[1] >= kFewestTokens &&
+           node->src[1]->type == GGML_TYPE_F32 &&
+           (matrix.compare(0, 4, "blk.") == 0 || (with_output_ && matrix == "output.weight"));
+}
+
+bool Collector::ask(const ggml_tensor * node) {
+    const bool learning = !sums_;
+    if (std::strcmp(node->name, kLastHiddenState) == 0) {
+        ends_early_ = learning || ends_early_;
+        return !learning && ends_early_;
+    }
+    if (!node->src[0] || !is_input(node, node->src[0]->name)) {
+        return false;
+    }
+    const std::string matrix = node->src[0]->name;
+    if (!inputs_.empty() && matrix == inputs_.front().matrices.front()) {
+        seen_.clear();  // a new graph
+    }
+    const bool routed = node->op == GGML_OP_MUL_MAT_ID;
+    const Source source{node->src[1], routed ? node->src[2] : nullptr, n_groups(node->src[0])};
+    if (learning) {
+        ends_early_ = false;
+        learn(matrix, source, node);
+        return false;
+    }
+    const auto known = input_of_.find(matrix);
+    const auto [seen, is_new] = seen_.emplace(source, known == input_of_.end() ? 0 : known->second);
+    if (known == input_of_.end() || seen->second != known->second) {
+        throw std::runtime_error("its graph changes from batch to batch at " + matrix);
+    }
+    return is_new;
+}
+
+void Collector::learn(const std::string & matrix, const Source & source, const ggml_tensor * node) {
+    if (input_of_.count(matrix)) {
+        return;
+    }
+    const auto [seen, is_new] = seen_.emplace(source, inputs_.size());
+    if (is_new) {
+        inputs_.push_back({{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID,
+                           false, 0});
+    }
+    Input & input = inputs_[seen->second];
+    input.matrices.push_back(matrix);
+    input.all_moments = input.all_moments || wanted_.count(matrix) > 0;
+    input_of_[matrix] = seen->second;
+}
+
+std::vector<int64_t> Collector::sizes() const {
+    std::vector<int64_t> sizes;
+    for (const Input & input : inputs_) {
+        sizes.insert(sizes.end(), size_t(input.n_groups), layout(input).size());
+    }
+    return sizes;
+}
+
+void Collector::start(int64_t memory, Spool spool) {
+    int64_t record = 0;
+    for (Input & input : inputs_) {
+        input.first_record = record;
+        record += input.n_groups;
+    }
+    sums_ = std::make_unique<Accumulators>(sizes(), memory, std::move(spool));
+    visit_ = sums_->progress().visit;
+    seen_.clear();
+}
+
+void Collector::collect(const ggml_tensor * node) {
+    const Input & input = inputs_[input_of_.at(node->src[0]->name)];
+    const auto rows = rows_by_group(node);
+    for (int64_t group = 0; group < input.n_groups; ++group) {
+        if (!rows[size_t(group)].empty()) {
+            add(input, group, rows[size_t(group)]);
+        }
+    }
+    ++visit_;
+}
+
+void Collector::add(const Input & input, int64_t group, const std::vector<const float *> & rows) {
+    const Layout layout = this->layout(input);
+    const auto n = int64_t(rows.size()), n_in = input.n_in;
+    const double count = double(weight_) * double(n);
+    sums_->visit(input.first_record + group, visit_, count, [&](float * sums) {
+        Rows block{rows[0], n, n > 1 ? rows[1] - rows[0] : n_in};
+        if (!evenly_spaced(rows) || block.stride < n_in) {
+            gathered_.resize(size_t(n * n_in));
+            for (int64_t i = 0; i < n; ++i) {
+                std::memcpy(&gathered_[size_t(i * n_in)], rows[size_t(i)], size_t(n_in) * sizeof(float));
+            }
+            block = {gathered_.data(), n, n_in};
+        }
+        const SerialBlas serial;
+        const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
+        share(panels, panels.n_threads(n_threads_),
+              [&](int, int64_t panel) { add_rows(layout, block, weight_, panel, sums); }, [](int64_t) {});
+        for (int64_t i = 0; i < n_in; ++i) {
+            if (!std::isfinite(sums[i])) {
+                throw std::domain_error("what enters " + input.matrices[0] + " is not finite, or too large");
+            }
+        }
+    });
+}
+
+}  // namespace pyquant

@@ -1,0 +1,86 @@
+// llama.cpp's evaluation callback that sums up what enters a model's matrices.
+//
+// Asking for a node makes llama.cpp stop there, so only one of the multiplications that share an
+// input, as those by Q, K and V do, is asked for. The first pass only learns which inputs there are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "calibrate/accumulators.h"
+#include "calibrate/moments.h"
+
+struct ggml_tensor;
+
+namespace pyquant {
+
+// What one or more matrices are multiplied with.
+struct Input {
+    std::vector<std::string> matrices;
+    int64_t n_in;
+    int64_t n_groups;  // experts, or matrices of a tensor with more than two dimensions
+    bool routed;       // each token enters some of the groups only
+    bool all_moments;  // else sums of squares only
+
+    int64_t first_record;  // of its groups' sums
+};
+
+class Collector {
+public:
+    // wanted: names of the matrices whose inputs' moments are asked for; of the others only sums of
+    // squares are kept. with_output: also the output matrix, which then has to be computed.
+    Collector(std::set<std::string> wanted, bool with_output, int n_threads);
+
+    // A ggml_backend_sched_eval_callback; self: a Collector. No exception leaves it: the pass ends, and
+    // rethrow() has it.
+    static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
+    void rethrow();
+
+    // Ends the first pass.
+    std::vector<int64_t> sizes() const;  // of all records, in floats
+    void start(int64_t memory, Spool spool);
+
+    // weight: of the tokens in the passes to come.
+    void set_weight(float weight) { weight_ = weight; }
+    uint64_t batch() const { return sums_->progress().batch; }
+    void checkpoint(uint64_t batch) { sums_->checkpoint({batch, visit_}); }
+
+    const std::vector<Input> & inputs() const { return inputs_; }
+    Layout layout(const Input & input) const { return {input.n_in, input.all_moments}; }
+    const Accumulators & sums() const { return *sums_; }
+
+private:
+    // An input is known by the tensor that holds it, and by who its tokens are shared out to.
+    using Source = std::tuple<const ggml_tensor *, const ggml_tensor *, int64_t>;
+
+    bool ask(const ggml_tensor * node);
+    void collect(const ggml_tensor * node);
+    void learn(const std::string & matrix, const Source & source, const ggml_tensor * node);
+    bool is_input(const ggml_tensor * node, const std::string & matrix) const;
+    void add(const Input & input, int64_t group, const std::vector<const float *> & rows);
+
+    std::set<std::string> wanted_;
+    bool with_output_;
+    int n_threads_;
+
+    std::vector<Input> inputs_;
+    std::unordered_map<std::string, size_t> input_of_;  // by matrix
+    std::map<Source, size_t> seen_;                     // in the graph at work
+    bool ends_early_ = false;  // nothing is collected behind the last hidden state
+
+    std::unique_ptr<Accumulators> sums_;
+    uint64_t visit_ = 0;  // of any input, since the first pass
+    float weight_ = 1;
+    std::vector<float> gathered_;
+    std::exception_ptr failure_;
+};
+
+}  // namespace pyquant

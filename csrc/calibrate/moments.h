@@ -1,0 +1,49 @@
+// Second moments of a matrix's inputs: the sums over tokens of x x^T, x being n_in wide.
+//
+// The matrix is symmetric, so only its lower triangle is kept, in panels of kPanel columns: panel p has
+// the columns from p * kPanel on and the rows from its first column down, row after row. Panels are
+// what threads share, and a panel's sums do not depend on who makes them.
+#pragma once
+
+#include <cstdint>
+
+namespace pyquant {
+
+inline constexpr int64_t kPanel = 256;  // wide enough for SGEMM's full speed
+
+// Tokens' inputs: n of them, the next one `stride` floats after the one before.
+struct Rows {
+    const float * data;
+    int64_t n;
+    int64_t stride;
+};
+
+// How the sums of an input lie in memory: n_in sums of squares, made as llama-imatrix makes them, and
+// then the panels, if all moments are wanted.
+struct Layout {
+    int64_t n_in;
+    bool all;
+
+    int64_t n_panels() const { return (n_in + kPanel - 1) / kPanel; }
+    int64_t panel_offset(int64_t panel) const {
+        return n_in + panel * kPanel * n_in - kPanel * kPanel * (panel * (panel - 1) / 2);
+    }
+    int64_t size() const;  // in floats
+};
+
+// Adds the rows, times weight, to one panel's columns of the sums.
+void add_rows(const Layout & layout, const Rows & rows, float weight, int64_t panel, float * sums);
+
+// Keeps OpenBLAS from using threads of its own while ours call it.
+class SerialBlas {
+public:
+    SerialBlas();
+    ~SerialBlas();
+    SerialBlas(const SerialBlas &) = delete;
+    SerialBlas & operator=(const SerialBlas &) = delete;
+
+private:
+    int before_;
+};
+
+}  // namespace pyquant

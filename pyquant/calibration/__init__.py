@@ -1,0 +1,1 @@
+"""What enters a model's matrices: collecting its second moments, and the files that hold them."""
