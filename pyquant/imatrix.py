@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError
 from pyquant.model_file import ModelFile, Tensor
+from pyquant.tensor_type import TensorType as Type
 
 
 @dataclass(frozen=True)
