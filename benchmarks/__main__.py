@@ -1,8 +1,8 @@
 """`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
-counting codes; perplexity and divergence beside llama-perplexity. Prints ratios with their spread, as
-a table or as JSON.
+counting codes; perplexity and divergence beside llama-perplexity; type Q4_T beside stock types. Prints
+ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -19,23 +19,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gguf import GGMLQuantizationType as Type
-
+from benchmarks.models import LARGE, SMALL, model
+from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
 from pyquant.histogram import count_codes
 from pyquant.quantize import quantize_model
 from pyquant.speed import measure_speed
 from pyquant.tensor_pass import n_threads
-from tests.models import Model
 
 ROOT = Path(__file__).resolve().parent.parent
 ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
 PYQUANT = str(Path(sys.executable).with_name("pyquant"))
-
-# 0.55 G weights, in matrices like those of a 1 B model.
-LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
-SMALL = Model(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
 
 
 def main() -> None:
@@ -66,10 +61,15 @@ def machine() -> str:
 
 def line(result: dict[str, Any]) -> str:
     if "tokens_per_second" in result:
-        return f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
-    text = f"{result['command']:<32}{result['seconds']:9.3f} s"
+        text = f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
+    else:
+        text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
+    if "file_mb" in result:
+        text += f"{result['file_mb']:9.1f} MB file"
+    if "reached" in result:
+        text += f"   {result['reached']:.0%} reached, at {result['bandwidth_gb_per_second']:.1f} GB/s"
     if "peak_mb" in result:
         text += f"{result['peak_mb']:8.0f} MB peak"
     if "peer" in result:
@@ -77,13 +77,6 @@ def line(result: dict[str, Any]) -> str:
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
         )
     return text
-
-
-def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
-    path = arguments.folder / name
-    if not path.exists():
-        kind.write(path)
-    return path
 
 
 def evaluation_text(arguments: argparse.Namespace) -> Path:
@@ -229,6 +222,7 @@ SUITES = {
     "compare": compare,
     "speed": speed,
     "startup": startup,
+    "table_type": table_type,
 }
 
 if __name__ == "__main__":

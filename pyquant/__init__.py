@@ -31,6 +31,7 @@ _HOME = {
     "read_config": "config",
     "quantize_model": "quantize",
     "quantize_patched": "llama_quantize",
+    "unpack_tables": "unpack",
     "count_codes": "histogram",
     "Table": "tables",
     "balanced": "tables",

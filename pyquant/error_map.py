@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.histogram import CODEBOOKS, codebook, counted_codes, counting, stored_table
+from pyquant.histogram import counted_codes, counting, stored_table, tensor_codebook
 from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_difference import ModelDifference, pair_tensors
 from pyquant.model_file import ModelFile, Tensor
@@ -199,7 +199,7 @@ def _measure(
     table: NDArray[np.int8] | None,
 ) -> TensorError:
     importance = matrix.of(tensor) if matrix else None
-    book = codebook(other.type, table) if other.type in CODEBOOKS else None
+    book = tensor_codebook(other, table)
     work = counting(book) if book else {}
     result = reader.compare(tensor, model_reader, other, importance=importance, **work)
     return TensorError(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant import _core
@@ -22,6 +21,7 @@ from pyquant.schemes.base import grid_codes
 from pyquant.schemes.q8_0 import Q8_0
 from pyquant.statistics import RUN_BINS, entropy, geometric_runs, shares
 from pyquant.tensor_pass import Progress, TensorReader
+from pyquant.tensor_type import TensorType as Type
 
 SCHEMA = "pyquant.histogram/1"
 SCALE_BITS = 16 / 32  # an fp16 scale for each 32 codes
@@ -35,7 +35,7 @@ class Codebook:
     """What the codes of a type stand for.
 
     stored: (n,) int, the codes as blocks hold them; values: (n,) int8, in multiples of the scale.
-    table: whether these are the 16 values of a table, in Q8_0 blocks.
+    table: whether these are the 16 values of a table, in Q8_0 blocks; Q4_T blocks hold a table's codes.
     """
 
     container: Type
@@ -46,6 +46,10 @@ class Codebook:
     @classmethod
     def of_table(cls, values: NDArray[np.int8]) -> Codebook:
         return cls(Type.Q8_0, values.astype(np.int64) % 256, values, table=True)
+
+    @classmethod
+    def of_packed(cls, values: NDArray[np.int8]) -> Codebook:
+        return cls(Type.Q4_T, np.arange(16), values)
 
     @property
     def name(self) -> str:
@@ -69,10 +73,18 @@ CODEBOOKS = {
 }
 
 
-def codebook(container: Type, table: NDArray[np.int8] | None) -> Codebook:
-    """Of a type with countable codes. table: the one that Q8_0 blocks of its file were made with."""
-    is_table = container is Type.Q8_0 and table is not None and len(table) == 16
-    return Codebook.of_table(table) if is_table else CODEBOOKS[container]
+def codebook(kind: Type, table: NDArray[np.int8] | None) -> Codebook | None:
+    """Of a type with countable codes. table: (16,), of Q4_T tensors their own, of Q8_0 tensors the one
+    that their file was made with, if any."""
+    if kind == Type.Q4_T:
+        return Codebook.of_packed(table)
+    is_table = kind == Type.Q8_0 and table is not None and len(table) == 16
+    return Codebook.of_table(table) if is_table else CODEBOOKS.get(kind)
+
+
+def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook | None:
+    """Of a tensor of a file, None where its codes are not countable. stored: as `stored_table` says."""
+    return codebook(tensor.type, tensor.table.array() if tensor.table else stored)
 
 
 def stored_table(model: ModelFile) -> NDArray[np.int8] | None:
@@ -181,7 +193,7 @@ def count_codes(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Histogram:
-    """Counts the codes of every Q4_0, Q8_0 and IQ4_NL tensor, in one pass over the file.
+    """Counts the codes of every Q4_0, Q8_0, IQ4_NL and Q4_T tensor, in one pass over the file.
 
     mode: the quantizer through which to look at an unquantized model; nothing is written. Raises
     ModelFileError, also where there are no such tensors, and ConfigError.
@@ -190,17 +202,19 @@ def count_codes(
     targets: dict[str, dict[str, Any]] = {}
     if mode is None:
         types = {tensor.name: tensor.type for tensor in model.tensors}
-        tensors, table = model.tensors, stored_table(model)
+        stored = stored_table(model)
+        books = {tensor.name: tensor_codebook(tensor, stored) for tensor in model.tensors}
     else:
         plan = make_plan(model, mode)
         types = plan.types
-        tensors = [tensor for tensor in model.tensors if plan.changes(tensor)]
+        changed = [tensor for tensor in model.tensors if plan.changes(tensor)]
         # Of a Q4_0 mixture some tensors become plain Q8_0: they have no table.
-        table = plan.scheme.values if plan.scheme and plan.scheme.container is Type.Q8_0 else None
-        for tensor in tensors:
+        table = plan.scheme.values if plan.scheme and plan.scheme.container != Type.Q4_0 else None
+        books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
+        for tensor in changed:
             targets[tensor.name] = {"target": plan.codec(tensor), "importance": plan.importance_of(tensor)}
-    tensors = [tensor for tensor in tensors if types[tensor.name] in CODEBOOKS]
-    book = {tensor.name: codebook(types[tensor.name], table) for tensor in tensors}
+    book = {name: one for name, one in books.items() if one is not None}
+    tensors = [tensor for tensor in model.tensors if tensor.name in book]
     if not book:
         raise _nothing_to_count(model, mode)
     counted = []
@@ -256,7 +270,7 @@ def _read_histogram(path: Path) -> list[dict[str, Any]]:
 def counting(book: Codebook) -> dict[str, Any]:
     """What a pass is to be told for it to count these codes."""
     zero_code = int(book.stored[book.zero])
-    return {"count": True, "nibbles": book.container is not Type.Q8_0, "zero_code": zero_code}
+    return {"count": True, "nibbles": book.container != Type.Q8_0, "zero_code": zero_code}
 
 
 def counted_codes(tensor: Tensor, book: Codebook, result: _core.PassResult) -> CodeStatistics:
@@ -270,12 +284,12 @@ def counted_codes(tensor: Tensor, book: Codebook, result: _core.PassResult) -> C
 
 
 def _totals(counted: Iterable[CodeStatistics]) -> list[CodeStatistics]:
-    totals: dict[str, CodeStatistics] = {}
+    totals: dict[tuple[str, bytes], CodeStatistics] = {}  # counts of different tables do not add up
     for one in counted:
-        kind = one.codebook.name
+        kind = one.codebook.name, one.codebook.values.tobytes()
         sum_so_far = totals.get(kind)
         totals[kind] = CodeStatistics(
-            kind,
+            one.codebook.name,
             one.codebook,
             one.counts + (sum_so_far.counts if sum_so_far else 0),
             one.runs + (sum_so_far.runs if sum_so_far else 0),
@@ -286,9 +300,9 @@ def _totals(counted: Iterable[CodeStatistics]) -> list[CodeStatistics]:
 def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
     kinds = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
     if mode is not None:
-        return ConfigError(f"mode: {mode.mode} makes no Q4_0, Q8_0 or IQ4_NL tensors of {model.path}")
+        return ConfigError(f"mode: {mode.mode} makes no tensors with countable codes of {model.path}")
     if all(tensor.type in UNQUANTIZED for tensor in model.tensors):
         return ModelFileError(
             f"{model.path}: not quantized ({kinds}); --mode says through which quantizer to look at it"
         )
-    return ModelFileError(f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL) among {kinds}")
+    return ModelFileError(f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}")

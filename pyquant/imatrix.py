@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.model_file import ModelFile, Tensor, padded, write_bytes
+from pyquant.tensor_type import TensorType as Type
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ import numpy as np
 from gguf import LlamaFileType
 
 from pyquant import _core
+from pyquant.code_table import PACKED_FILE_TYPE, is_table_entry
 from pyquant.model_file import ModelFile, Tensor
 from pyquant.tensor_pass import n_threads
+from pyquant.tensor_type import TensorType
 
 LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies are not
 PACKAGES = ("llama-cpp-python", "gguf", "numpy")
@@ -33,13 +35,15 @@ class TypeShare:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """shape: as GGML has it, the length of a row first. n_bytes: of its data."""
+    """shape: as GGML has it, the length of a row first. n_bytes: of its data. table: of type Q4_T, the
+    16 values of its codes."""
 
     name: str
     type: str
     shape: tuple[int, ...]
     n_weights: int
     n_bytes: int
+    table: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
     """Describes a model from its headers alone. Raises ModelFileError."""
     model = model if isinstance(model, ModelFile) else ModelFile(model)
     keys = model.header.keys()  # in the file's order
-    metadata = {key: _plain(model.get(key)) for key in keys}
+    metadata = {key: _plain(model.get(key)) for key in keys if not is_table_entry(key)}
     types = _types(model.tensors)
     data = sum(share.n_bytes for share in types)
     return ModelInfo(
@@ -92,7 +96,10 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
             if key.startswith("pyquant.")
         },
         metadata=metadata,
-        tensors=[TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes) for t in model.tensors],
+        tensors=[
+            TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table and t.table.values)
+            for t in model.tensors
+        ],
     )
 
 
@@ -132,6 +139,8 @@ def _types(tensors: Iterable[Tensor]) -> list[TypeShare]:
 
 
 def _file_type(value: Any) -> str | None:
+    if value == PACKED_FILE_TYPE:
+        return TensorType.Q4_T.name
     try:
         return LlamaFileType(value).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     except ValueError:

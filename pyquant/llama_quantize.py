@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError, OutputError
@@ -27,6 +26,7 @@ from pyquant.model_file import UNQUANTIZED, ModelFile, OutputFile, check_output
 from pyquant.plan import Plan, importance_metadata, make_plan, metadata
 from pyquant.schemes import Mode
 from pyquant.tensor_pass import n_threads
+from pyquant.tensor_type import TensorType as Type
 
 _hook = threading.Lock()  # the process has one
 
@@ -45,7 +45,7 @@ def quantize_patched(
     plan = make_plan(model, mode)
     entries = importance_metadata(plan.importance) if plan.importance else {}
     if plan.scheme is not None:
-        entries |= metadata(mode, plan.scheme, model.sha256())
+        entries |= metadata(mode, plan.scheme, plan.types, model.sha256())
     overrides = _metadata_overrides(llama, entries)
     importance = _importance(llama, plan)
     types = _type_overrides(llama, plan)
@@ -112,8 +112,8 @@ def _importance(llama: Any, plan: Plan) -> Any:
 
 
 def _type_overrides(llama: Any, plan: Plan) -> Any:
-    """Where only some tensors are wanted: the planned type of each, by its exact name."""
-    if plan.mode.tensors is None:
+    """Where llama.cpp would choose others: the planned type of each tensor, by its exact name."""
+    if plan.mode.tensors is None and not plan.mode.packed:
         return None
     if Type(_core.default_type(int(plan.mode.file_type))) in UNQUANTIZED:
         raise ConfigError(f"tensors: llama.cpp's quantizer takes no choice of tensors for {plan.mode.mode}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyquant import _core
+from pyquant.code_table import is_table_entry
 from pyquant.model_file import ModelFile, Tensor
 
 LONGEST = 60  # characters of a metadata value that are shown
@@ -50,8 +50,8 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
             continue
         if other.shape != tensor.shape:
             not_compared[tensor.name] = f"shapes {list(tensor.shape)} and {list(other.shape)}"
-        elif without_weights := [kind for kind in (tensor.type, other.type) if not _has_weights(kind)]:
-            not_compared[tensor.name] = f"type {without_weights[0].name}"
+        elif without_weights := [one for one in (tensor, other) if not _has_weights(one)]:
+            not_compared[tensor.name] = f"type {without_weights[0].type.name}"
         else:
             pairs.append((tensor, other))
     return pairs, ModelDifference(
@@ -62,9 +62,9 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
     )
 
 
-def _has_weights(kind: int) -> bool:
+def _has_weights(tensor: Tensor) -> bool:
     try:
-        _core.ggml_codec(int(kind))
+        tensor.codec()
     except ValueError:
         return False
     return True
@@ -72,7 +72,7 @@ def _has_weights(kind: int) -> bool:
 
 def _metadata_difference(base: ModelFile, model: ModelFile) -> dict[str, tuple[str | None, str | None]]:
     different = {}
-    for key in sorted(base.keys | model.keys):
+    for key in sorted(filter(lambda key: not is_table_entry(key), base.keys | model.keys)):
         values = base.get(key), model.get(key)
         if not _equal(*values):
             different[key] = _shortened_pair(*values)

@@ -17,13 +17,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType
 
 from pyquant import _core
+from pyquant.code_table import CodeTable
 from pyquant.errors import ModelFileError, OutputError
+from pyquant.tensor_type import TensorType as Type
 
 ALIGNMENT = 32  # of tensor data: GGUF's default
-UNQUANTIZED = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
+UNQUANTIZED = (Type.F32, Type.F16, Type.BF16)
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,16 @@ class Tensor:
     """Where a tensor's weights are.
 
     shape: as GGML has it, the length of a row first. offset: in bytes, from the start of `path`.
+    table: of type Q4_T, what the codes stand for.
     """
 
     name: str
-    type: GGMLQuantizationType
+    type: Type
     shape: tuple[int, ...]
     path: Path
     offset: int
     n_bytes: int
+    table: CodeTable | None = None
 
     @property
     def n_per_row(self) -> int:
@@ -61,6 +64,10 @@ class Tensor:
         match = re.match(r"blk\.(\d+)\.", self.name)
         return int(match[1]) if match else -1
 
+    def codec(self) -> _core.Codec:
+        """What decodes it. Raises ValueError where its type has no weights."""
+        return _core.table_codec(self.table.array()) if self.table else _core.ggml_codec(int(self.type))
+
 
 class ModelFile:
     """A GGUF model, opened for reading: all shards of it if it is split.
@@ -74,9 +81,9 @@ class ModelFile:
         first = Path(path)
         self.header = _read_header(first)
         self.paths = [first, *self._other_shards(first)]
-        tensors = _tensors(first, self.header)
+        tensors = _tensors(first, self.header, self.header)
         for shard in self.paths[1:]:
-            tensors += _tensors(shard, _read_header(shard))
+            tensors += _tensors(shard, _read_header(shard), self.header)
         names = {tensor.name for tensor in tensors}
         if len(names) < len(tensors):
             raise ModelFileError(f"{first}: a tensor is in more than one shard")
@@ -172,7 +179,8 @@ def _read_header(path: Path) -> _core.Gguf:
         raise ModelFileError(f"{path}: not a readable GGUF file: {reason}") from None
 
 
-def _tensors(path: Path, header: _core.Gguf) -> list[Tensor]:
+def _tensors(path: Path, header: _core.Gguf, metadata: _core.Gguf) -> list[Tensor]:
+    # metadata: the first shard's, which has the tables.
     size = path.stat().st_size
     tensors = []
     for name, type_id, shape, offset, n_bytes in header.tensors():
@@ -184,10 +192,14 @@ def _tensors(path: Path, header: _core.Gguf) -> list[Tensor]:
                 f"{path}: cut off: tensor {name!r} ends at byte {begin + n_bytes}, the file at {size}"
             )
         try:
-            kind = GGMLQuantizationType(type_id)
+            kind = Type(type_id)
         except ValueError:
             raise ModelFileError(f"{path}: tensor {name!r} has the unknown type {type_id}") from None
-        tensors.append(Tensor(name, kind, shape, path, begin, n_bytes))
+        try:
+            table = CodeTable.read(metadata, name) if kind == Type.Q4_T else None
+        except ValueError as error:
+            raise ModelFileError(f"{path}: {error}") from None
+        tensors.append(Tensor(name, kind, shape, path, begin, n_bytes, table))
     return tensors
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.code_table import PACKED_FILE_TYPE, table_entries
 from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_file import ModelFile, Tensor, padded
 from pyquant.policy import choose_types
 from pyquant.schemes import Mode, Scheme
 from pyquant.schemes.q8_0 import q8_0
 from pyquant.tensor_pass import TensorReader
+from pyquant.tensor_type import TensorType as Type
 
 # Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
 # the default nevertheless, and then no reader finds the tensors.
@@ -64,6 +65,11 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
     folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
 
     scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=mode.threads))
+    if mode.packed:
+        scheme = replace(scheme, packed=True)
+        for tensor in model.tensors:
+            if types[tensor.name] == scheme.stock != tensor.type:
+                types[tensor.name] = scheme.container
     header = _header(model, mode, scheme, importance, types)
     return Plan(model, mode, scheme, importance, types, header)
 
@@ -78,12 +84,18 @@ def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None =
     return counts
 
 
-def metadata(mode: Mode, scheme: Scheme | None, sha256: str) -> dict[str, str | int]:
-    """What a file says of its making: the mode, its parameters and the hash of the source."""
+def metadata(mode: Mode, scheme: Scheme, types: dict[str, Type], sha256: str) -> dict[str, str | int]:
+    """What a file says of its making: the mode, its parameters and the hash of the source; and the
+    tables of tensors whose codes are packed."""
     entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
-    return {**entries, "pyquant.source.sha256": sha256}
+    entries["pyquant.source.sha256"] = sha256
+    if not scheme.packed:
+        return entries
+    packed = (name for name, kind in types.items() if kind == scheme.container)
+    entries |= table_entries((name, scheme.table) for name in packed)
+    return {**entries, "general.file_type": PACKED_FILE_TYPE}
 
 
 def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
@@ -123,7 +135,7 @@ def _header(
     if importance:
         set_metadata(header, importance_metadata(importance))
     if scheme is not None:
-        set_metadata(header, metadata(mode, scheme, sha256="0" * 64))
+        set_metadata(header, metadata(mode, scheme, types, sha256="0" * 64))
     for tensor in model.tensors:
         header.add_tensor(tensor.name, int(types[tensor.name]), tensor.shape)
     return header

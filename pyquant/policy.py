@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from gguf import GGMLQuantizationType as Type
 from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.model_file import UNQUANTIZED, ModelFile, Tensor
 from pyquant.schemes import Mode
+from pyquant.tensor_type import TensorType as Type
 
 # llama-quantize refuses to make these without an importance matrix, embeddings and output apart.
 NEED_IMPORTANCE = {Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS}

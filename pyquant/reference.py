@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import groupby
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant.schemes.base import Scheme
+from pyquant.tensor_type import TensorType as Type
 
 BLOCK = 32
 RUN_BINS = 16  # lengths 1..15, and 16 or more in the last
@@ -104,18 +104,54 @@ def load_q8_0(blocks: NDArray[np.uint8]) -> tuple[NDArray[np.float16], NDArray[n
     return _scales(blocks), blocks[:, 2:].view(np.int8)
 
 
+def store_q4_t(scales: NDArray[np.float16], codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(n,) and codes (n, 32), 0..15, to blocks (n, 18) uint8, laid out as Q4_0's."""
+    return store_q4_0(scales, codes.astype(np.int8) - np.int8(8))
+
+
+def decode_table(table: NDArray[np.int8], blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Q4_T blocks (n, 18) to weights (n, 32): what a table (16,) has for the code, times scale."""
+    return table[nibbles(blocks)].astype(np.float32) * _scales(blocks)[:, None].astype(np.float32)
+
+
+def expand(table: NDArray[np.int8], stock: Type, blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Q4_T blocks (n, 18) to blocks (n, bytes) of the stock type, of the same scales and values."""
+    return STORE[stock](_scales(blocks), table[nibbles(blocks)])
+
+
+def multiply_table(
+    table: NDArray[np.int8], blocks: NDArray[np.uint8], x: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+    """Rows of Q4_T blocks (n_rows, n, 18) times columns of Q8_0 blocks (n_columns, n, 34).
+
+    Returns (n_columns, n_rows): of every block an integer, times both scales, added up in float32.
+    """
+    n = blocks.shape[1]
+    weights = table[nibbles(blocks.reshape(-1, 18))].reshape(-1, n, BLOCK).astype(np.int32)
+    scales, codes = load_q8_0(x.reshape(-1, 34))
+    integers = np.einsum("rbj,cbj->bcr", weights, codes.reshape(-1, n, BLOCK).astype(np.int32))
+    rows = _scales(blocks.reshape(-1, 18)).reshape(-1, n).astype(np.float32)
+    columns = scales.reshape(-1, n).astype(np.float32)
+    products = np.zeros(integers.shape[1:], np.float32)
+    for b in range(n):
+        products += integers[b].astype(np.float32) * (rows[None, :, b] * columns[:, None, b])
+    return products
+
+
 def _scales(blocks: NDArray[np.uint8]) -> NDArray[np.float16]:
     return np.ascontiguousarray(blocks[:, :2]).view(np.float16)[:, 0]
 
 
 STORE = {Type.Q4_0: store_q4_0, Type.Q8_0: store_q8_0}
 LOAD = {Type.Q4_0: load_q4_0, Type.Q8_0: load_q8_0}
-BLOCK_BYTES = {Type.Q4_0: 18, Type.Q8_0: 34}
+BLOCK_BYTES = {Type.Q4_0: 18, Type.Q8_0: 34, Type.Q4_T: 18}
 
 
 def encode(scheme: Scheme, x: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Weights, a multiple of 32, to stored blocks (n, bytes); raises ValueError as the grids do."""
     scales, codes = GRIDS[scheme.grid](x.reshape(-1, BLOCK))
+    if scheme.packed:
+        return store_q4_t(scales, scheme.fold[codes.view(np.uint8)])
     return STORE[scheme.container](scales, fold(scheme, codes))
 
 

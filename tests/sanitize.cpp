@@ -18,6 +18,7 @@
 #include "kernels/half.h"
 #include "kernels/scheme.h"
 #include "kernels/score.h"
+#include "kernels/table_product.h"
 #include "stream/chunks.h"
 
 using namespace pyquant;
@@ -51,7 +52,7 @@ std::vector<char> read(const char * path) {
 }
 
 Scheme stock(Grid grid) {
-    Scheme scheme{grid, grid == Grid::q4_0 ? Container::q4_0 : Container::q8_0, {}};
+    Scheme scheme{grid, grid == Grid::q4_0 ? Container::q4_0 : Container::q8_0, {}, {}};
     for (int code = 0; code < 256; ++code) {
         const int value = int8_t(code);
         scheme.value[size_t(code)] = int8_t(grid == Grid::q4_0 ? std::min(std::max(value, -8), 7) : value);
@@ -89,6 +90,12 @@ std::vector<char> encode_blocks(const float * x, int64_t n_blocks, Grid grid) {
         fold(scheme, any.get(), n);
         encode(scheme, weights.get(), n, blocks.get());
         decode(scheme.container, any.get(), n, values.get());
+        scheme.container = Container::q4_t;
+        for (int8_t & value : scheme.value) {
+            value = value & 15;
+        }
+        std::unique_ptr<BlockQ4_0[]> packed(new BlockQ4_0[size_t(n)]);
+        expect(encode(scheme, weights.get(), n, packed.get()) == n_encoded, "packed or not, the same blocks encode");
         scheme = stock(grid);
     }
     return all;
@@ -104,6 +111,35 @@ void measure_all(const float * x, int64_t n_weights) {
             expect(error.largest_at >= 5 && error.largest_at < n + 5, "the largest error has a place");
         }
         measure_weighted(a.get(), b.get(), a.get(), n, weighted);
+    }
+}
+
+// Codes and scales of any bits, in blocks of exactly the size, on every path of this processor.
+void multiply_all(const char * bytes) {
+    Table table;
+    std::copy_n(bytes, 16, table);
+    for (int n_rows = 1; n_rows <= kGroup; n_rows += 3) {
+        for (int64_t n_blocks = 1; n_blocks < 4; ++n_blocks) {
+            const auto rows = exactly(reinterpret_cast<const BlockQ4_0 *>(bytes), size_t(n_rows * n_blocks));
+            std::unique_ptr<TableGroup[]> group(new TableGroup[size_t(n_blocks)]);
+            interleave(rows.get(), n_rows, n_blocks, group.get());
+            std::unique_ptr<float[]> values(new float[size_t(n_blocks * kBlock)]);
+            decode_table(table, rows.get(), n_blocks, values.get());
+            std::unique_ptr<BlockQ8_0[]> expanded(new BlockQ8_0[size_t(n_blocks)]);
+            expand(table, Container::q8_0, rows.get(), n_blocks, expanded.get());
+            for (int n_columns = 1; n_columns <= kTile; ++n_columns) {
+                std::unique_ptr<Activations[]> x(new Activations[size_t(n_columns * n_blocks)]);
+                for (int64_t i = 0; i < n_columns * n_blocks; ++i) {
+                    x[size_t(i)] = activations(expanded[size_t(i % n_blocks)]);
+                }
+                std::unique_ptr<float[]> y(new float[size_t(n_columns * kGroup)]);
+                for (const Path path : {Path::portable, Path::avx2, Path::avx512_vnni}) {
+                    if (has_path(path)) {
+                        multiply(path)(group.get(), table, x.get(), n_columns, n_blocks, n_columns, y.get());
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -205,6 +241,7 @@ int main(int argc, char ** argv) {
 
     measure_all(x.data(), n_weights);
     count_all(bytes.data(), int64_t(bytes.size()));
+    multiply_all(bytes.data());
     score_all(x.data(), n_weights);
     share_all();
 }

@@ -12,6 +12,7 @@
 #include "bindings/log_capture.h"
 #include "bindings/register.h"
 #include "ggml.h"
+#include "ggml/table.h"
 #include "gguf.h"
 
 namespace py = pybind11;
@@ -159,6 +160,17 @@ public:
         return tensors;
     }
 
+    // (the 16 values of a Q4_T tensor's codes, the name of the stock type that it equals)
+    py::tuple table(const std::string & tensor) const {
+        try {
+            const pyquant::StoredTable table = pyquant::read_table(get(), tensor.c_str());
+            const char * container = table.container == GGML_TYPE_Q4_0 ? "Q4_0" : "Q8_0";
+            return py::make_tuple(py::array_t<int8_t>(16, table.values), container);
+        } catch (const std::runtime_error & error) {
+            throw py::value_error(error.what());
+        }
+    }
+
     py::bytes header() const {
         std::string bytes(gguf_get_meta_size(get()), '\0');
         gguf_get_meta_data(get(), bytes.data());
@@ -210,8 +222,10 @@ void register_gguf(py::module_ & module) {
         .def("set_texts", &Gguf::set_texts, py::arg("key"), py::arg("values"))
         .def("add_tensor", &Gguf::add_tensor, py::arg("name"), py::arg("type"), py::arg("shape"))
         .def("tensors", &Gguf::tensors)
+        .def("table", &Gguf::table, py::arg("tensor"))
         .def("header", &Gguf::header)
         .def_property_readonly("data_offset", &Gguf::data_offset);
 
+    module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
     module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
 }

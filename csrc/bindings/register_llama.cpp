@@ -73,11 +73,6 @@ std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tens
     return {types.begin(), types.end()};
 }
 
-void set_hook(const pyquant::Scheme & scheme) {
-    pyquant_hook_set(scheme.container == pyquant::Container::q4_0 ? GGML_TYPE_Q4_0 : GGML_TYPE_Q8_0,
-                     int(scheme.grid), scheme.value.data());
-}
-
 // Where the libllama that this module calls was loaded from: the one that llama_cpp has to load too.
 std::string library_folder() {
     Dl_info library;
@@ -118,7 +113,7 @@ void register_llama(py::module_ & module) {
                py::kw_only(), py::arg("pure"), py::arg("has_importance"));
     module.def("default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
                py::arg("ftype"));
-    module.def("set_hook", &set_hook, py::arg("scheme"));
-    module.def("clear_hook", &pyquant_hook_clear);
+    module.def("set_hook", &pyquant::set_hook, py::arg("scheme"));
+    module.def("clear_hook", &pyquant::clear_hook);
     module.def("build_info", &build_info);
 }

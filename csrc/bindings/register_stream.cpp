@@ -37,7 +37,7 @@ void check_countable(const Codec & codec, int64_t n_per_row, bool nibbles) {
     const Container container = nibbles ? Container::q4_0 : Container::q8_0;
     if (n_per_row % kBlock != 0 ||
         codec.row_bytes(n_per_row) != container_bytes(container, n_per_row / kBlock)) {
-        throw py::value_error("count: expected rows of Q4_0 or Q8_0 blocks, as nibbles says");
+        throw py::value_error("count: expected rows of blocks of nibbles or bytes, as nibbles says");
     }
 }
 
@@ -179,6 +179,14 @@ void register_stream(py::module_ & module) {
         .def("decode", &decode_rows, py::arg("rows").noconvert(), py::arg("n_per_row"));
     module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
     module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
+    module.def("table_codec", [](const py::array_t<int8_t, py::array::c_style> & values) {
+        if (values.size() != 16) {
+            throw py::value_error("table: expected shape (16,)");
+        }
+        Table table;
+        std::copy_n(values.data(), 16, table);
+        return table_codec(table);
+    }, py::arg("table"));
 
     py::class_<PassResult>(module, "PassResult")
         .def_property_readonly("squared_error", [](const PassResult & r) { return r.error.squared_error; })

@@ -1,7 +1,5 @@
 #include "ggml/hook.h"
 
-#include <algorithm>
-
 #include "ggml-quants.h"
 #include "kernels/block.h"
 #include "kernels/scheme.h"
@@ -14,18 +12,23 @@ pyquant::Scheme active_scheme;
 
 }  // namespace
 
-void pyquant_hook_set(ggml_type type, int grid, const int8_t value[256]) {
-    active_type = type;
-    active_scheme.grid = static_cast<pyquant::Grid>(grid);
-    active_scheme.container =
-        type == GGML_TYPE_Q4_0 ? pyquant::Container::q4_0 : pyquant::Container::q8_0;
-    std::copy_n(value, active_scheme.value.size(), active_scheme.value.begin());
+namespace pyquant {
+
+void set_hook(const Scheme & scheme) {
+    switch (scheme.container) {
+        case Container::q4_0: active_type = GGML_TYPE_Q4_0; break;
+        case Container::q8_0: active_type = GGML_TYPE_Q8_0; break;
+        case Container::q4_t: active_type = GGML_TYPE_Q4_T; break;
+    }
+    active_scheme = scheme;
     active = true;
 }
 
-void pyquant_hook_clear() {
+void clear_hook() {
     active = false;
 }
+
+}  // namespace pyquant
 
 size_t pyquant_hook_quantize(ggml_type type, const float * src, void * dst, int64_t n_rows,
                              int64_t n_per_row, const float * imatrix) {

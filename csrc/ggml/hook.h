@@ -10,12 +10,6 @@
 extern "C" {
 #endif
 
-// From now on blocks of `type` (GGML_TYPE_Q4_0 or GGML_TYPE_Q8_0) are made by this scheme; grid is
-// a pyquant::Grid. Not to be called while a quantization runs.
-GGML_API void pyquant_hook_set(enum ggml_type type, int grid, const int8_t value[256]);
-
-GGML_API void pyquant_hook_clear(void);
-
 // Called by ggml_quantize_chunk, from several threads: the bytes written to dst, or 0 where GGML
 // shall do it itself.
 size_t pyquant_hook_quantize(enum ggml_type type, const float * src, void * dst, int64_t n_rows,
@@ -23,4 +17,16 @@ size_t pyquant_hook_quantize(enum ggml_type type, const float * src, void * dst,
 
 #ifdef __cplusplus
 }
+
+#include "kernels/scheme.h"
+
+namespace pyquant {
+
+// From now on blocks of the type that the scheme's container is of are made by this scheme. Neither
+// function is to be called while a quantization runs.
+GGML_API void set_hook(const Scheme & scheme);
+
+GGML_API void clear_hook();
+
+}  // namespace pyquant
 #endif

@@ -8,12 +8,15 @@ namespace pyquant {
 inline constexpr int kBlock = 32;
 
 // Byte j holds the codes of weights j (low nibble) and j + 16 (high nibble).
-// Q4_0: weight = (code - 8) * d. IQ4_NL has the same layout and another table.
+// Q4_0: weight = (code - 8) * d. IQ4_NL and Q4_T have the same layout and other tables.
 struct BlockQ4_0 {
     uint16_t d;  // fp16
     uint8_t codes[kBlock / 2];
 };
 static_assert(sizeof(BlockQ4_0) == 18, "4.5 bits per weight");
+
+// What the 16 codes of a Q4_T block, which has that layout too, stand for: weight = table[code] * d.
+using Table = int8_t[16];
 
 // weight = code * d
 struct BlockQ8_0 {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/block.h"
+
 namespace pyquant {
 
 enum class Grid : uint8_t { q4_0, q8_0 };
@@ -13,12 +15,14 @@ enum class Grid : uint8_t { q4_0, q8_0 };
 enum class Container : uint8_t {
     q4_0,  // nibbles of value + 8: values in -8..7
     q8_0,  // int8 values
+    q4_t,  // nibbles that are codes: indices of a table
 };
 
 struct Scheme {
     Grid grid;
     Container container;
-    std::array<int8_t, 256> value;  // [uint8(grid code)]
+    std::array<int8_t, 256> value;  // [uint8(grid code)]; of Q4_T blocks the code of the value
+    Table table;                    // of Q4_T blocks, what the codes stand for
 };
 
 int64_t container_bytes(Container container, int64_t n_blocks);
@@ -27,9 +31,15 @@ int64_t container_bytes(Container container, int64_t n_blocks);
 // encoding: an infinity or a NaN in it, or a scale beyond fp16.
 int64_t encode(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks);
 
-// Folds the codes of blocks that hold grid codes, such as those that another search has filled.
+// Folds the codes of blocks that hold grid codes, such as those that another search has filled; into
+// Q4_T only from the grid of Q4_0, whose codes are nibbles too.
 void fold(const Scheme & scheme, void * blocks, int64_t n_blocks);
 
-void decode(Container container, const void * blocks, int64_t n_blocks, float * x);
+void decode(Container stock, const void * blocks, int64_t n_blocks, float * x);
+
+void decode_table(const Table & table, const BlockQ4_0 * blocks, int64_t n_blocks, float * x);
+
+// From Q4_T blocks to the stock container that holds their values; scales stay what they are.
+void expand(const Table & table, Container stock, const BlockQ4_0 * blocks, int64_t n_blocks, void * out);
 
 }  // namespace pyquant

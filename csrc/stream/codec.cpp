@@ -97,11 +97,37 @@ public:
     }
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
-        pyquant::decode(scheme_.container, rows, n_rows * n_per_row / kBlock, x);
+        const int64_t n_blocks = n_rows * n_per_row / kBlock;
+        scheme_.container == Container::q4_t
+            ? decode_table(scheme_.table, static_cast<const BlockQ4_0 *>(rows), n_blocks, x)
+            : pyquant::decode(scheme_.container, rows, n_blocks, x);
     }
 
 private:
     Scheme scheme_;
+};
+
+// Stored codes and their table: how they were made is not known any more.
+class TableCodec : public Codec {
+public:
+    explicit TableCodec(const Table & table) { std::copy_n(table, 16, table_); }
+
+    int64_t block_size() const override { return kBlock; }
+
+    int64_t row_bytes(int64_t n_per_row) const override {
+        return container_bytes(Container::q4_t, n_per_row / kBlock);
+    }
+
+    void encode(const float *, int64_t, int64_t, const float *, void *) const override {
+        throw std::logic_error("a table alone does not say how weights become its codes");
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        decode_table(table_, static_cast<const BlockQ4_0 *>(rows), n_rows * n_per_row / kBlock, x);
+    }
+
+private:
+    Table table_;
 };
 
 }  // namespace
@@ -129,6 +155,10 @@ std::unique_ptr<Codec> ggml_codec(ggml_type type) {
 
 std::unique_ptr<Codec> scheme_codec(const Scheme & scheme) {
     return std::make_unique<SchemeCodec>(scheme);
+}
+
+std::unique_ptr<Codec> table_codec(const Table & table) {
+    return std::make_unique<TableCodec>(table);
 }
 
 void check_finite(const float * x, int64_t n) {

@@ -46,6 +46,9 @@ std::unique_ptr<Codec> ggml_codec(ggml_type type);
 
 std::unique_ptr<Codec> scheme_codec(const Scheme & scheme);
 
+// Of stored Q4_T blocks: decodes only.
+std::unique_ptr<Codec> table_codec(const Table & table);
+
 // Throws BadWeight at the first infinity or NaN.
 void check_finite(const float * x, int64_t n);
 

@@ -10,7 +10,19 @@ import sys
 
 import typer
 
-from pyquant.cli import calibrate, compare, error, histogram, info, perplexity, quantize, speed, study, tables
+from pyquant.cli import (
+    calibrate,
+    compare,
+    error,
+    histogram,
+    info,
+    perplexity,
+    quantize,
+    speed,
+    study,
+    tables,
+    unpack,
+)
 from pyquant.errors import ConfigError, PyquantError
 
 INTERRUPTED = 130
@@ -25,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(quantize.quantize)
+app.command()(unpack.unpack)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)

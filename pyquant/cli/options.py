@@ -25,6 +25,14 @@ Radius = Annotated[
 TableName = Annotated[
     Optional[str], typer.Option("--table", help="q8_table: basic, balanced, or a TOML file.")
 ]
+Store = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="packed|stock",
+        help="packed: 4-bit codes with a table, a type that only pyquant's llama.cpp knows; the default "
+        "is a type that any llama.cpp runs.",
+    ),
+]
 Config = Annotated[
     Optional[Path],
     typer.Option(help="Mode and parameters from a TOML file; options given beside it override it."),

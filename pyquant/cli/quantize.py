@@ -20,6 +20,7 @@ def quantize(
     mode: options.ModeName = None,
     table: options.TableName = None,
     radius: options.Radius = None,
+    store: options.Store = None,
     config: options.Config = None,
     pure: options.Pure = None,
     imatrix: options.Imatrix = None,
@@ -31,13 +32,13 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a GGUF that any llama.cpp runs."""
+    """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
     from pyquant.errors import ConfigError
     from pyquant.quantize import quantize_model as run
 
     chosen = options.mode_from_options(
-        config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,
-        threads=threads,
+        config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
+        tensors=tensors, threads=threads,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")

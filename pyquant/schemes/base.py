@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from gguf import GGMLQuantizationType, LlamaFileType
+from gguf import LlamaFileType
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import _core
+from pyquant.code_table import CodeTable
+from pyquant.tensor_type import TensorType as Type
 
-GRID_TYPES = {"q4_0": GGMLQuantizationType.Q4_0, "q8_0": GGMLQuantizationType.Q8_0}
+GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,29 @@ class Scheme:
     values: (n_codes,) int8, what each code stands for in multiples of the block's scale; 16 codes,
         or 256 for Q8_0 itself.
     fold: (256,) uint8, the code that each grid code becomes, indexed by the grid code modulo 256.
+    packed: whether blocks hold the codes, of which there are 16, and the file a table of the values.
     """
 
     name: str
     grid: str
     values: NDArray[np.int8]
     fold: NDArray[np.uint8]
+    packed: bool = False
 
     @property
-    def container(self) -> GGMLQuantizationType:
+    def stock(self) -> Type:
         """The stock type whose blocks hold the values."""
         return GRID_TYPES[self.grid]
+
+    @property
+    def container(self) -> Type:
+        """The type of the blocks."""
+        return Type.Q4_T if self.packed else self.stock
+
+    @property
+    def table(self) -> CodeTable:
+        """What goes into the file where codes are packed."""
+        return CodeTable(tuple(self.values.tolist()), self.stock)
 
     @property
     def folded(self) -> NDArray[np.int8]:
@@ -45,8 +59,10 @@ class Scheme:
 
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""
-        grid = getattr(_core.Grid, self.grid.upper())
-        return _core.Scheme(grid, getattr(_core.Container, self.container.name), self.folded)
+        grid, container = (getattr(_core.Grid, self.grid.upper()), getattr(_core.Container, self.container.name))
+        if self.packed:
+            return _core.Scheme(grid, container, self.fold.astype(np.int8), self.values)
+        return _core.Scheme(grid, container, self.folded)
 
 
 def grid_codes() -> NDArray[np.int8]:
@@ -77,7 +93,13 @@ class Mode(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        Mode.registry[cls.name] = cls
+        if hasattr(cls, "name"):  # a common base of modes is none
+            Mode.registry[cls.name] = cls
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes are stored in 4 bits, with their table, instead of their values."""
+        return False
 
     def scheme(self, q8_0_codes: Callable[[], NDArray[np.uint64]]) -> Scheme | None:
         """The scheme, or None where GGML's own quantizer does the work.
@@ -89,3 +111,15 @@ class Mode(BaseModel):
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
         """What goes into the file's metadata, under `pyquant.`, besides the mode."""
         return {}
+
+
+class TableMode(Mode):
+    """A mode whose scheme has 16 codes, so that they can be stored instead of their values."""
+
+    store: Literal["stock", "packed"] = Field(
+        "stock", description="packed: 4-bit codes and a table, for pyquant's llama.cpp alone"
+    )
+
+    @property
+    def packed(self) -> bool:
+        return self.store == "packed"

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from gguf import LlamaFileType
 
-from pyquant.schemes.base import Mode, Scheme, grid_codes
+from pyquant.schemes.base import Scheme, TableMode, grid_codes
 
 
 def q4_0() -> Scheme:
@@ -16,7 +16,7 @@ def q4_0() -> Scheme:
     return Scheme("q4_0", "q4_0", values, fold=(np.clip(grid_codes(), -8, 7) + 8).astype(np.uint8))
 
 
-class Q4_0(Mode):
+class Q4_0(TableMode):
     """GGML's Q4_0."""
 
     name: ClassVar = "q4_0"

@@ -9,7 +9,7 @@ import numpy as np
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.base import Scheme, TableMode
 from pyquant.schemes.q4_0_recentred import q4_0_recentred
 
 
@@ -21,7 +21,7 @@ def q4_0_multizero(radius: int) -> Scheme:
     return replace(scheme, name=f"q4_0_multizero({radius})", fold=fold[scheme.fold])
 
 
-class Q4_0MultiZero(Mode):
+class Q4_0MultiZero(TableMode):
     """Q4_0 with more zeros; still a Q4_0 file for any llama.cpp."""
 
     name: ClassVar = "q4_0_multizero"

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from gguf import LlamaFileType
 
-from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.base import Scheme, TableMode
 from pyquant.schemes.q4_0 import q4_0
 
 
@@ -23,7 +23,7 @@ def q4_0_recentred() -> Scheme:
     return replace(stock, name="q4_0_recentred", values=stock.values[swap], fold=swap[stock.fold])
 
 
-class Q4_0Recentred(Mode):
+class Q4_0Recentred(TableMode):
     """Q4_0 seen through codes -8..7."""
 
     name: ClassVar = "q4_0_recentred"

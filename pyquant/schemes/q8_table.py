@@ -7,7 +7,7 @@ from typing import ClassVar
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.base import Scheme, TableMode
 from pyquant.tables import Table, balanced, named_table
 
 
@@ -16,7 +16,7 @@ def q8_table(table: Table) -> Scheme:
     return Scheme(f"q8_table({table.name})", "q8_0", values=table.values, fold=table.fold)
 
 
-class Q8Table(Mode):
+class Q8Table(TableMode):
     """Q8_0 through a table of 16 values, stored in Q8_0 blocks that any llama.cpp runs."""
 
     name: ClassVar = "q8_table"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 
 from pyquant.errors import StudyError
 from pyquant.histogram import CODEBOOKS, Codebook, CodeStatistics
 from pyquant.study.store import KINDS, Store
+from pyquant.tensor_type import TensorType as Type
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,11 @@ def code_statistics(row: RowResults) -> CodeStatistics:
 
 def _statistics(total: dict[str, Any]) -> CodeStatistics:
     codes = total["codes"]
+    values = np.array([code["value"] for code in codes], np.int8)
     if total["type"].endswith(" table"):
-        book = Codebook.of_table(np.array([code["value"] for code in codes], np.int8))
+        book = Codebook.of_table(values)
+    elif total["type"] == Type.Q4_T.name:
+        book = Codebook.of_packed(values)
     else:
         book = CODEBOOKS[Type[total["type"]]]
     counts = np.zeros(len(book.values), np.uint64)

@@ -1,0 +1,94 @@
+#include "ggml/table.h"
+
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+constexpr uint32_t format_version = 1;
+
+// In op_params, which leaves of a graph have no other use for.
+struct BoundTable {
+    uint32_t mark;  // tells a table from the zeros of a tensor that was given none
+    pyquant::Table values;
+};
+constexpr uint32_t bound = 0x71347431;
+static_assert(sizeof(BoundTable) <= GGML_MAX_OP_PARAMS, "a table fits into a tensor");
+
+int64_t find(const gguf_context * metadata, const std::string & key, gguf_type type) {
+    const int64_t id = gguf_find_key(metadata, key.c_str());
+    return id >= 0 && gguf_get_kv_type(metadata, id) == type ? id : -1;
+}
+
+// Whether text is 16 integers in lowest..highest.
+bool parse(const char * text, int lowest, int highest, pyquant::Table & values) {
+    std::istringstream in(text);
+    for (int8_t & value : values) {
+        int number;
+        if (!(in >> number) || number < lowest || number > highest) {
+            return false;
+        }
+        value = int8_t(number);
+    }
+    return (in >> std::ws).eof();
+}
+
+}  // namespace
+
+void pyquant_set_table(ggml_tensor * tensor, const int8_t * values) {
+    BoundTable table{bound, {}};
+    std::memcpy(table.values, values, sizeof table.values);
+    std::memcpy(tensor->op_params, &table, sizeof table);
+}
+
+namespace pyquant {
+
+StoredTable read_table(const gguf_context * metadata, const char * tensor) {
+    const auto fail = [&](const std::string & why) {
+        return std::runtime_error("tensor '" + std::string(tensor) + "' is of type Q4_T, and " + why);
+    };
+    const int64_t version = find(metadata, "pyquant.q4_t.version", GGUF_TYPE_UINT32);
+    if (version < 0) {
+        throw fail("the metadata has no pyquant.q4_t.version");
+    }
+    if (gguf_get_val_u32(metadata, version) != format_version) {
+        throw fail("version " + std::to_string(gguf_get_val_u32(metadata, version)) + " of its tables " +
+                   "is not known here: made by a newer pyquant");
+    }
+    const int64_t container = find(metadata, "pyquant.q4_t.container", GGUF_TYPE_STRING);
+    const std::string name = container < 0 ? "" : gguf_get_val_str(metadata, container);
+    if (name != "Q4_0" && name != "Q8_0") {
+        throw fail("pyquant.q4_t.container is '" + name + "', not Q4_0 or Q8_0");
+    }
+    const std::string key = "pyquant.q4_t.table." + std::string(tensor);
+    const int64_t table = find(metadata, key, GGUF_TYPE_STRING);
+    if (table < 0) {
+        throw fail("its table is missing: no text " + key);
+    }
+    StoredTable found{{}, name == "Q4_0" ? GGML_TYPE_Q4_0 : GGML_TYPE_Q8_0};
+    const int lowest = name == "Q4_0" ? -8 : -128, highest = name == "Q4_0" ? 7 : 127;
+    if (!parse(gguf_get_val_str(metadata, table), lowest, highest, found.values)) {
+        throw fail("its table is '" + std::string(gguf_get_val_str(metadata, table)) + "', not 16 integers in " +
+                   std::to_string(lowest) + ".." + std::to_string(highest) + " as " + name + " holds them");
+    }
+    return found;
+}
+
+void bind_table(ggml_tensor * tensor, const gguf_context * metadata) {
+    if (tensor->type == GGML_TYPE_Q4_T) {
+        pyquant_set_table(tensor, read_table(metadata, tensor->name).values);
+    }
+}
+
+const Table & table_of(const ggml_tensor * tensor) {
+    const ggml_tensor * leaf = tensor->view_src ? tensor->view_src : tensor;
+    const auto * table = reinterpret_cast<const BoundTable *>(leaf->op_params);
+    if (table->mark != bound) {
+        GGML_ABORT("tensor '%s' is of type Q4_T and was given no table", leaf->name);
+    }
+    return table->values;
+}
+
+}  // namespace pyquant

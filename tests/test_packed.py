@@ -1,0 +1,241 @@
+"""Models with packed codes: written, read, run, unpacked, and refused where something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Oracle
+from gguf import GGUFReader
+from models import MODELS, Model
+from test_llama import assert_same_file, legacy_imatrix
+
+from pyquant import _core, reference
+from pyquant.compare import compare_models
+from pyquant.config import make_mode
+from pyquant.error_map import measure_error
+from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.histogram import IQ4_NL_VALUES, count_codes
+from pyquant.info import model_info
+from pyquant.llama import Model as LlamaModel
+from pyquant.model_file import ModelFile
+from pyquant.perplexity import measure_perplexity
+from pyquant.quantize import quantize_model
+from pyquant.speed import measure_speed
+from pyquant.tensor_type import TensorType as Type
+from pyquant.unpack import unpack_tables
+
+MODES = {
+    "q4_0": {"mode": "q4_0"},
+    "recentred": {"mode": "q4_0_recentred"},
+    "multizero 2": {"mode": "q4_0_multizero", "radius": 2},
+    "basic": {"mode": "q8_table", "table": "basic"},
+    "balanced": {"mode": "q8_table", "table": "balanced"},
+    "pure": {"mode": "q8_table", "table": "basic", "pure": True},
+    "some tensors": {"mode": "q8_table", "table": "basic", "tensors": "ffn"},
+}
+every_mode = pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def write(source: Path, output: Path, settings: dict, store: str) -> Path:
+    quantize_model(source, output, make_mode({**settings, "store": store}))
+    return output
+
+
+@pytest.fixture
+def packed(generated: Callable[[str], Path], tmp_path: Path) -> Path:
+    return write(generated("f32, rows of 64 and 96"), tmp_path / "packed.gguf", MODES["basic"], "packed")
+
+
+@every_model
+@every_mode
+def test_unpacking_gives_the_stock_file(generated, name: str, settings: dict, tmp_path: Path) -> None:
+    small = write(generated(name), tmp_path / "packed.gguf", settings, "packed")
+    stock = write(generated(name), tmp_path / "stock.gguf", settings, "stock")
+    n_bytes = unpack_tables(small, tmp_path / "unpacked.gguf")
+    assert (tmp_path / "unpacked.gguf").read_bytes() == stock.read_bytes()
+    assert n_bytes == stock.stat().st_size
+    kinds = {tensor.name: tensor.type for tensor in ModelFile(stock).tensors}
+    changed = {tensor.name: kinds[tensor.name] for tensor in ModelFile(small).tensors if tensor.table}
+    assert changed
+    assert set(changed.values()) == {Type.Q8_0 if settings["mode"] == "q8_table" else Type.Q4_0}
+    assert all(ModelFile(small).tensors[i].type == kinds[t.name] for i, t in enumerate(ModelFile(small).tensors)
+               if not t.table)  # fmt: skip
+
+
+def test_unpacking_with_an_importance_matrix(generated, tmp_path: Path) -> None:
+    source = generated("f16, rows of 256, grouped queries")
+    settings = {**MODES["multizero 2"], "imatrix": str(legacy_imatrix(source, tmp_path / "imatrix.dat"))}
+    stock = write(source, tmp_path / "stock.gguf", settings, "stock")
+    unpack_tables(write(source, tmp_path / "packed.gguf", settings, "packed"), tmp_path / "unpacked.gguf")
+    assert (tmp_path / "unpacked.gguf").read_bytes() == stock.read_bytes()
+
+
+@every_model
+@every_mode
+def test_llama_cpp_writes_the_same_file(generated, name: str, settings: dict, tmp_path: Path) -> None:
+    assert_same_file(generated(name), {**settings, "store": "packed"}, tmp_path)
+
+
+def test_llama_cpp_writes_the_same_file_by_importance(generated, tmp_path: Path) -> None:
+    source = generated("f16, rows of 256, grouped queries")
+    imatrix = str(legacy_imatrix(source, tmp_path / "imatrix.dat"))
+    assert_same_file(source, {**MODES["multizero 2"], "store": "packed", "imatrix": imatrix}, tmp_path)
+
+
+def test_blocks_equal_their_twin(generated, packed: Path) -> None:
+    mode = make_mode({**MODES["basic"], "store": "packed"})
+    scheme = mode.scheme(None)
+    source = {t.name: t.data for t in GGUFReader(generated("f32, rows of 64 and 96")).tensors}
+    for tensor in ModelFile(packed).tensors:
+        if tensor.table:
+            stored = np.fromfile(packed, np.uint8, tensor.n_bytes, offset=tensor.offset).reshape(-1, 18)
+            scales, codes = reference.grid_q8_0(source[tensor.name].reshape(-1, 32))
+            expected = reference.store_q4_t(scales, scheme.fold[codes.view(np.uint8)])
+            assert np.array_equal(stored, expected)
+            assert tensor.table.values == tuple(scheme.values.tolist())
+
+
+@every_model
+@pytest.mark.parametrize("settings", [MODES["basic"], MODES["multizero 2"]], ids=["Q8_0", "Q4_0"])
+def test_perplexity_is_that_of_the_stock_file(generated, name: str, settings: dict, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat and the rain in the thin air " * 100)
+    values = [
+        measure_perplexity(write(generated(name), tmp_path / f"{store}.gguf", settings, store), text, n_ctx=128).ppl
+        for store in ("packed", "stock")
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
+def test_perplexity_of_a_trained_model(shared: Path, tmp_path: Path) -> None:
+    source, text = shared / "models" / "techdocs-5M-f16.gguf", shared / "data" / "wiki.test.raw"
+    values = [
+        measure_perplexity(write(source, tmp_path / f"{store}.gguf", MODES["balanced"], store), text,
+                           n_ctx=256, n_chunks=8).ppl
+        for store in ("packed", "stock")
+    ]  # fmt: skip
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
+def logits(path: Path, n_threads: int) -> np.ndarray:
+    tokens = np.arange(3, 43, dtype=np.int32)[None]
+    with LlamaModel(path) as model, model.context(n_ctx=64, threads=n_threads) as context:
+        prompt = context.decode(tokens[:, :37], 0, np.ones(37, bool)).copy()
+        rest = [context.decode(tokens[:, i : i + 1], i, np.ones(1, bool)).copy() for i in range(37, 40)]
+    return np.concatenate([prompt, *rest], axis=1)
+
+
+@every_model
+def test_any_number_of_threads_gives_the_same_logits(generated, name: str, tmp_path: Path) -> None:
+    small = write(generated(name), tmp_path / "packed.gguf", {**MODES["basic"], "pure": True}, "packed")
+    expected = logits(small, 1)
+    for n_threads in (2, 3, 4):
+        assert np.array_equal(logits(small, n_threads), expected)
+
+
+def test_iq4_nls_values_as_a_table_give_its_results(tmp_path: Path) -> None:
+    source = Model(n_embd=256, n_ff=512, tied=True).write(tmp_path / "f32.gguf")
+    mode = make_mode({"mode": "ggml:IQ4_NL", "pure": True})
+    quantize_model(source, tmp_path / "iq4_nl.gguf", mode)
+    small = write(source, tmp_path / "packed.gguf", {**MODES["basic"], "pure": True}, "packed")
+    stock = {t.name: t for t in ModelFile(tmp_path / "iq4_nl.gguf").tensors}
+    data = bytearray(small.read_bytes())
+    for tensor in ModelFile(small).tensors:  # the codes of IQ4_NL, and its values for a table
+        if tensor.table:
+            other = stock[tensor.name]
+            codes = np.fromfile(other.path, np.uint8, other.n_bytes, offset=other.offset)
+            data[tensor.offset : tensor.offset + tensor.n_bytes] = codes.tobytes()
+            before, after = (" ".join(map(str, v)) for v in (tensor.table.values, IQ4_NL_VALUES))
+    assert len(after) <= len(before)
+    data = bytes(data).replace(before.encode(), after.ljust(len(before)).encode())
+    small.write_bytes(data)
+    assert ModelFile(small).tensors[0].table.values == tuple(IQ4_NL_VALUES.tolist())
+    np.testing.assert_allclose(logits(small, 2), logits(tmp_path / "iq4_nl.gguf", 2), rtol=1e-4, atol=1e-4)
+    counted = [count_codes(file).totals[0] for file in (small, tmp_path / "iq4_nl.gguf")]
+    assert np.array_equal(counted[0].counts, counted[1].counts)
+
+
+def test_every_command_reads_it(generated, packed: Path, tmp_path: Path) -> None:
+    base = generated("f32, rows of 64 and 96")
+    stock = write(base, tmp_path / "stock.gguf", MODES["basic"], "stock")
+    book, twin = (next(t for t in count_codes(file).totals if t.codebook.name != "Q6_K") for file in (packed, stock))
+    assert book.codebook.name == "Q4_T"
+    assert np.array_equal(book.counts, twin.counts)
+    assert np.array_equal(book.runs, twin.runs)
+    assert measure_error(stock, packed).total.squared_error == 0
+    ours, theirs = (measure_error(base, file).total for file in (packed, stock))
+    assert ours == theirs
+    info = model_info(packed)
+    assert info.file_type == "Q4_T"
+    assert "Q4_T" in [share.type for share in info.types]
+    assert next(t for t in info.tensors if t.type == "Q4_T").table == (*(-(1 << i) for i in range(7, -1, -1)), 0,
+                                                                      *(1 << i for i in range(7)))  # fmt: skip
+    assert not any("q4_t" in key for key in info.metadata)
+    text = tmp_path / "text.txt"
+    text.write_text("the cat and the rain in the thin air " * 60)
+    same = compare_models(stock, [packed], text, n_ctx=128).to_json()["models"][0]
+    assert same["kld"]["mean"] < 1e-6
+    assert measure_speed([packed], n_prompt=8, n_generate=2, rounds=1).to_json()["models"][0]["n_bytes"]
+
+
+def test_a_split_source(tmp_path: Path) -> None:
+    source = Model().write(tmp_path / "model.gguf", tensors_per_shard=5)
+    (tmp_path / "out").mkdir()
+    assert_same_file(source, {**MODES["basic"], "store": "packed"}, tmp_path / "out")
+
+
+BROKEN = {
+    "missing": (b"pyquant.q4_t.table.blk.0.ffn_up.weight", b"pyquant.q4_t.tablX.blk.0.ffn_up.weight",
+                "'blk.0.ffn_up.weight' .*its table is missing"),
+    "short": (b"-128 -64 -32 -16", b"-128 -64        ", "'.*weight' .*not 16 integers"),
+    "too large": (b"-128 -64 -32 -16", b"-129 -64 -32 -16", "'.*weight' .*not 16 integers in -128..127"),
+    "too long": (b"-128 -64 -32 -16", b"-1 -64 -32 -16 1", "'.*weight' .*not 16 integers"),
+    "no number": (b"-128 -64 -32 -16", b"-128 -6x -32 -16", "'.*weight' .*not 16 integers"),
+    "inconsistent": (b"\x04\0\0\0\0\0\0\0Q8_0", b"\x04\0\0\0\0\0\0\0Q4_0", "'.*weight' .* in -8..7 as Q4_0"),
+    "of no container": (b"\x04\0\0\0\0\0\0\0Q8_0", b"\x04\0\0\0\0\0\0\0Q9_0", "'.*weight' .*container is 'Q9_0'"),
+    "of the future": (b"q4_t.version\x04\0\0\0\x01", b"q4_t.version\x04\0\0\0\x02", "'.*weight' .*newer pyquant"),
+    "of no version": (b"pyquant.q4_t.version", b"pyquant.q4_t.versiom", "'.*weight' .*no pyquant.q4_t.version"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_tables_are_refused(packed: Path, before: bytes, after: bytes, message: str) -> None:
+    data = packed.read_bytes()
+    assert before in data
+    packed.write_bytes(data.replace(before, after))
+    for read in (ModelFile, LlamaModel):
+        with pytest.raises(ModelFileError, match=rf"packed\.gguf: (llama.cpp cannot load it: .*)?tensor {message}"):
+            read(packed)
+
+
+@pytest.mark.oracle
+def test_stock_llama_cpp_refuses_it(oracle: Oracle, packed: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat and the rain " * 100)
+    for tool, *arguments in (
+        ["llama-bench", "-m", packed, "-p", "8", "-n", "1"],
+        ["llama-perplexity", "-m", packed, "-f", text],
+    ):
+        with pytest.raises(AssertionError, match=r"has invalid ggml type 64|failed to load model"):
+            oracle.run(tool, *arguments)
+
+
+def test_what_has_nothing_to_unpack(generated, packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="has no packed codes"):
+        unpack_tables(generated("f32, rows of 64 and 96"), tmp_path / "out.gguf")
+    with pytest.raises(OutputError, match="never overwritten"):
+        unpack_tables(packed, packed)
+    assert [path.name for path in tmp_path.iterdir()] == ["packed.gguf"]
+
+
+def test_what_cannot_be_packed() -> None:
+    with pytest.raises(ConfigError, match="has no key 'store'"):
+        make_mode({"mode": "q8_0", "store": "packed"})
+    with pytest.raises(ConfigError, match="store: input should be 'stock' or 'packed'"):
+        make_mode({"mode": "q4_0", "store": "crate"})
+    with pytest.raises(ValueError, match="Q4_T needs one"):
+        _core.Scheme(_core.Grid.Q8_0, _core.Container.Q4_T, np.zeros(256, np.int8))
