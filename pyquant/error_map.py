@@ -210,7 +210,7 @@ def _measure(
         sums=_sums(tensor, result, importance),
         largest=result.largest_error,
         largest_at=place(tensor, result.largest_error_at) if result.largest_error else None,
-        entropy=counted_codes(other, book, result).entropy if book else None,
+        entropy=counted_codes(other, book, [result]).entropy if book else None,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.model_file import UNQUANTIZED, ModelFile, Tensor
-from pyquant.plan import make_plan
+from pyquant.plan import Part, make_plan
 from pyquant.schemes import Mode
 from pyquant.schemes.base import grid_codes
 from pyquant.schemes.q8_0 import Q8_0
@@ -199,7 +200,6 @@ def count_codes(
     ModelFileError, also where there are no such tensors, and ConfigError.
     """
     model = model if isinstance(model, ModelFile) else ModelFile(model)
-    targets: dict[str, dict[str, Any]] = {}
     if mode is None:
         types = {tensor.name: tensor.type for tensor in model.tensors}
         stored = stored_table(model)
@@ -211,17 +211,24 @@ def count_codes(
         # Of a Q4_0 mixture some tensors become plain Q8_0: they have no table.
         table = plan.scheme.values if plan.scheme and plan.scheme.container != Type.Q4_0 else None
         books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
-        for tensor in changed:
-            targets[tensor.name] = {"target": plan.codec(tensor), "importance": plan.importance_of(tensor)}
     book = {name: one for name, one in books.items() if one is not None}
     tensors = [tensor for tensor in model.tensors if tensor.name in book]
     if not book:
         raise _nothing_to_count(model, mode)
     counted = []
-    with TensorReader(model, tensors, threads or (mode and mode.threads), progress) as reader:
+    with (
+        TensorReader(model, tensors, threads or (mode and mode.threads), progress) as reader,
+        plan.factors() if mode else nullcontext() as factors,
+    ):
         for tensor in tensors:
-            work = counting(book[tensor.name]) | targets.get(tensor.name, {})
-            counted.append(counted_codes(tensor, book[tensor.name], reader.run(tensor, **work)))
+            parts = plan.parts(tensor, factors) if mode else [Part(tensor, None, None, tensor.n_bytes)]
+            results = [
+                reader.run(
+                    part.tensor, target=part.target, importance=part.importance, **counting(book[tensor.name])
+                )
+                for part in parts
+            ]
+            counted.append(counted_codes(tensor, book[tensor.name], results))
     return Histogram(
         model=str(model.path),
         mode=mode.mode if mode else None,
@@ -273,14 +280,14 @@ def counting(book: Codebook) -> dict[str, Any]:
     return {"count": True, "nibbles": book.container != Type.Q8_0, "zero_code": zero_code}
 
 
-def counted_codes(tensor: Tensor, book: Codebook, result: _core.PassResult) -> CodeStatistics:
-    """What such a pass over the tensor has counted. Raises ModelFileError."""
-    counts = result.codes[book.stored]
+def counted_codes(tensor: Tensor, book: Codebook, results: Sequence[_core.PassResult]) -> CodeStatistics:
+    """What such passes over the tensor's parts have counted. Raises ModelFileError."""
+    counts = sum(result.codes for result in results)[book.stored]
     if counts.sum() != tensor.n_weights:
         raise ModelFileError(
             f"{tensor.path}: tensor {tensor.name!r} has codes that are not in the table of its metadata"
         )
-    return CodeStatistics(tensor.name, book, counts, result.runs)
+    return CodeStatistics(tensor.name, book, counts, sum(result.runs for result in results))
 
 
 def _totals(counted: Iterable[CodeStatistics]) -> list[CodeStatistics]:
@@ -305,4 +312,6 @@ def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
         return ModelFileError(
             f"{model.path}: not quantized ({kinds}); --mode says through which quantizer to look at it"
         )
-    return ModelFileError(f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}")
+    return ModelFileError(
+        f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}"
+    )

@@ -44,8 +44,12 @@ def quantize_patched(
     check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode)
     entries = importance_metadata(plan.importance) if plan.importance else {}
+    if any(plan.searched(tensor) for tensor in model.tensors):
+        raise ConfigError(
+            f"{mode.mode}: llama.cpp's quantizer sees no moments of inputs and no tables of tensors"
+        )
     if plan.scheme is not None:
-        entries |= metadata(mode, plan.scheme, plan.types, model.sha256())
+        entries |= metadata(plan, model.sha256())
     overrides = _metadata_overrides(llama, entries)
     importance = _importance(llama, plan)
     types = _type_overrides(llama, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,10 @@ from gguf import GGML_QUANT_VERSION
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.stats_file import Calibration
 from pyquant.code_table import PACKED_FILE_TYPE, table_entries
+from pyquant.compensation import COMPENSATED, Factors, Matrix, matrices
+from pyquant.errors import ConfigError
 from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_file import ModelFile, Tensor, padded
 from pyquant.policy import choose_types
@@ -24,15 +28,34 @@ LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.co
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one pass makes: a tensor, or an expert's part of one, by a codec (None: as it is).
+
+    importance: (n_experts, n_per_row) for the codec. n_bytes: that are written.
+    """
+
+    tensor: Tensor
+    target: _core.Codec | None
+    importance: NDArray[np.float32] | None
+    n_bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A quantization decided on, nothing of it done: the types, the scheme, the new header."""
+    """A quantization decided on, nothing of it done: the types, the scheme, the new header.
+
+    calibration: what compensates errors; importance: its diagonals, or an importance matrix.
+    sha256: of the model, where the header says it.
+    """
 
     model: ModelFile
     mode: Mode
     scheme: Scheme | None
+    calibration: Calibration | None
     importance: ImportanceMatrix | None
     types: dict[str, Type]
     header: _core.Gguf
+    sha256: str | None
 
     def changes(self, tensor: Tensor) -> bool:
         return self.types[tensor.name] != tensor.type
@@ -45,14 +68,45 @@ class Plan:
         data = sum(padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
         return len(self.header.header()) + data
 
-    def codec(self, tensor: Tensor) -> _core.Codec:
-        kind = self.types[tensor.name]
-        if self.scheme is not None and kind == self.scheme.container:
-            return _core.scheme_codec(self.scheme.kernel())
-        return _core.ggml_codec(int(kind))
+    def searched(self, tensor: Tensor) -> bool:
+        """Whether csrc/compensate rounds it, with errors compensated or not."""
+        if not self.changes(tensor):
+            return False
+        if self._has_scheme(tensor) and len(self.scheme.values) <= 16:
+            return self.scheme.fold is None or self.calibration is not None
+        return self.calibration is not None and self.types[tensor.name] in COMPENSATED
 
-    def importance_of(self, tensor: Tensor) -> NDArray[np.float32] | None:
-        return self.importance.of(tensor) if self.importance else None
+    def factors(self) -> Factors:
+        """What `parts` needs to know of inputs, for its tensors in the model's order."""
+        wanted = [m for tensor in self.model.tensors if self.searched(tensor) for m in self._matrices(tensor)]
+        return Factors(self.calibration, self.mode.damping, wanted)
+
+    def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
+        """What a tensor is made of, in the order in which it is stored."""
+        n_bytes = self.n_bytes(tensor)
+        kind = int(self.types[tensor.name])
+        if not self.changes(tensor):
+            yield Part(tensor, None, None, n_bytes)
+        elif self.searched(tensor):
+            matrices = self._matrices(tensor)
+            for matrix in matrices:
+                factor = factors.of(matrix)
+                if self._has_scheme(tensor):
+                    codec = self.scheme.searched(tensor.name, factor)
+                else:
+                    codec = _core.compensated_codec(kind, factor)
+                yield Part(matrix.tensor, codec, None, n_bytes // len(matrices))
+        else:
+            importance = self.importance.of(tensor) if self.importance else None
+            is_ours = self._has_scheme(tensor)
+            codec = _core.scheme_codec(self.scheme.kernel()) if is_ours else _core.ggml_codec(kind)
+            yield Part(tensor, codec, importance, n_bytes)
+
+    def _has_scheme(self, tensor: Tensor) -> bool:
+        return self.scheme is not None and self.types[tensor.name] == self.scheme.container
+
+    def _matrices(self, tensor: Tensor) -> list[Matrix]:
+        return list(matrices(tensor, _core.columns_together(int(self.types[tensor.name]))))
 
 
 def make_plan(model: ModelFile, mode: Mode) -> Plan:
@@ -60,8 +114,13 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
 
     Raises ModelFileError and ConfigError.
     """
-    importance = read_imatrix(mode.imatrix) if mode.imatrix else None
+    calibration = Calibration.read(mode.calibration) if mode.calibration else None
+    importance = _importance(mode, calibration)
     types = choose_types(model, mode, has_importance=importance is not None)
+    sha256 = None
+    if calibration:
+        sha256 = model.sha256()
+        calibration.check_model(model, sha256)
     folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
 
     scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=mode.threads))
@@ -70,8 +129,20 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
         for tensor in model.tensors:
             if types[tensor.name] == scheme.stock != tensor.type:
                 types[tensor.name] = scheme.container
-    header = _header(model, mode, scheme, importance, types)
-    return Plan(model, mode, scheme, importance, types, header)
+    plan = Plan(model, mode, scheme, calibration, importance, types, _core.Gguf(), sha256)
+    if calibration:
+        names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
+        calibration.check_tokens(name for name in names if name in calibration.matrices)
+    _fill_header(plan)
+    return plan
+
+
+def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix | None:
+    if calibration and mode.imatrix:
+        raise ConfigError("imatrix: a calibration holds one; give either --imatrix or --calibration")
+    if calibration:
+        return calibration.importance()
+    return read_imatrix(mode.imatrix) if mode.imatrix else None
 
 
 def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
@@ -84,18 +155,22 @@ def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None =
     return counts
 
 
-def metadata(mode: Mode, scheme: Scheme, types: dict[str, Type], sha256: str) -> dict[str, str | int]:
+def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     """What a file says of its making: the mode, its parameters and the hash of the source; and the
-    tables of tensors whose codes are packed."""
+    tables of tensors whose codes are packed. Nothing of files that llama-quantize would make too."""
+    mode, scheme = plan.mode, plan.scheme
+    if scheme is None and plan.calibration is None:
+        return {}
     entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
-    entries["pyquant.source.sha256"] = sha256
-    if not scheme.packed:
-        return entries
-    packed = (name for name, kind in types.items() if kind == scheme.container)
-    entries |= table_entries((name, scheme.table) for name in packed)
-    return {**entries, "general.file_type": PACKED_FILE_TYPE}
+    if plan.calibration:
+        entries["pyquant.damping"] = f"{mode.damping:g}"
+    if scheme is not None and scheme.packed:
+        packed = (name for name, kind in plan.types.items() if kind == scheme.container)
+        entries |= table_entries((name, scheme.table_of(name)) for name in packed)
+        entries["general.file_type"] = PACKED_FILE_TYPE
+    return {**entries, "pyquant.source.sha256": sha256}
 
 
 def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
@@ -119,23 +194,15 @@ def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
         header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)
 
 
-def _header(
-    model: ModelFile,
-    mode: Mode,
-    scheme: Scheme | None,
-    importance: ImportanceMatrix | None,
-    types: dict[str, Type],
-) -> _core.Gguf:
-    header = _core.Gguf()
+def _fill_header(plan: Plan) -> None:
+    header, model = plan.header, plan.model
     header.copy_keys(model.header)
     header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
-    header.set_u32("general.file_type", int(mode.file_type))
+    header.set_u32("general.file_type", int(plan.mode.file_type))
     for key in LAYOUT_KEYS:
         header.remove(key)
-    if importance:
-        set_metadata(header, importance_metadata(importance))
-    if scheme is not None:
-        set_metadata(header, metadata(mode, scheme, types, sha256="0" * 64))
+    if plan.importance:
+        set_metadata(header, importance_metadata(plan.importance))
+    set_metadata(header, metadata(plan, sha256=plan.sha256 or "0" * 64))
     for tensor in model.tensors:
-        header.add_tensor(tensor.name, int(types[tensor.name]), tensor.shape)
-    return header
+        header.add_tensor(tensor.name, int(plan.types[tensor.name]), tensor.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -141,26 +142,31 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
     model = plan.model
     reports = []
     with (
-        _SourceHash(model, wanted=plan.scheme is not None) as source_hash,
+        _SourceHash(model, wanted=plan.scheme is not None and plan.sha256 is None) as source_hash,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
         TensorReader(model, model.tensors, plan.mode.threads, progress) as reader,
+        plan.factors() as factors,
     ):
         offset = len(plan.header.header())
         for tensor in model.tensors:
-            result = reader.run(tensor, out_file=file.fileno(), out_offset=offset, **_work(plan, tensor))
-            reports.append(_report(plan, tensor, result))
-            offset += padded(plan.n_bytes(tensor))
-        if plan.scheme is not None:
+            end = offset + padded(plan.n_bytes(tensor))
+            results = []
+            for part in plan.parts(tensor, factors):
+                work = {"check": True} if part.target is None else {"measure": True}
+                results.append(
+                    reader.run(
+                        part.tensor, out_file=file.fileno(), out_offset=offset, target=part.target,
+                        importance=part.importance, **work,
+                    )
+                )  # fmt: skip
+                offset += part.n_bytes
+            reports.append(_report(plan, tensor, results))
+            offset = end
+        if plan.scheme is not None and plan.sha256 is None:
             set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
         file.write(plan.header.header(), 0)
         file.commit()
     return reports
-
-
-def _work(plan: Plan, tensor: Tensor) -> dict:
-    if not plan.changes(tensor):
-        return {"check": True}
-    return {"target": plan.codec(tensor), "importance": plan.importance_of(tensor), "measure": True}
 
 
 class _SourceHash:
@@ -190,7 +196,7 @@ class _SourceHash:
         return self._digest
 
 
-def _report(plan: Plan, tensor: Tensor, result: _core.PassResult | None = None) -> TensorReport:
+def _report(plan: Plan, tensor: Tensor, results: Sequence[_core.PassResult] = ()) -> TensorReport:
     report = TensorReport(
         name=tensor.name,
         source_type=tensor.type.name,
@@ -198,11 +204,11 @@ def _report(plan: Plan, tensor: Tensor, result: _core.PassResult | None = None) 
         n_weights=tensor.n_weights,
         n_bytes=plan.n_bytes(tensor),
     )
-    if result is None or not plan.changes(tensor):
+    if not results or not plan.changes(tensor):
         return report
     return replace(
         report,
-        squared_error=result.squared_error,
-        squared_weight=result.squared_weight,
-        zeros=result.zeros,
+        squared_error=sum(result.squared_error for result in results),
+        squared_weight=sum(result.squared_weight for result in results),
+        zeros=sum(result.zeros for result in results),
     )

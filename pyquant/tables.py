@@ -115,9 +115,9 @@ def read_table(path: Path) -> Table:
         raise ConfigError(f"{path}: unknown key {min(unknown)!r}; known: name, values, lower")
     if "values" not in content:
         raise ConfigError(f"{path}: the key 'values' is missing: 16 integers in -128..127, ascending")
-    values = _ascending(path, "values", content["values"])
+    values = ascending(path, "values", content["values"])
     if "lower" in content:
-        lower = _ascending(path, "lower", content["lower"])
+        lower = ascending(path, "lower", content["lower"])
         if lower[0] != LOWEST:
             raise ConfigError(f"{path}: lower: the first range begins at -128, not at {lower[0]}")
     else:
@@ -128,7 +128,8 @@ def read_table(path: Path) -> Table:
     return Table(name, values.astype(np.int8), lower.astype(np.int16))
 
 
-def _ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
+def ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
+    """(16,) the values of a key of a TOML file. Raises ConfigError, naming the file and the key."""
     fits = isinstance(given, list) and len(given) == N_CODES
     fits = fits and all(type(v) is int and LOWEST <= v <= HIGHEST for v in given)
     if not fits or any(a >= b for a, b in itertools.pairwise(given)):

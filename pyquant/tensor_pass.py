@@ -9,6 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile, Tensor
@@ -57,6 +60,29 @@ class TensorReader:
                 n_threads=self.threads,
                 progress=self._report(tensor),
                 **work,
+            )
+        self._done += tensor.n_bytes
+        return result
+
+    def positions(
+        self, tensor: Tensor, weights: NDArray[np.float32], values: NDArray[np.int8]
+    ) -> NDArray[np.float64]:
+        """Where a matrix's weights lie in multiples of their block's scale, for `pyquant.learn`.
+
+        weights: (n_per_row,) of squared errors. values: (16,), for which scales are chosen. Returns what
+        `_core.find_positions` does. Raises ModelFileError.
+        """
+        with weight_errors(self.model, tensor):
+            result = _core.find_positions(
+                in_file=self._file(tensor.path),
+                in_offset=tensor.offset,
+                n_rows=tensor.n_rows,
+                n_per_row=tensor.n_per_row,
+                source=tensor.codec(),
+                weights=weights,
+                values=values,
+                n_threads=self.threads,
+                progress=self._report(tensor),
             )
         self._done += tensor.n_bytes
         return result

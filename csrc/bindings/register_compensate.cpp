@@ -2,9 +2,11 @@
 
 #include <memory>
 
+#include "bindings/progress.h"
 #include "bindings/register.h"
 #include "compensate/codec.h"
 #include "compensate/factor.h"
+#include "compensate/learn.h"
 
 namespace py = pybind11;
 using namespace pyquant;
@@ -30,12 +32,52 @@ std::shared_ptr<const Factor> make_independent(const Array & weights) {
     return std::make_shared<const Factor>(independent(weights.data(), weights.shape(0)));
 }
 
+// values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
+std::unique_ptr<Codec> make_table_codec(Container container, const py::array_t<int8_t, py::array::c_style> & values,
+                                        const py::array_t<uint8_t, py::array::c_style> & codes,
+                                        const py::array_t<int8_t, py::array::c_style> & table,
+                                        std::shared_ptr<Factor> factor) {
+    if (values.ndim() != 1 || values.size() < 1 || values.size() > 16 || codes.size() != values.size() ||
+        table.size() != 16) {
+        throw py::value_error("expected up to 16 values, a code for each, and a table of 16");
+    }
+    Table whole;
+    std::copy_n(table.data(), 16, whole);
+    return compensated_table_codec(container, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
+}
+
+// (4096,): where weights lie in multiples of their scale; the tensor's place as run_pass takes it.
+py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row, const Codec & source,
+                              const Array & weights, const py::array_t<int8_t, py::array::c_style> & values,
+                              int n_threads, const Progress & progress) {
+    if (n_per_row % kSub != 0 || weights.size() != n_per_row || values.size() != 16) {
+        throw py::value_error("expected rows of blocks of 32, a weight for each column and 16 values");
+    }
+    LearnPass pass{file, offset, n_rows, n_per_row, &source, weights.data(), {}, n_threads};
+    std::copy_n(values.data(), 16, pass.values);
+    py::array_t<double> result(kBins);
+    double * out = result.mutable_data();
+    const auto tick = tick_of(progress);
+    const py::gil_scoped_release release;
+    const Positions found = find_positions(pass, tick);
+    std::copy(found.begin(), found.end(), out);
+    return result;
+}
+
 }  // namespace
 
 void register_compensate(py::module_ & module) {
     py::class_<Factor, std::shared_ptr<Factor>>(module, "Factor");
     module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"), py::arg("together"));
     module.def("independent", &make_independent, py::arg("weights").noconvert());
-    module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) { return compensated_codec(ggml_type(type), factor); });
-    module.def("compensated_table_codec", [](const py::array_t<int8_t> & value, std::shared_ptr<Factor> factor) { return compensated_table_codec(value.data(), factor); });
+    module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {
+        return compensated_codec(ggml_type(type), std::move(factor));
+    }, py::arg("type"), py::arg("factor"));
+    module.def("compensated_table_codec", &make_table_codec, py::arg("container"), py::arg("values"),
+               py::arg("codes"), py::arg("table"), py::arg("factor"));
+    module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
+               py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),
+               py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());
+    module.attr("BINS_PER_LEVEL") = kBinsPerLevel;
+    module.def("columns_together", [](int type) { return columns_together(ggml_type(type)); }, py::arg("type"));
 }

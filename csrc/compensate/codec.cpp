@@ -1,6 +1,7 @@
 #include "compensate/codec.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "compensate/encoder.h"
@@ -10,20 +11,17 @@ namespace {
 
 constexpr int8_t kIq4Nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-TableLevels table_levels(const int8_t value[16]) {
-    TableLevels levels;
-    std::copy_n(value, 16, levels.value);
-    for (int i = 0; i < 15; ++i) {
-        levels.bound[i] = (levels.value[i] + levels.value[i + 1]) / 2;
-    }
-    return levels;
+TableLevels iq4_nl() {
+    uint8_t codes[16];
+    std::iota(codes, codes + 16, uint8_t(0));
+    return TableLevels(kIq4Nl, codes, 16);
 }
 
 template <class Format>
 class CompensatedCodec : public Codec {
 public:
-    CompensatedCodec(ggml_type type, std::shared_ptr<const Factor> factor, const Format & format)
-        : stored_(ggml_codec(type)), factor_(std::move(factor)), format_(format) {}
+    CompensatedCodec(std::unique_ptr<Codec> stored, std::shared_ptr<const Factor> factor, const Format & format)
+        : stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {}
 
     int64_t block_size() const override { return stored_->block_size(); }
 
@@ -51,8 +49,8 @@ private:
 };
 
 template <class Format>
-std::unique_ptr<Codec> make(ggml_type type, std::shared_ptr<const Factor> factor, const Format & format) {
-    return std::make_unique<CompensatedCodec<Format>>(type, std::move(factor), format);
+std::unique_ptr<Codec> make(std::unique_ptr<Codec> stored, std::shared_ptr<const Factor> factor, const Format & format) {
+    return std::make_unique<CompensatedCodec<Format>>(std::move(stored), std::move(factor), format);
 }
 
 }  // namespace
@@ -60,18 +58,28 @@ std::unique_ptr<Codec> make(ggml_type type, std::shared_ptr<const Factor> factor
 std::unique_ptr<Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor) {
     switch (type) {
         case GGML_TYPE_Q4_0:
-            return make(type, factor, BlockFormat<IntegerLevels, Container::q4_0>({-8, 7}));
+            return make(ggml_codec(type), factor, BlockFormat<IntegerLevels, BlockQ4_0>({-8, 7, -8}));
         case GGML_TYPE_IQ4_NL:
-            return make(type, factor, BlockFormat<TableLevels, Container::q4_0>(table_levels(kIq4Nl)));
-        case GGML_TYPE_IQ4_XS: return make(type, factor, Iq4XsFormat(table_levels(kIq4Nl)));
-        case GGML_TYPE_Q4_K: return make(type, factor, KFormat<4>());
-        case GGML_TYPE_Q5_K: return make(type, factor, KFormat<5>());
+            return make(ggml_codec(type), factor, BlockFormat<TableLevels, BlockQ4_0>(iq4_nl()));
+        case GGML_TYPE_IQ4_XS: return make(ggml_codec(type), factor, Iq4XsFormat(iq4_nl()));
+        case GGML_TYPE_Q4_K: return make(ggml_codec(type), factor, KFormat<4>());
+        case GGML_TYPE_Q5_K: return make(ggml_codec(type), factor, KFormat<5>());
         default: throw std::invalid_argument(std::string("no compensation for type ") + ggml_type_name(type));
     }
 }
 
-std::unique_ptr<Codec> compensated_table_codec(const int8_t value[16], std::shared_ptr<const Factor> factor) {
-    return make(GGML_TYPE_Q8_0, factor, BlockFormat<TableLevels, Container::q8_0>(table_levels(value)));
+std::unique_ptr<Codec> compensated_table_codec(Container container, const int8_t * values,
+                                               const uint8_t * codes, int n, const Table & table,
+                                               std::shared_ptr<const Factor> factor) {
+    const TableLevels levels(values, codes, n);
+    switch (container) {
+        case Container::q8_0:
+            return make(ggml_codec(GGML_TYPE_Q8_0), factor, BlockFormat<TableLevels, BlockQ8_0>(levels));
+        case Container::q4_0:
+            return make(ggml_codec(GGML_TYPE_Q4_0), factor, BlockFormat<TableLevels, BlockQ4_0>(levels));
+        case Container::q4_t: return make(table_codec(table), factor, BlockFormat<TableLevels, BlockQ4_0>(levels));
+    }
+    throw std::invalid_argument("no such container");
 }
 
 int columns_together(ggml_type type) {

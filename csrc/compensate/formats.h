@@ -12,7 +12,6 @@
 #include "compensate/levels.h"
 #include "compensate/search.h"
 #include "kernels/block.h"
-#include "kernels/scheme.h"
 
 namespace pyquant {
 
@@ -34,13 +33,12 @@ inline void store_nibbles(const Codes & codes, int row, uint8_t * out) {
     }
 }
 
-// One fp16 scale for 32 columns: the codes in nibbles (Q4_0, IQ4_NL and every table of 16 values), or the
-// levels themselves in bytes, as Q8_0 has them.
-template <class Levels, Container container>
+// One fp16 scale for 32 columns: codes in nibbles (Q4_0, IQ4_NL, Q4_T) or bytes (Q8_0).
+template <class Levels, class Block>
 class BlockFormat {
 public:
     static constexpr int kSuper = kSub;
-    static constexpr int kBytes = container == Container::q8_0 ? sizeof(BlockQ8_0) : sizeof(BlockQ4_0);
+    static constexpr int kBytes = sizeof(Block);
 
     explicit BlockFormat(const Levels & levels) : levels_(levels) {}
 
@@ -64,19 +62,19 @@ public:
             d_[row] = uint16_t(halves_[trial[row]][row]);
         }
         for (int k = 0; k < kSub; ++k) {
-            codes_[size_t(k)] = container == Container::q8_0 ? __builtin_convertvector(level[k], Ints) : levels_.code(level[k]);
+            codes_[size_t(k)] = levels_.code(level[k]);
         }
     }
 
     void store(int row, uint8_t * out) const {
         std::memcpy(out, &d_[row], sizeof d_[row]);
         out += sizeof d_[row];
-        if (container == Container::q4_0) {
+        if (sizeof(Block) == sizeof(BlockQ4_0)) {
             store_nibbles(codes_, row, out);
-        } else {
-            for (int k = 0; k < kSub; ++k) {
-                out[k] = uint8_t(codes_[size_t(k)][row]);
-            }
+            return;
+        }
+        for (int k = 0; k < kSub; ++k) {
+            out[k] = uint8_t(codes_[size_t(k)][row]);
         }
     }
 
@@ -235,7 +233,7 @@ public:
     }
 
 private:
-    IntegerLevels levels_{0, kHighest};
+    IntegerLevels levels_{0, kHighest, 0};
     Ints d_halves_, m_halves_;
     Floats d_, m_;
     Ints scales_[kMaxTrials], minima_[kMaxTrials];

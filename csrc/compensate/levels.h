@@ -1,14 +1,17 @@
 // The values that codes stand for, in multiples of a block's scale, and rounding to them.
 #pragma once
 
+#include <cmath>
+
 #include "compensate/lanes.h"
 
 namespace pyquant {
 
-// All integers from the lowest on: code = value - lowest.
+// All integers between two.
 struct IntegerLevels {
     float lowest;
     float highest;
+    float zero;  // the level whose code is 0
 
     float first() const { return lowest; }
     float last() const { return highest; }
@@ -18,33 +21,50 @@ struct IntegerLevels {
         return nearest(minimum(maximum(x, all(lowest)), all(highest)));
     }
 
-    Ints code(Floats value) const { return __builtin_convertvector(value - lowest, Ints); }
+    Ints code(Floats value) const { return __builtin_convertvector(value - zero, Ints); }
 };
 
-// 16 ascending values; halfway between two the lower one.
-struct TableLevels {
-    float value[16];
-    float bound[15];  // midpoints
+// Up to 16 ascending integers; halfway between two the lower one.
+class TableLevels {
+public:
+    // n values, and the codes that stand for them.
+    TableLevels(const int8_t * values, const uint8_t * codes, int n) {
+        for (int i = 0; i < 16; ++i) {
+            value_[i] = values[i < n ? i : n - 1];
+            code_[i] = codes[i < n ? i : n - 1];
+        }
+        for (int i = 0; i < 15; ++i) {
+            bound_[i] = i + 1 < n ? (value_[i] + value_[i + 1]) / 2 : INFINITY;
+        }
+    }
 
-    float first() const { return value[0]; }
-    float last() const { return value[15]; }
+    float first() const { return value_[0]; }
+    float last() const { return value_[15]; }
 
     // Sums of integers below 2^24, exact in any order.
     Floats round(Floats x) const {
-        Floats result = all(value[0]);
+        Floats result = all(value_[0]);
         for (int i = 0; i < 15; ++i) {
-            result += x > bound[i] ? all(value[i + 1] - value[i]) : all(0.0f);
+            result += x > bound_[i] ? all(value_[i + 1] - value_[i]) : all(0.0f);
         }
         return result;
     }
 
-    Ints code(Floats x) const {
-        Ints result{};
+    Ints code(Floats value) const {
+        Ints index{};
         for (int i = 0; i < 15; ++i) {
-            result -= x > bound[i];
+            index -= value > bound_[i];
         }
-        return result;
+        for (int row = 0; row < kLanes; ++row) {
+            index[row] = code_[index[row]];
+        }
+        return index;
     }
+
+private:
+    float value_[16];
+    float bound_[15];  // midpoints
+    uint8_t code_[16];
 };
 
 }  // namespace pyquant

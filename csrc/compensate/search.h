@@ -45,7 +45,7 @@ struct ScaleAndMinimum {
 
 // The same for codes 0..highest above a minimum.
 inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * w, float highest) {
-    const IntegerLevels levels{0, highest};
+    const IntegerLevels levels{0, highest, 0};
     Floats low = x[0], high = x[0], sum_x{};
     float sum_w = 0;
     for (int k = 0; k < kSub; ++k) {

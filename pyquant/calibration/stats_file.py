@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.panels import packed_size, unpack
 from pyquant.errors import ModelFileError
-from pyquant.imatrix import read_imatrix
+from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_file import ModelFile, Tensor
+from pyquant.tensor_type import TensorType as Type
 
 VERSION = 1
 _KEY = "pyquant.calibration"
@@ -136,6 +136,18 @@ class Calibration:
         if self.origin:
             return self.origin.n_tokens
         return int(max(counts.sum() for counts, _ in self._importance.values()))
+
+    def input_of(self, name: str) -> str:
+        """The matrix under whose name the statistics of this one's input are. Raises KeyError."""
+        return self._inputs[name]
+
+    def importance(self) -> ImportanceMatrix:
+        """The diagonals as an importance matrix, for types that compensate nothing."""
+        weights = {name: self.diagonal(name) for name in self.matrices}
+        counts = {name: self.counts(name) for name in self.matrices}
+        texts = [text.path for text in self.origin.texts] if self.origin else []
+        n_chunks = sum(text.n_chunks for text in self.origin.texts) if self.origin else 0
+        return ImportanceMatrix(self.path, weights, counts, texts, n_chunks)
 
     def counts(self, name: str) -> NDArray[np.float64]:
         """(n_experts,) tokens that entered each expert's matrix, times their weights. Raises KeyError."""

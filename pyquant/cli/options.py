@@ -14,7 +14,7 @@ ModeName = Annotated[
     Optional[str],
     typer.Option(
         "--mode",
-        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, or ggml:TYPE for any type of GGML "
+        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, or ggml:TYPE for any type of GGML "
         "(ggml:Q4_K, ggml:IQ4_NL, ...).",
     ),
 ]
@@ -23,7 +23,8 @@ Radius = Annotated[
     typer.Option(help="q4_0_multizero: codes of magnitude up to this become 0; 0..7."),
 ]
 TableName = Annotated[
-    Optional[str], typer.Option("--table", help="q8_table: basic, balanced, or a TOML file.")
+    Optional[str],
+    typer.Option("--table", help="q8_table: basic, balanced, or a TOML file; table: a TOML file."),
 ]
 Store = Annotated[
     Optional[str],
@@ -40,6 +41,14 @@ Config = Annotated[
 Pure = Annotated[Optional[bool], typer.Option("--pure", help="Every tensor in the same type, no mixture.")]
 Imatrix = Annotated[
     Optional[Path], typer.Option(help="Importance matrix from llama-imatrix, for types that take one.")
+]
+Calibration = Annotated[
+    Optional[Path],
+    typer.Option(metavar="STATS", help="What `pyquant calibrate` wrote: errors are compensated by it."),
+]
+Damping = Annotated[
+    Optional[float],
+    typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.01."),
 ]
 Tensors = Annotated[
     Optional[str],

@@ -24,6 +24,8 @@ def quantize(
     config: options.Config = None,
     pure: options.Pure = None,
     imatrix: options.Imatrix = None,
+    calibration: options.Calibration = None,
+    damping: options.Damping = None,
     tensors: options.Tensors = None,
     threads: options.Threads = None,
     dry_run: Annotated[
@@ -38,7 +40,7 @@ def quantize(
 
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
-        tensors=tensors, threads=threads,
+        calibration=calibration, damping=damping, tensors=tensors, threads=threads,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")

@@ -73,12 +73,43 @@ def build(
     from dataclasses import replace
 
     from pyquant.histogram import code_counts
-    from pyquant.model_file import write_bytes
     from pyquant.tables import balanced
 
     with progress_bar("counting") as progress:
         counts = code_counts(source, threads=threads, progress=progress)
-    text = replace(balanced(counts), name=name).to_toml()
+    _give(replace(balanced(counts), name=name).to_toml(), output, source, force)
+
+
+@app.command()
+def learn(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16.")],
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="The TOML file to write; default: stdout.")
+    ] = None,
+    per: Annotated[str, typer.Option(help="model (one for all), kind (of tensor), or tensor.")] = "model",
+    calibration: Annotated[
+        Optional[Path], typer.Option(metavar="STATS", help="Weigh errors by what enters the matrices.")
+    ] = None,
+    threads: options.Threads = None,
+    force: options.Force = False,
+) -> None:
+    """Learn tables for mode `table` from a model's weights."""
+    from pyquant.errors import ConfigError
+    from pyquant.learn import learn_tables
+    from pyquant.model_file import check_output
+
+    if per not in ("model", "kind", "tensor"):
+        raise ConfigError(f"per: {per!r} is none of model, kind, tensor")
+    if output is not None:
+        check_output(output, sources=[model], force=force)
+    with progress_bar("learning") as progress:
+        tables = learn_tables(model, per=per, calibration=calibration, threads=threads, progress=progress)
+    _give(tables.to_toml(), output, model, force)
+
+
+def _give(text: str, output: Path | None, source: Path, force: bool) -> None:
+    from pyquant.model_file import write_bytes
+
     if output is None:
         print(text, end="")
     else:

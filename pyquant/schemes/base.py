@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -27,15 +27,18 @@ class Scheme:
         grid codes -127..127).
     values: (n_codes,) int8, what each code stands for in multiples of the block's scale; 16 codes,
         or 256 for Q8_0 itself.
-    fold: (256,) uint8, the code that each grid code becomes, indexed by the grid code modulo 256.
+    fold: (256,) uint8, the code that each grid code becomes, indexed by the grid code modulo 256; None
+        where a search finds the scale and every weight becomes its nearest value.
+    tables: (16,) int8 by tensor, where tensors have values of their own.
     packed: whether blocks hold the codes, of which there are 16, and the file a table of the values.
     """
 
     name: str
     grid: str
     values: NDArray[np.int8]
-    fold: NDArray[np.uint8]
+    fold: NDArray[np.uint8] | None
     packed: bool = False
+    tables: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
 
     @property
     def stock(self) -> Type:
@@ -47,19 +50,37 @@ class Scheme:
         """The type of the blocks."""
         return Type.Q4_T if self.packed else self.stock
 
-    @property
-    def table(self) -> CodeTable:
+    def values_of(self, tensor: str) -> NDArray[np.int8]:
+        """(n_codes,) int8: what the codes of this tensor stand for."""
+        return self.tables.get(tensor, self.values)
+
+    def table_of(self, tensor: str) -> CodeTable:
         """What goes into the file where codes are packed."""
-        return CodeTable(tuple(self.values.tolist()), self.stock)
+        return CodeTable(tuple(self.values_of(tensor).tolist()), self.stock)
 
     @property
     def folded(self) -> NDArray[np.int8]:
         """(256,) int8: the value that each grid code ends as, indexed by the grid code modulo 256."""
         return self.values[self.fold]
 
+    def searched(self, tensor: str, factor: _core.Factor) -> _core.Codec:
+        """Rounds to the values at the best scale, whatever the grid. factor: of the tensor's input."""
+        values = self.values_of(tensor)
+        used = np.unique(values if self.fold is None else self.folded)
+        codes = {
+            Type.Q4_0: used + 8,
+            Type.Q8_0: used.view(np.uint8),
+            Type.Q4_T: np.searchsorted(values, used),
+        }[self.container]
+        container = getattr(_core.Container, self.container.name)
+        return _core.compensated_table_codec(container, used, codes.astype(np.uint8), values, factor)
+
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""
-        grid, container = (getattr(_core.Grid, self.grid.upper()), getattr(_core.Container, self.container.name))
+        grid, container = (
+            getattr(_core.Grid, self.grid.upper()),
+            getattr(_core.Container, self.container.name),
+        )
         if self.packed:
             return _core.Scheme(grid, container, self.fold.astype(np.int8), self.values)
         return _core.Scheme(grid, container, self.folded)
@@ -86,6 +107,10 @@ class Mode(BaseModel):
     pure: bool = Field(False, description="every tensor in the same type, no mixture")
     tensors: str | None = Field(None, description="only tensors whose name this expression finds")
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
+    calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
+    damping: float = Field(
+        0.01, gt=0, le=10, description="of second moments, in units of their mean diagonal"
+    )
     threads: int | None = Field(None, ge=1, le=512, description="default: all processors")
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
