@@ -1,6 +1,8 @@
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <memory>
+#include <optional>
 
 #include "bindings/progress.h"
 #include "bindings/register.h"
@@ -30,6 +32,27 @@ std::shared_ptr<const Factor> make_independent(const Array & weights) {
         throw py::value_error("weights: expected shape (n,), n a multiple of 32");
     }
     return std::make_shared<const Factor>(independent(weights.data(), weights.shape(0)));
+}
+
+template <class T>
+py::array_t<T> read_only(py::array_t<T> array) {
+    array.attr("setflags")(py::arg("write") = false);
+    return array;
+}
+
+// (n, n): U, its diagonal included.
+std::optional<py::array_t<float>> upper(const Factor & factor) {
+    if (!factor.passes_on()) {
+        return std::nullopt;
+    }
+    py::array_t<float> result({factor.n(), factor.n()});
+    auto u = result.mutable_unchecked<2>();
+    for (int64_t j = 0; j < factor.n(); ++j) {
+        for (int64_t k = 0; k < factor.n(); ++k) {
+            u(j, k) = j < k ? factor.panel(k / kSub)[j * kSub + k % kSub] : j == k;
+        }
+    }
+    return read_only(result);
 }
 
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
@@ -67,7 +90,14 @@ py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t 
 }  // namespace
 
 void register_compensate(py::module_ & module) {
-    py::class_<Factor, std::shared_ptr<Factor>>(module, "Factor");
+    py::class_<Factor, std::shared_ptr<Factor>>(module, "Factor")
+        .def_property_readonly("order", [](const Factor & factor) {
+            return read_only(py::array_t<int32_t>(factor.n(), factor.order.data()));
+        })
+        .def_property_readonly("diagonal", [](const Factor & factor) {
+            return read_only(py::array_t<float>(factor.n(), factor.diagonal.data()));
+        })
+        .def_property_readonly("upper", &upper);
     module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"), py::arg("together"));
     module.def("independent", &make_independent, py::arg("weights").noconvert());
     module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {
@@ -75,6 +105,13 @@ void register_compensate(py::module_ & module) {
     }, py::arg("type"), py::arg("factor"));
     module.def("compensated_table_codec", &make_table_codec, py::arg("container"), py::arg("values"),
                py::arg("codes"), py::arg("table"), py::arg("factor"));
+    module.def("uniform_codec", [](float step, std::shared_ptr<Factor> factor) {
+        const uint16_t half = float_to_half(step);
+        if (half == 0 || half >= 0x7c00) {
+            throw py::value_error("step: expected a positive number of fp16");
+        }
+        return uniform_codec(half, std::move(factor));
+    }, py::arg("step"), py::arg("factor"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),
                py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());

@@ -82,6 +82,10 @@ std::unique_ptr<Codec> compensated_table_codec(Container container, const int8_t
     throw std::invalid_argument("no such container");
 }
 
+std::unique_ptr<Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor) {
+    return make(ggml_codec(GGML_TYPE_Q8_0), factor, UniformFormat(step));
+}
+
 int columns_together(ggml_type type) {
     return std::max<int>(kSub, int(ggml_blck_size(type)));
 }

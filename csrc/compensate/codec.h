@@ -17,6 +17,9 @@ std::unique_ptr<Codec> compensated_table_codec(Container container, const int8_t
                                                const uint8_t * codes, int n, const Table & table,
                                                std::shared_ptr<const Factor> factor);
 
+// Q8_0 blocks that all have the same scale, an fp16.
+std::unique_ptr<Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor);
+
 // Columns that share a scale in `type`.
 int columns_together(ggml_type type);
 

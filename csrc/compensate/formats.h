@@ -6,6 +6,7 @@
 // scale * level - minimum.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -83,6 +84,42 @@ private:
     Ints halves_[kMaxTrials];
     uint16_t d_[kLanes];
     Codes codes_;
+};
+
+// One fp16 scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
+class UniformFormat {
+public:
+    static constexpr int kSuper = kSub;
+    static constexpr int kBytes = sizeof(BlockQ8_0);
+
+    // step: fp16.
+    explicit UniformFormat(uint16_t step) : step_(step) {}
+
+    const IntegerLevels & levels() const { return levels_; }
+
+    void open(const Floats *, const float *) {}
+
+    void scales(int, const Floats *, const float *, Trials & trials) {
+        trials.n = 1;
+        trials.scale[0] = all(half_to_float(step_));
+        trials.minimum[0] = Floats{};
+    }
+
+    void take(int, Ints, const Floats * level) { std::copy_n(level, kSub, level_); }
+
+    void store(int row, uint8_t * out) const {
+        BlockQ8_0 block;
+        block.d = step_;
+        for (int k = 0; k < kSub; ++k) {
+            block.codes[k] = int8_t(level_[k][row]);
+        }
+        std::memcpy(out, &block, sizeof block);
+    }
+
+private:
+    IntegerLevels levels_{-127, 127, 0};
+    uint16_t step_;
+    Floats level_[kSub];
 };
 
 // IQ4_XS: an fp16 scale for 256 columns and a factor of -32..31 on it for each 32.
