@@ -91,12 +91,11 @@ def metadata(mode: Mode, scheme: Scheme, types: dict[str, Type], sha256: str) ->
     entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
-    entries["pyquant.source.sha256"] = sha256
-    if not scheme.packed:
-        return entries
-    packed = (name for name, kind in types.items() if kind == scheme.container)
-    entries |= table_entries((name, scheme.table) for name in packed)
-    return {**entries, "general.file_type": PACKED_FILE_TYPE}
+    if scheme.packed:
+        packed = (name for name, kind in types.items() if kind == scheme.container)
+        entries |= table_entries((name, scheme.table) for name in packed)
+        entries["general.file_type"] = PACKED_FILE_TYPE
+    return {**entries, "pyquant.source.sha256": sha256}
 
 
 def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
