@@ -305,4 +305,6 @@ def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
         return ModelFileError(
             f"{model.path}: not quantized ({kinds}); --mode says through which quantizer to look at it"
         )
-    return ModelFileError(f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}")
+    return ModelFileError(
+        f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}"
+    )

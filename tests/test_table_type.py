@@ -41,7 +41,9 @@ def q8_0_columns(x: np.ndarray) -> np.ndarray:
     return _core.encode(ACTIVATIONS, x).reshape(len(x), -1, 34)
 
 
-ACTIVATIONS = _core.Scheme(_core.Grid.Q8_0, _core.Container.Q8_0, np.arange(256).astype(np.uint8).view(np.int8))
+ACTIVATIONS = _core.Scheme(
+    _core.Grid.Q8_0, _core.Container.Q8_0, np.arange(256).astype(np.uint8).view(np.int8)
+)
 
 
 def activations(n: int, n_per_row: int, seed: int = 0) -> np.ndarray:
@@ -129,7 +131,9 @@ def test_the_largest_sums_do_not_overflow(path) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
-@pytest.mark.parametrize(("n_rows", "blocks_per_row"), [(1, 1), (7, 3), (16, 2), (17, 8), (176, 5), (1000, 4)])
+@pytest.mark.parametrize(
+    ("n_rows", "blocks_per_row"), [(1, 1), (7, 3), (16, 2), (17, 8), (176, 5), (1000, 4)]
+)
 def test_matrix_products(layout: str, n_threads: int, n_rows: int, blocks_per_row: int) -> None:
     if layout == "interleaved" and n_rows % 16:
         n_rows += 16 - n_rows % 16

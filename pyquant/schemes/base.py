@@ -59,7 +59,10 @@ class Scheme:
 
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""
-        grid, container = (getattr(_core.Grid, self.grid.upper()), getattr(_core.Container, self.container.name))
+        grid, container = (
+            getattr(_core.Grid, self.grid.upper()),
+            getattr(_core.Container, self.container.name),
+        )
         if self.packed:
             return _core.Scheme(grid, container, self.fold.astype(np.int8), self.values)
         return _core.Scheme(grid, container, self.folded)
