@@ -34,7 +34,7 @@ def table_type(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     found = measure_speed(
         list(files.values()), n_prompt=256, n_generate=24, rounds=arguments.rounds, threads=arguments.threads
     ).to_json()["models"]
-    rates = {name: of_model for name, of_model in zip(files, found)}
+    rates = dict(zip(files, found))
     results = []
     for test, target in TARGETS.items():
         for name, of_model in rates.items():

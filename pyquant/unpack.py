@@ -11,7 +11,7 @@ from pyquant import _core
 from pyquant.code_table import STOCK_FILE_TYPES, is_table_entry
 from pyquant.errors import ModelFileError
 from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
-from pyquant.plan import LAYOUT_KEYS, padded, set_metadata
+from pyquant.plan import padded, set_metadata
 from pyquant.tensor_pass import Progress
 
 CHUNK = 1 << 22  # bytes, of whole blocks of every type that is read
@@ -73,12 +73,13 @@ def _stock_header(model: ModelFile) -> _core.Gguf:
     """The header as quantization would have written it, to the order of the keys."""
     header = _core.Gguf()
     header.copy_keys(model.header)
-    for key in model.header.keys():
-        if is_table_entry(key) or key in LAYOUT_KEYS:
+    for key in model.keys:
+        if is_table_entry(key):
             header.remove(key)
     stock = next(tensor.table.stock for tensor in model.tensors if tensor.table)
     header.set_u32("general.file_type", int(STOCK_FILE_TYPES[stock]))
-    ours = [key for key in header.keys() if key.startswith(("quantize.imatrix.", "pyquant."))]
+    in_order = header.keys()
+    ours = [key for key in in_order if key.startswith(("quantize.imatrix.", "pyquant."))]
     set_metadata(header, {key: model.get(key) for key in ours})
     for tensor in model.tensors:
         kind = tensor.table.stock if tensor.table else tensor.type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from ctypes import POINTER, c_bool, c_char_p, c_int, c_int8, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def buffer_type(name: bytes) -> int:
     listing = ctypes.CFUNCTYPE(POINTER(c_void_p), c_void_p)(
         proc_address(registry(), b"ggml_backend_dev_get_extra_bufts")
     )(None)
-    found = iter(lambda i=iter(range(99)): listing[next(i)], None)
+    found = itertools.takewhile(bool, (listing[i] for i in itertools.count()))
     return next(kind for kind in found if buffer_name(kind) == name)
 
 
