@@ -13,9 +13,9 @@ from llama_twin import inputs_of
 from models import Model
 from test_cli import run
 
+from pyquant.calibration import Calibration
 from pyquant.calibration.panels import PANEL, packed_size, unpack
 from pyquant.calibration.run import calibrate_model
-from pyquant.calibration.stats_file import Calibration
 from pyquant.config import make_mode
 from pyquant.errors import ModelFileError
 from pyquant.forward import cut

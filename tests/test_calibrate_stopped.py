@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from models import Model
 
+from pyquant.calibration import Calibration
 from pyquant.calibration.run import calibrate_model
-from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
 
 KIND = Model(n_embd=64, n_ff=320, n_layer=2, n_expert=3, seed=6)
