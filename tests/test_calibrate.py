@@ -89,11 +89,19 @@ def test_moments_are_those_of_what_numpy_sends_in(
     assert set(entered[0]) <= set(stats.matrices) | {"output.weight"}
 
 
-def test_matrices_that_share_an_input_share_its_sums(dense: Path, text: Path, tmp_path: Path) -> None:
+def test_matrices_that_share_an_input_share_its_sums(
+    dense: Path, experts: Path, text: Path, tmp_path: Path
+) -> None:
     report = calibrate_model(dense, [text], tmp_path / "stats", n_ctx=32, n_chunks=2)
     assert (report.n_inputs, report.n_matrices) == (8, 14)  # of 2 layers
     one_layer = 2 * packed_size(64) + packed_size(64) + packed_size(320) + 3 * 64 + 320
     assert report.sums_bytes == 2 * 4 * one_layer
+    report = calibrate_model(experts, [text], tmp_path / "experts", n_ctx=32, n_chunks=2)
+    assert (report.n_inputs, report.n_matrices) == (5, 8)  # with the router's
+    stats = Calibration.read(tmp_path / "experts")
+    for expert in range(4):
+        gate, up = (stats.moments(f"blk.0.ffn_{name}_exps.weight", expert) for name in ("gate", "up"))
+        np.testing.assert_array_equal(gate, up)
 
 
 def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -> None:
