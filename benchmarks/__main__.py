@@ -1,8 +1,8 @@
 """`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
-counting codes; perplexity and divergence beside llama-perplexity; type Q4_T beside stock types. Prints
-ratios with their spread, as a table or as JSON.
+counting codes; calibrating beside llama-imatrix; perplexity and divergence beside llama-perplexity; type
+Q4_T beside stock types. Prints ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -159,6 +159,33 @@ def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return [{**row(ours, theirs, 0)}, row(theirs, None, 0)]
 
 
+def calibrate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Second moments beside the passes that they need: as llama-imatrix and `pyquant perplexity` make them.
+
+    The second run may keep a third of its sums in memory.
+    """
+    source, text = model(arguments, LARGE, "large-f16.gguf"), evaluation_text(arguments)
+    stats, imatrix = str(arguments.folder / "stats"), str(arguments.folder / "imatrix.gguf")
+    passes = ["--ctx", "512", "--chunks", "16", "--threads", str(arguments.threads)]
+    command = [PYQUANT, "calibrate", str(source), "--text", str(text), "-o", stats, *passes]
+    ours = Runs("pyquant calibrate", command, clean=[stats])
+    spooled = Runs("pyquant calibrate, spooled", [*command, "--memory", "330MB"], clean=[stats])
+    theirs = Runs(
+        "llama-imatrix",
+        [str(ORACLE / "llama-imatrix"), "-m", str(source), "-f", str(text), "-o", imatrix, "--no-ppl"]
+        + ["-c", "512", "--chunks", "16", "-t", str(arguments.threads)],
+    )
+    plain = Runs("pyquant perplexity", [PYQUANT, "perplexity", str(source), "--text", str(text), *passes])
+    interleave([ours, spooled, theirs, plain], arguments.rounds)
+    for left in (stats, imatrix):
+        os.unlink(left)
+    return [
+        *(row(runs, peer, 0) for runs in (ours, spooled) for peer in (theirs, plain)),
+        row(theirs, None, 0),
+        row(plain, None, 0),
+    ]
+
+
 CANDIDATES = ("q4_0", "q8_0", "ggml:IQ4_NL", "ggml:Q4_K", "ggml:Q5_0")
 
 
@@ -219,6 +246,7 @@ SUITES = {
     "quantize": quantize,
     "histogram": histogram,
     "perplexity": perplexity,
+    "calibrate": calibrate,
     "compare": compare,
     "speed": speed,
     "startup": startup,

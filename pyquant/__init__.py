@@ -37,6 +37,8 @@ _HOME = {
     "balanced": "tables",
     "basic": "tables",
     "read_table": "tables",
+    "Calibration": "calibration",
+    "calibrate_model": "calibration.run",
     "measure_perplexity": "perplexity",
     "compare_models": "compare",
     "measure_error": "error_map",

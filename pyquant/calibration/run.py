@@ -164,6 +164,8 @@ def _learn(context: Context, chunks: Chunks, collector: _core.Collector) -> None
     context.clear()
     context.decode(tokens, 0, np.ones(tokens.shape[1], bool))
     collector.rethrow()
+    if not collector.inputs:
+        raise ModelFileError(f"{context.model.path}: has no matrices in blocks, whose inputs are collected")
 
 
 def _work(cuts: list[Chunks], weights: list[float]) -> list[_Work]:
