@@ -5,5 +5,6 @@
 
 void register_kernels(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
+void register_container(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);

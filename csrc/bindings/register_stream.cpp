@@ -1,4 +1,3 @@
-#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -7,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "bindings/progress.h"
 #include "bindings/register.h"
 #include "kernels/block.h"
 #include "kernels/scheme.h"
@@ -20,9 +20,6 @@ using namespace pyquant;
 namespace {
 
 using Importance = std::optional<py::array_t<float, py::array::c_style>>;
-
-// (bytes read so far) -> None
-using Progress = std::function<void(int64_t)>;
 
 void check_rows(const Codec & codec, int64_t n_rows, int64_t n_per_row) {
     if (n_rows < 0 || n_per_row < 1) {
@@ -47,19 +44,6 @@ int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n
         throw py::value_error("importance: expected shape (n_experts, n_per_row)");
     }
     return n_rows / n_experts;
-}
-
-// What a pass calls while the GIL is released.
-auto tick_of(const Progress & progress) {
-    return [&progress](int64_t bytes) {
-        const py::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals() != 0) {  // Ctrl-C is heard within one tick
-            throw py::error_already_set();
-        }
-        if (progress) {
-            progress(bytes);
-        }
-    };
 }
 
 PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,

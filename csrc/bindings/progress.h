@@ -1,0 +1,23 @@
+// How work that runs without the GIL tells Python how far it is, and hears Ctrl-C.
+#pragma once
+
+#include <pybind11/functional.h>
+
+#include <cstdint>
+#include <functional>
+
+// (bytes done so far) -> None
+using Progress = std::function<void(int64_t)>;
+
+// What the work calls; progress has to outlive it.
+inline auto tick_of(const Progress & progress) {
+    return [&progress](int64_t bytes) {
+        const pybind11::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) {  // Ctrl-C is heard within one tick
+            throw pybind11::error_already_set();
+        }
+        if (progress) {
+            progress(bytes);
+        }
+    };
+}
