@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pyquant import _core
 from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
 from pyquant.plan import Plan, make_plan, padded, set_metadata
 from pyquant.schemes import Mode
+from pyquant.source_hash import SourceHash
 from pyquant.statistics import rmse, snr_db
 from pyquant.tensor_pass import Progress, TensorReader
 
@@ -141,7 +141,7 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
     model = plan.model
     reports = []
     with (
-        _SourceHash(model, wanted=plan.scheme is not None) as source_hash,
+        SourceHash(model.paths if plan.scheme is not None else []) as source_hash,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
         TensorReader(model, model.tensors, plan.mode.threads, progress) as reader,
     ):
@@ -161,33 +161,6 @@ def _work(plan: Plan, tensor: Tensor) -> dict:
     if not plan.changes(tensor):
         return {"check": True}
     return {"target": plan.codec(tensor), "importance": plan.importance_of(tensor), "measure": True}
-
-
-class _SourceHash:
-    """The source's SHA-256, made beside the quantization: it costs a core, not a wait."""
-
-    def __init__(self, model: ModelFile, wanted: bool) -> None:
-        self._stop = False
-        self._digest = ""
-        self._thread = threading.Thread(target=self._run, args=(model,)) if wanted else None
-
-    def _run(self, model: ModelFile) -> None:
-        self._digest = model.sha256(lambda: self._stop)
-
-    def __enter__(self) -> _SourceHash:
-        if self._thread:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._stop = True
-        if self._thread:
-            self._thread.join()
-
-    def result(self) -> str:
-        assert self._thread
-        self._thread.join()
-        return self._digest
 
 
 def _report(plan: Plan, tensor: Tensor, result: _core.PassResult | None = None) -> TensorReport:

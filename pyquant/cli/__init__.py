@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from pyquant.cli import compare, error, histogram, info, perplexity, quantize, speed, study, tables
+from pyquant.cli import compare, error, histogram, info, pack, perplexity, quantize, speed, study, tables
 from pyquant.errors import ConfigError, PyquantError
 
 INTERRUPTED = 130
@@ -32,6 +32,8 @@ app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
 app.add_typer(study.app, name="study")
+app.command()(pack.pack)
+app.command()(pack.unpack)
 app.command()(info.info)
 
 
