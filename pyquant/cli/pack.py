@@ -14,7 +14,7 @@ from pyquant.cli.output import number, print_json, print_table, progress_bar, si
 def pack(
     source: Annotated[
         Path,
-        typer.Argument(metavar="MODEL.gguf", help="Of any types; of a split model each shard by itself."),
+        typer.Argument(metavar="MODEL.gguf", help="Of any types; shards one by one."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT.pqz")],
     threads: options.Threads = None,

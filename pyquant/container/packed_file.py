@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from pyquant import _core
-from pyquant.container.index import HEAD_BYTES, MAGIC, BadIndex, Index, read_head, read_index
+from pyquant.container.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
 from pyquant.container.layouts import kernel
 from pyquant.errors import ModelFileError, OutputError
 
