@@ -31,6 +31,8 @@ _HOME = {
     "read_config": "config",
     "quantize_model": "quantize",
     "quantize_patched": "llama_quantize",
+    "pack_model": "container.pack",
+    "unpack_model": "container.unpack",
     "count_codes": "histogram",
     "Table": "tables",
     "balanced": "tables",

@@ -23,8 +23,8 @@ constexpr size_t kTableSize = 1 << 16;  // groups that can have a symbol
 // are cheaper escaped.
 constexpr int kLongestWord = 11;
 
-// Groups have to be worth it: escapes are slow to decode.
-constexpr size_t kLeastGain = 100;  // the share of the bytes, inverse
+// Single symbols with escapes are slower to decode than without: they have to save this share, inverse.
+constexpr size_t kLeastGain = 100;
 
 // Groups whose entropy is beyond this have too many values for 255 symbols.
 constexpr double kMostBits = 7.5;
@@ -92,7 +92,7 @@ void StreamEncoder::encode(const uint8_t * data, size_t n, const Histogram & cou
         for (size_t length = 1; length <= kLongestGroup && double(length) * bits < kMostBits; ++length) {
             other_.assign(1, kGroups);
             if (bits > 0 && group(data, n, counts, length, other_)) {
-                keep_if_below(best_.size() - best_.size() / kLeastGain);
+                keep_if_below(best_.size() - (length == 1 ? best_.size() / kLeastGain : 0));
             }
         }
     }

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.container.packed_file import PackedFile, Progress, is_packed, path_of, scratch_file
-from pyquant.errors import OutputError
-from pyquant.model_file import OutputFile
+from pyquant.errors import ModelFileError, OutputError
+from pyquant.model_file import ModelFile, OutputFile
 from pyquant.tensor_pass import n_threads
 
 
@@ -74,6 +74,8 @@ def as_gguf(path: Path) -> Iterator[Path]:
     if not is_packed(path):
         yield path
         return
+    if len(ModelFile(path).paths) > 1:
+        raise ModelFileError(f"{path}: packed in shards, which llama.cpp finds by name: unpack each of them")
     packed = PackedFile(path)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < packed.n_bytes:
