@@ -1,5 +1,6 @@
 #include "container/layout.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pyquant {
@@ -66,7 +67,7 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
     const size_t stride = size_t(layout.block_bytes());
     if (stride == layout.fields.size()) {  // fields of one byte each
         switch (stride) {
-            case 1: std::memcpy(blocks, streams, n_blocks); return;
+            case 1: std::copy_n(streams, n_blocks, blocks); return;
             case 2: join_planes<2>(streams, n_blocks, blocks); return;
             case 4: join_planes<4>(streams, n_blocks, blocks); return;
             default: break;

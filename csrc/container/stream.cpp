@@ -232,7 +232,7 @@ void StreamDecoder::ungroup(const uint8_t * coded, size_t n_coded, uint8_t * dat
         symbol = static_cast<const uint8_t *>(std::memchr(symbol, int(escape), left));
         std::memcpy(data + size_t(symbol - symbols_.data()) * length, bytes, length);
     }
-    std::memcpy(data + n_groups * length, bytes, n % length);
+    std::copy_n(bytes, n % length, data + n_groups * length);
 }
 
 }  // namespace pyquant
