@@ -1,8 +1,8 @@
 """`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
-counting codes; perplexity and divergence beside llama-perplexity. Prints ratios with their spread, as
-a table or as JSON.
+counting codes; packing and unpacking beside copying; perplexity and divergence beside
+llama-perplexity. Prints ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -19,23 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gguf import GGMLQuantizationType as Type
-
+from benchmarks.container import container
+from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
 from pyquant.histogram import count_codes
 from pyquant.quantize import quantize_model
 from pyquant.speed import measure_speed
 from pyquant.tensor_pass import n_threads
-from tests.models import Model
-
-ROOT = Path(__file__).resolve().parent.parent
-ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
-PYQUANT = str(Path(sys.executable).with_name("pyquant"))
-
-# 0.55 G weights, in matrices like those of a 1 B model.
-LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
-SMALL = Model(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
 
 
 def main() -> None:
@@ -67,6 +58,13 @@ def machine() -> str:
 def line(result: dict[str, Any]) -> str:
     if "tokens_per_second" in result:
         return f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
+    if "coded_bits" in result:
+        above = result["coded_bits"] / result["entropy"] - 1
+        return (
+            f"{result['command']:<32}{result['coded_bits']:9.4f} bits each, {above:+.2%} of their entropy; "
+            f"{result['codes_per_second'] / 1e9:.2f} G weights decoded per second and core; of "
+            f"{result['gguf_bytes']:,} bytes {result['packed_bytes']:,}, by zstd -1 {result['zstd_bytes']:,}"
+        )
     text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
@@ -77,19 +75,6 @@ def line(result: dict[str, Any]) -> str:
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
         )
     return text
-
-
-def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
-    path = arguments.folder / name
-    if not path.exists():
-        kind.write(path)
-    return path
-
-
-def evaluation_text(arguments: argparse.Namespace) -> Path:
-    path = arguments.folder / "text.txt"
-    path.write_text("the meaning of a text matters little where only its length is measured\n" * 1000)
-    return path
 
 
 def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -225,6 +210,7 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 SUITES = {
     "quantize": quantize,
     "histogram": histogram,
+    "container": container,
     "perplexity": perplexity,
     "compare": compare,
     "speed": speed,

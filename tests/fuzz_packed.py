@@ -34,8 +34,7 @@ def use(path: Path) -> None:
     packed = PackedFile(path)
     if packed.n_bytes > 1 << 26:
         return
-    for frames in ([frame] for frame in packed._frames):
-        packed._unpack(-1, frames, 1, None)
+    packed.verify(1)
     ModelFile(path)
 
 

@@ -15,6 +15,7 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given
 from hypothesis import strategies as st
 from models import MODELS, Model
+from plain_reader import read
 
 import pyquant
 from pyquant import _core
@@ -145,6 +146,16 @@ def test_the_entropy_of_nibbles_is_counted_by_nibble() -> None:
     counts[0x10] = 8
     assert Field("codes", 16, 4).entropy_bytes(counts) == pytest.approx(2)  # 16 symbols of a bit
     assert Field("codes", 16, 8).entropy_bytes(counts) == 0
+
+
+@pytest.mark.parametrize("mode", ["q4_0", "q4_0_multizero", "q8_table"])
+def test_another_reader_sees_the_same(mode: str, generated: Callable[[str], Path], tmp_path: Path) -> None:
+    settings = {"q4_0_multizero": {"radius": 2}, "q8_table": {"table": "balanced"}}.get(mode, {})
+    stock = tmp_path / "m.gguf"
+    base = generated("f16, rows of 256, grouped queries")
+    pyquant.quantize_model(base, stock, pyquant.make_mode({"mode": mode, **settings}))
+    pack_model(stock, tmp_path / "m.pqz")
+    assert read(tmp_path / "m.pqz") == stock.read_bytes()
 
 
 def test_threads_change_nothing(generated: Callable[[str], Path], tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ class PackedFile:
                 _write(file, data, begin)
         self._unpack(file, [frame for frame in self._frames if frame.part > 0], threads, progress)
 
+    def verify(self, threads: int, progress: Progress | None = None) -> None:
+        """Expands all of it to nowhere. Raises ModelFileError, the tensor named."""
+        self._unpack(-1, self._frames, threads, progress)
+
     def expand_tensor(self, name: str, file: int, threads: int) -> None:
         """Writes a tensor's data to the beginning of an open file. Raises as `expand` does."""
         number = next(i for i, part in enumerate(self._parts) if part.name == name)
