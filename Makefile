@@ -54,7 +54,7 @@ $(venv)/.tools: pyproject.toml cmake/requires.py | $(python)
 
 $(sdist): | $(venv)/.tools
 	$(call say,fetching llama.cpp)
-	@$(call quietly,sdist) $(python) cmake/vendor.py --only-sdist
+	@$(call quietly,sdist) $(python) cmake/vendor.py llama --only-sdist
 
 # llama_cpp without a library of its own: it will use ours. --no-cache-dir: pip caches a wheel by its
 # link, whatever the settings, and would hand this one to other environments.

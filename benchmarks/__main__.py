@@ -1,8 +1,9 @@
 """`make bench`: pyquant beside llama.cpp's own tools, built from the same source.
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
-counting codes; calibrating beside llama-imatrix; perplexity and divergence beside llama-perplexity; type
-Q4_T beside stock types. Prints ratios with their spread, as a table or as JSON.
+counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
+divergence beside llama-perplexity; type Q4_T beside stock types. Prints ratios with their spread, as a
+table or as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import LARGE, SMALL, model
+from benchmarks.container import container
+from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
@@ -27,10 +29,6 @@ from pyquant.histogram import count_codes
 from pyquant.quantize import quantize_model
 from pyquant.speed import measure_speed
 from pyquant.tensor_pass import n_threads
-
-ROOT = Path(__file__).resolve().parent.parent
-ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
-PYQUANT = str(Path(sys.executable).with_name("pyquant"))
 
 
 def main() -> None:
@@ -61,9 +59,15 @@ def machine() -> str:
 
 def line(result: dict[str, Any]) -> str:
     if "tokens_per_second" in result:
-        text = f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
-    else:
-        text = f"{result['command']:<32}{result['seconds']:9.3f} s"
+        return f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
+    if "coded_bits" in result:
+        above = result["coded_bits"] / result["entropy"] - 1
+        return (
+            f"{result['command']:<32}{result['coded_bits']:9.4f} bits each, {above:+.2%} of their entropy; "
+            f"{result['codes_per_second'] / 1e9:.2f} G weights decoded per second and core; of "
+            f"{result['gguf_bytes']:,} bytes {result['packed_bytes']:,}, by zstd -1 {result['zstd_bytes']:,}"
+        )
+    text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
     if "file_mb" in result:
@@ -77,12 +81,6 @@ def line(result: dict[str, Any]) -> str:
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
         )
     return text
-
-
-def evaluation_text(arguments: argparse.Namespace) -> Path:
-    path = arguments.folder / "text.txt"
-    path.write_text("the meaning of a text matters little where only its length is measured\n" * 1000)
-    return path
 
 
 def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -245,6 +243,7 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 SUITES = {
     "quantize": quantize,
     "histogram": histogram,
+    "container": container,
     "perplexity": perplexity,
     "calibrate": calibrate,
     "compare": compare,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import MEMORY_BOUND, model
+from benchmarks.inputs import MEMORY_BOUND, model
 from benchmarks.timing import Runs
 from pyquant.config import make_mode
 from pyquant.model_file import ModelFile

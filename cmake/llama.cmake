@@ -2,8 +2,8 @@
 # extension and, through LLAMA_CPP_LIB_PATH, llama_cpp.
 
 include(${CMAKE_CURRENT_LIST_DIR}/vendor.cmake)
-vendor_llama(llama_source ${CMAKE_CURRENT_SOURCE_DIR}/csrc/ggml/llama.cpp.patch)
-file(STRINGS ${vendor_script} llama_cpp_python_version REGEX "^VERSION = ")
+vendor(llama_source llama ${CMAKE_CURRENT_SOURCE_DIR}/csrc/ggml/llama.cpp.patch)
+file(STRINGS ${vendor_script} llama_cpp_python_version REGEX "^LLAMA_VERSION = ")
 string(REGEX REPLACE ".*\"(.*)\".*" "\\1" llama_cpp_python_version "${llama_cpp_python_version}")
 
 set(BUILD_SHARED_LIBS ON)

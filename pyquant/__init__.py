@@ -32,6 +32,8 @@ _HOME = {
     "quantize_model": "quantize",
     "quantize_patched": "llama_quantize",
     "unpack_tables": "unpack",
+    "pack_model": "container.pack",
+    "unpack_model": "container.unpack",
     "count_codes": "histogram",
     "Table": "tables",
     "balanced": "tables",

@@ -15,6 +15,7 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.code_table import PACKED_FILE_TYPE, is_table_entry
+from pyquant.container.packed_file import PackedFile, is_packed
 from pyquant.model_file import ModelFile, Tensor
 from pyquant.tensor_pass import n_threads
 from pyquant.tensor_type import TensorType
@@ -50,9 +51,10 @@ class TensorInfo:
 class ModelInfo:
     """A model's headers in short.
 
-    n_bytes: of its files. bits_per_weight: of the tensors' data, None where there is none. metadata:
-    scalars, texts and short arrays; longer arrays as {"length": n}. provenance: what
-    pyquant wrote about how the file was made, without the keys' prefix.
+    n_bytes: of its files. bits_per_weight: of the tensors' data, of packed models of the whole files;
+    None where there is none. metadata: scalars, texts and short arrays; longer arrays as {"length": n}.
+    provenance: what pyquant wrote about how the file was made, without the keys' prefix. packed: of a
+    packed model the bytes of its GGUFs, and by which versions of which tools it was packed.
     """
 
     path: str
@@ -65,6 +67,7 @@ class ModelInfo:
     bits_per_weight: float | None
     types: list[TypeShare]
     provenance: dict[str, Any]
+    packed: dict[str, Any] | None
     metadata: dict[str, Any]
     tensors: list[TensorInfo]
 
@@ -79,7 +82,8 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
     keys = model.header.keys()  # in the file's order
     metadata = {key: _plain(model.get(key)) for key in keys if not is_table_entry(key)}
     types = _types(model.tensors)
-    data = sum(share.n_bytes for share in types)
+    packed = [PackedFile(path) for path in model.paths if is_packed(path)]
+    data = model.n_bytes if packed else sum(share.n_bytes for share in types)
     return ModelInfo(
         path=str(model.path),
         n_files=len(model.paths),
@@ -95,6 +99,7 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
             for key, value in metadata.items()
             if key.startswith("pyquant.")
         },
+        packed=_packed(packed) if packed else None,
         metadata=metadata,
         tensors=[
             TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table and t.table.values)
@@ -126,6 +131,10 @@ def environment() -> dict[str, Any]:
         "library_folder": build["library_folder"],
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _packed(files: list[PackedFile]) -> dict[str, Any]:
+    return {"gguf_bytes": sum(file.n_bytes for file in files), "tools": files[0].index.tools}
 
 
 def _types(tensors: Iterable[Tensor]) -> list[TypeShare]:

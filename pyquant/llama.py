@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core, llama_log
+from pyquant.container.unpack import as_gguf
 from pyquant.errors import ModelFileError, RuntimeLibraryError, TextError
 from pyquant.interrupt import Interrupt
 from pyquant.llama_log import collect_errors, reason
@@ -79,7 +80,8 @@ class Model:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises ModelFileError with llama.cpp's reason, and RuntimeLibraryError."""
+        """Raises ModelFileError with llama.cpp's reason, RuntimeLibraryError, and OutputError where there
+        is no room to expand a packed model."""
         self._llama = llama = bindings()
         self.path = Path(path)
         if not self.path.is_file():  # llama.cpp says only that it cannot read a magic number
@@ -90,8 +92,8 @@ class Model:
         interrupt = Interrupt()
         go_on = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = go_on
-        with collect_errors() as errors, interrupt.held():
-            self._model = llama.llama_model_load_from_file(os.fsencode(self.path), parameters)
+        with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held():
+            self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
         if not self._model:
             raise ModelFileError(
                 f"{self.path}: llama.cpp cannot load it: {reason(errors, 'it does not say why')}"

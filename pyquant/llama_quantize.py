@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pyquant import _core
+from pyquant.container.unpack import as_gguf
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.interrupt import Interrupt
 from pyquant.llama import bindings
@@ -61,11 +62,12 @@ def quantize_patched(
     parameters.imatrix = importance
     parameters.tt_overrides = types
     with (
+        as_gguf(model.path) as stock,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
         _scheme_in_hook(plan),
         collect_errors() as errors,
     ):
-        names = os.fsencode(model.path), os.fsencode(file.partial)
+        names = os.fsencode(stock), os.fsencode(file.partial)
         with Interrupt().held():
             status = llama.llama_model_quantize(*names, ctypes.byref(parameters))
         if status != 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import reprlib
@@ -20,7 +19,9 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.code_table import CodeTable
+from pyquant.container.packed_file import PackedFile, is_packed
 from pyquant.errors import ModelFileError, OutputError
+from pyquant.source_hash import files_sha256
 from pyquant.tensor_type import TensorType as Type
 
 ALIGNMENT = 32  # of tensor data: GGUF's default
@@ -31,8 +32,8 @@ UNQUANTIZED = (Type.F32, Type.F16, Type.BF16)
 class Tensor:
     """Where a tensor's weights are.
 
-    shape: as GGML has it, the length of a row first. offset: in bytes, from the start of `path`.
-    table: of type Q4_T, what the codes stand for.
+    shape: as GGML has it, the length of a row first. offset: in bytes, from the start of `path`, or of
+    the GGUF that is packed there. table: of type Q4_T, what the codes stand for.
     """
 
     name: str
@@ -79,11 +80,10 @@ class ModelFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Reads the headers. Raises ModelFileError naming the file and what is wrong in it."""
         first = Path(path)
-        self.header = _read_header(first)
+        self.header, tensors = read_shard(first)
         self.paths = [first, *self._other_shards(first)]
-        tensors = _tensors(first, self.header, self.header)
         for shard in self.paths[1:]:
-            tensors += _tensors(shard, _read_header(shard), self.header)
+            tensors += read_shard(shard, self.header)[1]
         names = {tensor.name for tensor in tensors}
         if len(names) < len(tensors):
             raise ModelFileError(f"{first}: a tensor is in more than one shard")
@@ -138,19 +138,13 @@ class ModelFile:
 
     def sha256(self, cancelled: Callable[[], bool] = lambda: False) -> str:
         """The hash of the file as sha256sum prints it; of all shards, one after the other."""
-        digest = hashlib.sha256()
-        buffer = bytearray(1 << 20)
-        for path in self.paths:
-            with path.open("rb", buffering=0) as file:
-                while (n := file.readinto(buffer)) and not cancelled():
-                    digest.update(memoryview(buffer)[:n])
-        return digest.hexdigest()
+        return files_sha256(self.paths, cancelled)
 
     def _other_shards(self, first: Path) -> list[Path]:
         n_shards = self.get("split.count", 0)
         if not isinstance(n_shards, int) or n_shards < 2:
             return []
-        match = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", first.name)
+        match = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)", first.name)
         if not match or int(match[3]) != n_shards:
             raise ModelFileError(
                 f"{first}: one of {n_shards} shards, so its name must end in "
@@ -159,18 +153,36 @@ class ModelFile:
         if int(match[2]) != 1:
             raise ModelFileError(
                 f"{first}: shard {int(match[2])} of {n_shards}; give the first one, "
-                f"{match[1]}-00001-of-{n_shards:05}.gguf"
+                f"{match[1]}-00001-of-{n_shards:05}{match[4]}"
             )
-        return [first.with_name(f"{match[1]}-{i:05}-of-{n_shards:05}.gguf") for i in range(2, n_shards + 1)]
+        return [
+            first.with_name(f"{match[1]}-{i:05}-of-{n_shards:05}{match[4]}") for i in range(2, n_shards + 1)
+        ]
 
 
-def _read_header(path: Path) -> _core.Gguf:
+def read_shard(path: Path, metadata: _core.Gguf | None = None) -> tuple[_core.Gguf, list[Tensor]]:
+    """The header of one file, packed or not, and its tensors.
+
+    metadata: where tables of tensors are, the first shard's header; None: in this one. Raises
+    ModelFileError.
+    """
+    if not is_packed(path):
+        header = _read_header(path, path)
+        return header, _tensors(path, header, metadata or header, path.stat().st_size)
+    packed = PackedFile(path)
+    with packed.header() as stock:
+        header = _read_header(path, stock)
+    return header, _tensors(path, header, metadata or header, packed.n_bytes)
+
+
+def _read_header(path: Path, stock: Path) -> _core.Gguf:
+    """path: what is said in errors. stock: what is read."""
     try:
         if not path.is_file():
             kind = "a folder, not a file" if path.is_dir() else "no such file"
             raise ModelFileError(f"{path}: {kind}")
         path.open("rb").close()
-        return _core.Gguf.read(os.fsencode(path))
+        return _core.Gguf.read(os.fsencode(stock))
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except ValueError as error:
@@ -179,9 +191,7 @@ def _read_header(path: Path) -> _core.Gguf:
         raise ModelFileError(f"{path}: not a readable GGUF file: {reason}") from None
 
 
-def _tensors(path: Path, header: _core.Gguf, metadata: _core.Gguf) -> list[Tensor]:
-    # metadata: the first shard's, which has the tables.
-    size = path.stat().st_size
+def _tensors(path: Path, header: _core.Gguf, metadata: _core.Gguf, size: int) -> list[Tensor]:
     tensors = []
     for name, type_id, shape, offset, n_bytes in header.tensors():
         if 0 in shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pyquant import _core
 from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output, padded
 from pyquant.plan import Plan, make_plan, set_metadata
 from pyquant.schemes import Mode
+from pyquant.source_hash import SourceHash
 from pyquant.statistics import rmse, snr_db
 from pyquant.tensor_pass import Progress, TensorReader
 
@@ -142,7 +142,7 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
     model = plan.model
     reports = []
     with (
-        _SourceHash(model, wanted=plan.scheme is not None and plan.sha256 is None) as source_hash,
+        SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
         TensorReader(model, model.tensors, plan.mode.threads, progress) as reader,
         plan.factors() as factors,
@@ -167,33 +167,6 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
         file.write(plan.header.header(), 0)
         file.commit()
     return reports
-
-
-class _SourceHash:
-    """The source's SHA-256, made beside the quantization: it costs a core, not a wait."""
-
-    def __init__(self, model: ModelFile, wanted: bool) -> None:
-        self._stop = False
-        self._digest = ""
-        self._thread = threading.Thread(target=self._run, args=(model,)) if wanted else None
-
-    def _run(self, model: ModelFile) -> None:
-        self._digest = model.sha256(lambda: self._stop)
-
-    def __enter__(self) -> _SourceHash:
-        if self._thread:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._stop = True
-        if self._thread:
-            self._thread.join()
-
-    def result(self) -> str:
-        assert self._thread
-        self._thread.join()
-        return self._digest
 
 
 def _report(plan: Plan, tensor: Tensor, results: Sequence[_core.PassResult] = ()) -> TensorReport:

@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.container.packed_file import PackedFile, is_packed, scratch_file
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile, Tensor
 
@@ -37,7 +38,7 @@ class TensorReader:
         self._total = sum(tensor.n_bytes for tensor in tensors)
         self._done = 0
         self._stack = ExitStack()
-        self._files: dict[Path, Any] = {}
+        self._files: dict[Path, tuple[IO[bytes], PackedFile | None]] = {}
 
     def __enter__(self) -> TensorReader:
         return self
@@ -51,9 +52,10 @@ class TensorReader:
         Raises ModelFileError (the tensor and the weight named) and OutputError.
         """
         with weight_errors(self.model, tensor):
+            in_file, in_offset = self._stored(tensor)
             result = _core.run_pass(
-                in_file=self._file(tensor.path),
-                in_offset=tensor.offset,
+                in_file=in_file,
+                in_offset=in_offset,
                 n_rows=tensor.n_rows,
                 n_per_row=tensor.n_per_row,
                 source=tensor.codec(),
@@ -96,12 +98,14 @@ class TensorReader:
         """
         failure = "weights too large to be squared in float32"
         try:
+            base_file, base_offset = self._stored(tensor)
+            file, offset = other_reader._stored(other)
             result = _core.compare(
-                base_file=self._file(tensor.path),
-                base_offset=tensor.offset,
+                base_file=base_file,
+                base_offset=base_offset,
                 base=tensor.codec(),
-                file=other_reader._file(other.path),
-                offset=other.offset,
+                file=file,
+                offset=offset,
                 codec=other.codec(),
                 n_rows=tensor.n_rows,
                 n_per_row=tensor.n_per_row,
@@ -124,10 +128,21 @@ class TensorReader:
         before, progress = self._done, self._progress
         return lambda n: progress(before + n, self._total, tensor.name)
 
-    def _file(self, path: Path) -> int:
+    def _stored(self, tensor: Tensor) -> tuple[int, int]:
+        """The file and offset where its data are; of a packed model, expanded until the next call."""
+        file, packed = self._opened(tensor.path)
+        if packed is None:
+            return file.fileno(), tensor.offset
+        packed.expand_tensor(tensor.name, file.fileno(), self.threads)
+        return file.fileno(), 0
+
+    def _opened(self, path: Path) -> tuple[IO[bytes], PackedFile | None]:
+        """The file, or a packed one beside a place to expand its tensors."""
         if path not in self._files:
-            self._files[path] = self._stack.enter_context(path.open("rb", buffering=0))
-        return self._files[path].fileno()
+            packed = PackedFile(path) if is_packed(path) else None
+            file = self._stack.enter_context(scratch_file() if packed else path.open("rb", buffering=0))
+            self._files[path] = file, packed
+        return self._files[path]
 
 
 def place(tensor: Tensor, index: int) -> list[int]:

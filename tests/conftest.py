@@ -95,3 +95,16 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few KB; one layer, rows of 32."""
     model = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2, tied=True, n_vocab=300)
     return model.write(tmp_path_factory.mktemp("small") / "small.gguf")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True
+    ).returncode:
+        pytest.skip("only root may mount a file system")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

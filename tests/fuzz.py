@@ -62,14 +62,20 @@ def use(model: Path, imatrix: Path | None) -> None:
     quantize_model(model, model.with_name("out.gguf"), mode, force=True)
 
 
-def fuzz(n_files: int, folder: Path, *files: Path) -> None:
-    """Runs this in a process of its own: GGML's assertions abort, and must be seen to."""
-    command = [sys.executable, __file__, str(n_files), "1", folder, *files]
+def run_apart(script: str, n_files: int, folder: Path, *files: Path) -> str:
+    """Runs a script of this kind in a process of its own, whose crash can be seen; what it printed."""
+    command = [sys.executable, script, str(n_files), "1", folder, *files]
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "ModelFileError" in done.stdout
-    assert "sound" in done.stdout
+    return done.stdout
+
+
+def fuzz(n_files: int, folder: Path, *files: Path) -> None:
+    """GGML's assertions abort, and must be seen to."""
+    printed = run_apart(__file__, n_files, folder, *files)
+    assert "ModelFileError" in printed
+    assert "sound" in printed
 
 
 def main() -> None:

@@ -174,19 +174,6 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, small_model: Path) -> None
     assert names(tmp_path) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A file system of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True
-    ).returncode:
-        pytest.skip("only root may mount a file system")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
 def test_a_disk_that_fills_up_meanwhile(small_disk: Path, generated) -> None:
     source = generated("f32, rows of 64 and 96")
 

@@ -27,23 +27,33 @@ THREADS = ["-fsanitize=thread"]
 
 def compile_and_run(flags: list[str], folder: Path, weights: np.ndarray) -> np.ndarray:
     """Runs sanitize.cpp over weights; the bytes it wrote."""
+    program = compiled(flags, folder, [Path(__file__).with_name("sanitize.cpp"), *SOURCES])
+    (folder / "weights").write_bytes(weights.tobytes())
+    run([program, folder / "weights", folder / "results"])
+    return np.fromfile(folder / "results", np.uint8)
+
+
+def compiled(flags: list[str], folder: Path, sources: list[Path]) -> Path:
+    """The program that a C++ compiler makes of the sources."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if not compiler:
         pytest.skip("no C++ compiler")
     program = folder / "sanitize"
-    command = [compiler, *FLAGS, *flags, f"-I{CSRC}", Path(__file__).with_name("sanitize.cpp"), *SOURCES]
+    command = [compiler, *FLAGS, *flags, f"-I{CSRC}", *sources]
     built = subprocess.run([*command, "-o", program], capture_output=True, text=True)
     if "cannot find -l" in built.stderr or "unsupported option '-fsanitize" in built.stderr:
         pytest.skip(f"{compiler} comes without this sanitizer's library")
     assert built.returncode == 0, built.stderr
-    (folder / "weights").write_bytes(weights.tobytes())
+    return program
+
+
+def run(command: list[object]) -> None:
+    """Nothing may be found."""
     environment = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
-    command = [program, folder / "weights", folder / "results"]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment)
     if "unexpected memory mapping" in ran.stderr:
         pytest.skip("this kernel's address layout is not one that the sanitizer knows")
     assert ran.returncode == 0, ran.stderr
-    return np.fromfile(folder / "results", np.uint8)
 
 
 def encode_each(scheme, x: np.ndarray, block_bytes: int) -> np.ndarray:
@@ -82,3 +92,15 @@ def test_under_sanitizers(flags: list[str], tmp_path: Path) -> None:
     number = ~np.isnan(x.ravel())
     assert np.array_equal(halves.view(np.uint16)[number], expected_halves.view(np.uint16)[number])
     assert np.isnan(halves.view(np.float16)[~number]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flags", "n_frames"), [(MEMORY, 20_000), (THREADS, 50)], ids=["memory", "threads"])
+def test_the_container_under_sanitizers(flags: list[str], n_frames: int, tmp_path: Path) -> None:
+    vendored = CSRC.parent / "build" / "vendor"
+    (zstd,), (xxhash, *_) = vendored.glob("zstd-*/zstd.c"), vendored.glob("llama.cpp-*/vendor/hash/xxhash")
+    subprocess.run(["cc", "-O2", "-w", "-c", zstd, "-o", tmp_path / "zstd.o"], check=True)
+    sources = [Path(__file__).with_name("sanitize_container.cpp"), *sorted(CSRC.glob("container/*.cpp"))]
+    sources += [CSRC / "stream" / "chunks.cpp", tmp_path / "zstd.o"]
+    headers = ["-isystem", str(zstd.parent), "-isystem", str(xxhash)]
+    run([compiled([*flags, *headers], tmp_path, sources), str(n_frames)])

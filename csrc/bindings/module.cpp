@@ -5,6 +5,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_kernels(module);
     register_stream(module);
     register_compensate(module);
+    register_container(module);
     register_gguf(module);
     register_llama(module);
     register_calibrate(module);

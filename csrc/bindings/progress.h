@@ -1,4 +1,4 @@
-// Progress of a pass, and Ctrl-C during it.
+// How work that runs without the GIL tells Python how far it is, and hears Ctrl-C.
 #pragma once
 
 #include <pybind11/functional.h>
@@ -8,10 +8,10 @@
 
 namespace pyquant {
 
-// (bytes read so far) -> None
+// (bytes done so far) -> None
 using Progress = std::function<void(int64_t)>;
 
-// What a pass calls while the GIL is released.
+// What the work calls; progress has to outlive it.
 inline auto tick_of(const Progress & progress) {
     return [&progress](int64_t bytes) {
         const pybind11::gil_scoped_acquire acquire;

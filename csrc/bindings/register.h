@@ -6,6 +6,7 @@
 void register_kernels(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
+void register_container(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);

@@ -25,19 +25,6 @@ constexpr int64_t kPage = 4096;
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-void write_fully(int file, const void * data, int64_t size, int64_t offset) {
-    const char * at = static_cast<const char *>(data);
-    while (size > 0) {
-        const ssize_t n = pwrite(file, at, size_t(size), off_t(offset));
-        if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "write");
-        }
-        if (n > 0) {
-            at += n, size -= n, offset += n;
-        }
-    }
-}
-
 }  // namespace
 
 Spool::Spool(int file, const std::vector<int64_t> & sizes, const SpoolKey & key)

@@ -116,4 +116,17 @@ void read_fully(int file, void * data, int64_t size, int64_t offset) {
     }
 }
 
+void write_fully(int file, const void * data, int64_t size, int64_t offset) {
+    const char * at = static_cast<const char *>(data);
+    while (size > 0) {
+        const ssize_t n = pwrite(file, at, size_t(size), off_t(offset));
+        if (n < 0 && errno != EINTR) {
+            throw std::system_error(errno, std::generic_category(), "write");
+        }
+        if (n > 0) {
+            at += n, size -= n, offset += n;
+        }
+    }
+}
+
 }  // namespace pyquant

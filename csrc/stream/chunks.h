@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace pyquant {
@@ -13,6 +14,9 @@ inline constexpr int64_t kTileWeights = 1 << 13;  // one conversion to float: 32
 // chunk has whole rows of one expert. row_bytes: what is read for a row.
 struct Chunks {
     Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert);
+
+    // Chunks of any bytes: where each of them begins, and at the end how many bytes there are.
+    explicit Chunks(std::vector<int64_t> first_byte) : row_bytes(1), first_row(std::move(first_byte)) {}
 
     int64_t size() const { return int64_t(first_row.size()) - 1; }
     int64_t n_rows(int64_t chunk) const { return first_row[size_t(chunk) + 1] - first_row[size_t(chunk)]; }
@@ -30,5 +34,8 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
 
 // Throws std::system_error, also where the file ends early.
 void read_fully(int file, void * data, int64_t size, int64_t offset);
+
+// Throws std::system_error.
+void write_fully(int file, const void * data, int64_t size, int64_t offset);
 
 }  // namespace pyquant

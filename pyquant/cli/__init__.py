@@ -16,6 +16,7 @@ from pyquant.cli import (
     error,
     histogram,
     info,
+    pack,
     perplexity,
     quantize,
     speed,
@@ -37,7 +38,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(quantize.quantize)
-app.command()(unpack.unpack)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)
@@ -46,6 +46,8 @@ app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
 app.add_typer(study.app, name="study")
+app.command()(pack.pack)
+app.command()(unpack.unpack)
 app.command()(info.info)
 
 

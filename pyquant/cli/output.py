@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     # Into a pipe or a file a table is as wide as it needs to be.
     width = None if sys.stdout.isatty() else 10_000
     Console(width=width, highlight=False).print(table)
+
+
+def print_lines(lines: Mapping[str, str]) -> None:
+    """Names and values, a line each."""
+    for name, value in lines.items():
+        print(f"{name:<16} {value}")
 
 
 def remark(text: str) -> None:

@@ -8,23 +8,38 @@ from typing import Annotated
 import typer
 
 from pyquant.cli import options
-from pyquant.cli.output import print_json, progress_bar, size
+from pyquant.cli.output import print_json, print_lines, progress_bar, size
 
 
 def unpack(
-    source: Annotated[Path, typer.Argument(metavar="MODEL.gguf", help="Made with --store packed.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Made by `pyquant pack`, or with --store packed.")
+    ],
     output: Annotated[Path, typer.Argument(metavar="OUT.gguf")],
+    threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Turn packed codes into the stock type that they equal, for any llama.cpp."""
+    """Write the GGUF that a file was packed from, bit for bit; or 4-bit codes of tables as the stock type
+    that they equal, for any llama.cpp."""
+    from pyquant.container.packed_file import is_packed
+    from pyquant.container.unpack import unpack_model
     from pyquant.unpack import unpack_tables
 
     with progress_bar("unpack") as progress:
-        n_bytes = unpack_tables(source, output, force=force, progress=progress)
+        if is_packed(source):
+            packed = unpack_model(source, output, force=force, threads=threads, progress=progress)
+            result = packed.to_json()
+        else:
+            n_bytes = unpack_tables(source, output, force=force, progress=progress)
+            result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
+            result |= {"source_bytes": source.stat().st_size, "output_bytes": n_bytes}
     if json:
-        result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
-        print_json(result | {"source_bytes": source.stat().st_size, "output_bytes": n_bytes})
-    else:
-        print(f"size        {size(source.stat().st_size)} -> {size(n_bytes)}")
-        print(f"written to  {output}")
+        print_json(result)
+        return
+    lines = {"size": f"{size(result['source_bytes'])} -> {size(result['output_bytes'])}"}
+    if "sha256" in result:
+        lines["SHA-256"] = result["sha256"]
+        rate = result["output_bytes"] / result["seconds"]
+        lines["time"] = f"{result['seconds']:.2f} s ({size(rate)}/s)"
+    print_lines(lines | {"written to": result["output"]})

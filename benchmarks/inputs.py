@@ -1,13 +1,19 @@
-"""The generated models that are measured."""
+"""What is measured on: generated models and a text, made once; and with which programs."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 from gguf import GGMLQuantizationType as Type
 
 from tests.models import Model
+
+ROOT = Path(__file__).resolve().parent.parent
+ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
+PYQUANT = str(Path(sys.executable).with_name("pyquant"))
 
 # 0.55 G weights, in matrices like those of a 1 B model.
 LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
@@ -21,4 +27,10 @@ def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
     path = arguments.folder / name
     if not path.exists():
         kind.write(path)
+    return path
+
+
+def evaluation_text(arguments: argparse.Namespace) -> Path:
+    path = arguments.folder / "text.txt"
+    path.write_text("the meaning of a text matters little where only its length is measured\n" * 1000)
     return path

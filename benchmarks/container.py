@@ -1,0 +1,92 @@
+"""Packing and unpacking beside copying the GGUF, and beside compressing it as a whole."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.inputs import LARGE, PYQUANT, model
+from benchmarks.timing import Runs, interleave, row
+from pyquant.config import make_mode
+from pyquant.container.pack import pack_model
+from pyquant.container.packed_file import PackedFile
+from pyquant.quantize import quantize_model
+
+# Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.
+MODES: dict[str, dict[str, Any]] = {
+    "q4_0": {"mode": "q4_0"},
+    "q8_0": {"mode": "q8_0"},
+    "q8_table": {"mode": "q8_table", "table": "balanced"},
+}
+WHOLE = """import sys, zstandard
+with open(sys.argv[1], "rb") as source, open(sys.argv[2], "wb") as output:
+    zstandard.ZstdCompressor(level=1, threads=int(sys.argv[3])).copy_stream(source, output)"""
+
+
+def container(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """In turns, with the output in the page cache and with the output on the disk."""
+    source = model(arguments, LARGE, "large-f16.gguf")
+    stock = {"f16": source}
+    for name, settings in MODES.items():
+        stock[name] = arguments.folder / f"large-{name}.gguf"
+        if not stock[name].exists():
+            quantize_model(source, stock[name], make_mode({**settings, "pure": True}))
+    results = []
+    for name, path in stock.items():
+        results += _measure(arguments, name, path)
+    return results
+
+
+def _measure(arguments: argparse.Namespace, name: str, stock: Path) -> list[dict[str, Any]]:
+    packed, back, whole = (str(arguments.folder / file) for file in ("out.pqz", "out.gguf", "out.zst"))
+    threads = str(arguments.threads)
+    unpacking = [PYQUANT, "unpack", packed, back, "--threads", threads]
+    runs = {
+        "pack": [PYQUANT, "pack", str(stock), packed, "--threads", threads],
+        "zstd": [sys.executable, "-c", WHOLE, str(stock), whole, threads],
+        "unpack": unpacking,
+        "cp": ["cp", str(stock), back],
+        "unpack to disk": ["sh", "-c", f"{' '.join(unpacking)} && sync {back}"],
+        "cp to disk": ["sh", "-c", f"cp {stock} {back} && sync {back}"],
+    }
+    cleaned = {"pack": packed, "zstd": whole}
+    timed = {
+        kind: Runs(f"{kind} {name}", command, clean=[cleaned.get(kind, back)])
+        for kind, command in runs.items()
+    }
+    interleave(list(timed.values()), arguments.rounds)
+    n_bytes = stock.stat().st_size
+    rows = [
+        row(timed[ours], timed[peer], n_bytes)
+        for ours, peer in (("pack", "zstd"), ("unpack", "cp"), ("unpack to disk", "cp to disk"))
+    ]
+    rows.append(_decoding(arguments, name, stock, Path(packed), os.path.getsize(whole)))
+    for file in (packed, back, whole):
+        os.unlink(file)
+    return rows
+
+
+def _decoding(
+    arguments: argparse.Namespace, name: str, stock: Path, packed: Path, zstd_bytes: int
+) -> dict[str, Any]:
+    report = pack_model(stock, packed, force=True, threads=arguments.threads)
+    largest = report.streams[0]
+    file, seconds = PackedFile(packed), []
+    for _ in range(arguments.rounds):
+        begin = time.process_time()  # of this process: what others do on the machine does not count
+        file.verify(1)
+        seconds.append(time.process_time() - begin)
+    n_codes = report.n_weights
+    return {
+        "command": f"{name}, {largest.type} {largest.content}",
+        "coded_bits": 8 * largest.coded_bytes / n_codes,
+        "entropy": 8 * largest.entropy_bytes / n_codes,
+        "codes_per_second": n_codes / min(seconds),
+        "gguf_bytes": report.source_bytes,
+        "packed_bytes": report.output_bytes,
+        "zstd_bytes": zstd_bytes,
+    }

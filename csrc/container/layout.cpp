@@ -1,0 +1,83 @@
+#include "container/layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pyquant {
+namespace {
+
+// Copies n pieces of `length` bytes that lie `from` bytes apart to places `to` bytes apart.
+template <int kLength>
+void copy_pieces(const uint8_t * in, size_t from, uint8_t * out, size_t to, size_t n, size_t) {
+    for (size_t i = 0; i < n; ++i) {
+        std::memcpy(out + i * to, in + i * from, kLength);
+    }
+}
+
+void copy_any_pieces(const uint8_t * in, size_t from, uint8_t * out, size_t to, size_t n, size_t length) {
+    for (size_t i = 0; i < n; ++i) {
+        std::memcpy(out + i * to, in + i * from, length);
+    }
+}
+
+// Lengths that are known when compiling are several times as fast.
+auto copier(int length) {
+    switch (length) {
+        case 1: return copy_pieces<1>;
+        case 4: return copy_pieces<4>;
+        case 12: return copy_pieces<12>;
+        case 16: return copy_pieces<16>;
+        case 32: return copy_pieces<32>;
+        case 64: return copy_pieces<64>;
+        case 128: return copy_pieces<128>;
+        default: return copy_any_pieces;
+    }
+}
+
+// Numbers of kPlanes bytes from as many planes, together: field by field would be slower than memory.
+template <int kPlanes>
+void join_planes(const uint8_t * planes, size_t n, uint8_t * numbers) {
+    for (size_t i = 0; i < n; ++i) {
+        for (int plane = 0; plane < kPlanes; ++plane) {
+            numbers[i * kPlanes + plane] = planes[size_t(plane) * n + i];
+        }
+    }
+}
+
+}  // namespace
+
+int Layout::block_bytes() const {
+    int sum = 0;
+    for (const Field & field : fields) {
+        sum += field.length;
+    }
+    return sum;
+}
+
+void split(const Layout & layout, const uint8_t * blocks, size_t n_blocks, uint8_t * streams) {
+    const size_t stride = size_t(layout.block_bytes());
+    for (const Field & field : layout.fields) {
+        const size_t length = size_t(field.length);
+        copier(field.length)(blocks, stride, streams, length, n_blocks, length);
+        blocks += length, streams += length * n_blocks;
+    }
+}
+
+void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8_t * blocks) {
+    const size_t stride = size_t(layout.block_bytes());
+    if (stride == layout.fields.size()) {  // fields of one byte each
+        switch (stride) {
+            case 1: std::copy_n(streams, n_blocks, blocks); return;
+            case 2: join_planes<2>(streams, n_blocks, blocks); return;
+            case 4: join_planes<4>(streams, n_blocks, blocks); return;
+            default: break;
+        }
+    }
+    for (const Field & field : layout.fields) {
+        const size_t length = size_t(field.length);
+        copier(field.length)(streams, length, blocks, stride, n_blocks, length);
+        blocks += length, streams += length * n_blocks;
+    }
+}
+
+}  // namespace pyquant

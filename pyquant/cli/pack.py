@@ -1,0 +1,54 @@
+"""`pyquant pack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pyquant.cli import options
+from pyquant.cli.output import number, print_json, print_lines, print_table, progress_bar, size
+
+
+def pack(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL.gguf", help="Of any types; shards one by one."),
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUT.pqz")],
+    threads: options.Threads = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Store a model's codes at their entropy, without loss; commands read it as they read the GGUF."""
+    from pyquant.container.pack import pack_model
+
+    with progress_bar("pack") as progress:
+        report = pack_model(source, output, force=force, threads=threads, progress=progress)
+    result = report.to_json()
+    print_json(result) if json else _print_packed(result)
+
+
+def _print_packed(result: dict[str, Any]) -> None:
+    before, after = result["source_bytes"], result["output_bytes"]
+    lines = {
+        "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
+        "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
+        "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
+        "written to": result["output"],
+    }
+    print_lines(lines)
+    print_table(
+        ["type", "bytes of", "before", "packed", "entropy"],
+        [
+            [
+                use["type"] or "metadata",
+                use["content"],
+                size(use["n_bytes"]),
+                size(use["coded_bytes"]),
+                size(use["entropy_bytes"]),
+            ]
+            for use in result["streams"]
+        ],
+    )

@@ -1,0 +1,176 @@
+"""A packed model, opened for reading: its index, and its tensors as the GGUF had them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from pyquant import _core
+from pyquant.container.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
+from pyquant.container.layouts import kernel
+from pyquant.errors import ModelFileError, OutputError
+
+# (bytes done, all of them, the tensor at work)
+Progress = Callable[[int, int, str], None]
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file begins as packed models do; False also where it cannot be read."""
+    with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+        return file.read(len(MAGIC)) == MAGIC
+    return False
+
+
+class PackedFile:
+    """A packed model.
+
+    index: its tensors and where they lie in the GGUF. sha256: of the GGUF, in hex. n_bytes: of the
+    GGUF.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads the index. Raises ModelFileError where it is damaged, cut off or of a later version."""
+        self.path = Path(path)
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                head = read_head(file.read(HEAD_BYTES))
+                if size < head.end:
+                    raise BadIndex(f"cut off: its index ends at byte {head.end:,}, the file at {size:,}")
+                file.seek(0)
+                data = file.read(head.end)
+                self.index, coded = read_index(head, data[HEAD_BYTES:])
+        except OSError as error:
+            raise ModelFileError(f"{self.path}: {error.strerror}") from None
+        except BadIndex as error:
+            raise ModelFileError(f"{self.path}: {error}") from None
+        self.sha256 = head.sha256.hex()
+        self.n_bytes = head.n_bytes
+        self._index_bytes = head.end
+        self._parts = self.index.parts()
+        self._layouts = [kernel(part.layout) for part in self._parts]
+        ends = head.end + np.cumsum(coded["n_bytes"], dtype=np.int64)
+        self._frames = [
+            _core.Frame(f.begin, f.n_bytes, f.part, int(end) - int(n), int(n), int(checksum))
+            for f, end, (n, checksum) in zip(self.index.frames(), ends, coded)
+        ]
+        self._check_end(size)
+
+    def _check_end(self, size: int) -> None:
+        end = self._index_bytes
+        for frame in self._frames:
+            end = frame.coded_begin + frame.coded_bytes
+            if end > size:
+                raise ModelFileError(
+                    f"{self.path}: cut off: {self._name(frame.part)} is coded up to byte {end:,} and more, "
+                    f"the file ends at {size:,}"
+                )
+        if end < size:
+            raise ModelFileError(f"{self.path}: {size - end:,} bytes too many at its end")
+
+    def _name(self, part: int) -> str:
+        name = self._parts[part].name
+        return "the metadata" if name is None else f"tensor {name!r}"
+
+    def expand(self, file: int, threads: int, progress: Progress | None = None) -> None:
+        """Writes the GGUF, bit for bit, to an open file. Raises ModelFileError (the tensor named), and
+        OutputError."""
+        for begin, data in self._rest():
+            with _output_errors("the metadata"):
+                _write(file, data, begin)
+        self._unpack(file, [frame for frame in self._frames if frame.part > 0], threads, progress)
+
+    def verify(self, threads: int, progress: Progress | None = None) -> None:
+        """Expands all of it to nowhere. Raises ModelFileError, the tensor named."""
+        self._unpack(-1, self._frames, threads, progress)
+
+    def expand_tensor(self, name: str, file: int, threads: int) -> None:
+        """Writes a tensor's data to the beginning of an open file. Raises as `expand` does."""
+        number = next(i for i, part in enumerate(self._parts) if part.name == name)
+        origin = self._parts[number].begin
+        frames = [
+            _core.Frame(f.begin - origin, f.n_bytes, f.part, f.coded_begin, f.coded_bytes, f.checksum)
+            for f in self._frames
+            if f.part == number
+        ]
+        self._unpack(file, frames, threads, None)
+
+    @contextlib.contextmanager
+    def header(self) -> Iterator[Path]:
+        """A GGUF with the metadata and without the tensors' data, which are a hole in it."""
+        with scratch_file() as file:
+            for begin, data in self._rest():
+                with _output_errors("the metadata"):
+                    _write(file.fileno(), data, begin)
+            file.truncate(self.n_bytes)
+            yield path_of(file)
+
+    def _rest(self) -> Iterator[tuple[int, memoryview]]:
+        """(begin, data) of all bytes of the GGUF that are in no tensor."""
+        frames = [frame for frame in self._frames if frame.part == 0]
+        with scratch_file() as file:
+            self._unpack(file.fileno(), frames, 1, None)
+            rest = memoryview(file.read())
+            for begin, end in self.index.gaps():
+                yield begin, rest[: end - begin]
+                rest = rest[end - begin :]
+
+    def _unpack(self, file: int, frames: list[_core.Frame], threads: int, progress: Progress | None) -> None:
+        tell = None
+        if progress:
+            ends = np.cumsum([frame.n_bytes for frame in frames]).tolist()
+
+            def tell(done: int) -> None:
+                at = min(bisect_right(ends, done), len(ends) - 1)
+                progress(done, ends[-1], self._parts[frames[at].part].name or "")
+
+        try:
+            with self.path.open("rb", buffering=0) as source:
+                _core.unpack_frames(
+                    in_file=source.fileno(),
+                    frames=frames,
+                    layouts=self._layouts,
+                    out_file=file,
+                    n_threads=threads,
+                    progress=tell,
+                )
+        except _core.FrameError as error:
+            number, why = error.args
+            where = self._name(frames[number].part)
+            raise ModelFileError(f"{self.path}: {where} is damaged: {why}") from None
+        except OSError as error:
+            if error.strerror and error.strerror.startswith("write"):
+                raise OutputError(f"{os.strerror(error.errno)} while expanding {self.path}") from None
+            raise ModelFileError(f"{self.path}: {error.strerror}") from None
+
+
+def scratch_file() -> IO[bytes]:
+    """A file in the folder for temporary files that has no name and goes when it is closed."""
+    with _output_errors("a temporary file"):
+        return tempfile.TemporaryFile(buffering=0)
+
+
+def path_of(file: IO[bytes]) -> Path:
+    """By which an open file can be opened again in this process."""
+    return Path(f"/dev/fd/{file.fileno()}")
+
+
+def _write(file: int, data: memoryview, offset: int) -> None:
+    while data:
+        n = os.pwrite(file, data, offset)
+        data, offset = data[n:], offset + n
+
+
+@contextlib.contextmanager
+def _output_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{tempfile.gettempdir()}: {error.strerror} while writing {what}") from None
