@@ -88,9 +88,9 @@ private:
         const int at = factor_.order[size_t(first)] % Format::kSuper / kSub;
         Trials trials;
         format.scales(at, aim, d, trials);
-        Floats least = all(3.0e38f), best[kSub], level[kSub], error[kSub];
+        Floats least = all(3.0e38f), best[kSub]{}, level[kSub], error[kSub];
         Ints taken{};
-        Floats levels[kSub];
+        Floats levels[kSub]{};
         for (int t = 0; t < trials.n; ++t) {
             const Floats cost = attempt(format.levels(), weight, aim, u, d, trials.scale[t], trials.minimum[t], error, level);
             const Ints better = cost < least;

@@ -73,6 +73,9 @@ Factor factorize(const float * moments, int64_t n, float damping, int together) 
     factor.diagonal.resize(size_t(n));
     for (int64_t k = 0; k < n; ++k) {
         factor.diagonal[size_t(k)] = float(value(k, k) * value(k, k));
+        if (!(factor.diagonal[size_t(k)] > 0)) {  // LAPACK passes over NaNs
+            throw std::domain_error("second moments are not positive definite");
+        }
     }
     const int64_t n_panels = n / kSub;
     factor.panels.assign(size_t(kSub * kSub * (n_panels * (n_panels + 1) / 2)), 0.0f);

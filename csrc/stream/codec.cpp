@@ -11,15 +11,6 @@
 namespace pyquant {
 namespace {
 
-// Where GGML finds an infinity in what it made, the weight of largest magnitude is why.
-void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n) {
-    if (!ggml_validate_row_data(type, rows, size)) {
-        const auto smaller = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
-        const int64_t extreme = std::max_element(x, x + n, smaller) - x;
-        throw BadWeight(BadWeight::scale_overflow, extreme, x[extreme]);
-    }
-}
-
 class GgmlCodec : public Codec {
 public:
     explicit GgmlCodec(ggml_type type) : type_(type) {}
@@ -159,6 +150,14 @@ std::unique_ptr<Codec> scheme_codec(const Scheme & scheme) {
 
 std::unique_ptr<Codec> table_codec(const Table & table) {
     return std::make_unique<TableCodec>(table);
+}
+
+void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n) {
+    if (!ggml_validate_row_data(type, rows, size)) {
+        const auto smaller = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
+        const int64_t extreme = std::max_element(x, x + n, smaller) - x;
+        throw BadWeight(BadWeight::scale_overflow, extreme, x[extreme]);
+    }
 }
 
 void check_finite(const float * x, int64_t n) {
