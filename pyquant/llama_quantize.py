@@ -45,7 +45,7 @@ def quantize_patched(
     check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode)
     entries = importance_metadata(plan.importance) if plan.importance else {}
-    if any(plan.searched(tensor) for tensor in model.tensors):
+    if plan.calibration or any(plan.searched(tensor) for tensor in model.tensors):
         raise ConfigError(
             f"{mode.mode}: llama.cpp's quantizer sees no moments of inputs and no tables of tensors"
         )

@@ -67,10 +67,11 @@ class Scheme:
         """Rounds to the values at the best scale, whatever the grid. factor: of the tensor's input."""
         values = self.values_of(tensor)
         used = np.unique(values if self.fold is None else self.folded)
+        by_value = np.argsort(values)
         codes = {
             Type.Q4_0: used + 8,
             Type.Q8_0: used.view(np.uint8),
-            Type.Q4_T: np.searchsorted(values, used),
+            Type.Q4_T: by_value[np.searchsorted(values, used, sorter=by_value)],
         }[self.container]
         container = getattr(_core.Container, self.container.name)
         return _core.compensated_table_codec(container, used, codes.astype(np.uint8), values, factor)
