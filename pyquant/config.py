@@ -38,7 +38,7 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
     settings = read_toml(path, "configuration")
-    for key in ("table", "imatrix", "calibration"):
+    for key in ("table", "imatrix", "calibration", "sensitivity"):
         value = settings.get(key)
         if isinstance(value, str) and (path.parent / value).is_file():
             settings[key] = str(path.parent / value)

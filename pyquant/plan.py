@@ -72,8 +72,8 @@ class Plan:
         """Whether csrc/compensate rounds it, with errors compensated or not."""
         if not self.changes(tensor):
             return False
-        if self._has_scheme(tensor) and len(self.scheme.values) <= 16:
-            return self.scheme.fold is None or self.calibration is not None
+        if self._has_scheme(tensor):
+            return self.scheme.searches(tensor.name, self.calibration)
         return self.calibration is not None and self.types[tensor.name] in COMPENSATED
 
     def factors(self) -> Factors:
@@ -124,6 +124,9 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
     folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
 
     scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=mode.threads))
+    for tensor in model.tensors:
+        if scheme and types[tensor.name] == scheme.stock != tensor.type:
+            types[tensor.name] = scheme.type_of(tensor, calibration)
     if mode.packed:
         scheme = replace(scheme, packed=True)
         for tensor in model.tensors:

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "bindings/progress.h"
@@ -91,6 +92,9 @@ py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t 
 
 void register_compensate(py::module_ & module) {
     py::class_<Factor, std::shared_ptr<Factor>>(module, "Factor")
+        .def_property_readonly("mean_diagonal", [](const Factor & factor) {
+            return std::accumulate(factor.diagonal.begin(), factor.diagonal.end(), 0.0) / double(factor.n());
+        })
         .def_property_readonly("order", [](const Factor & factor) {
             return read_only(py::array_t<int32_t>(factor.n(), factor.order.data()));
         })

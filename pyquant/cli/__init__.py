@@ -19,6 +19,7 @@ from pyquant.cli import (
     pack,
     perplexity,
     quantize,
+    sensitivity,
     speed,
     study,
     tables,
@@ -41,6 +42,7 @@ app.command()(quantize.quantize)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)
+app.command()(sensitivity.sensitivity)
 app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)

@@ -14,8 +14,8 @@ ModeName = Annotated[
     Optional[str],
     typer.Option(
         "--mode",
-        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, or ggml:TYPE for any type of GGML "
-        "(ggml:Q4_K, ggml:IQ4_NL, ...).",
+        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, uniform, or ggml:TYPE for any "
+        "type of GGML (ggml:Q4_K, ggml:IQ4_NL, ...).",
     ),
 ]
 Radius = Annotated[
@@ -49,6 +49,13 @@ Calibration = Annotated[
 Damping = Annotated[
     Optional[float],
     typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.01."),
+]
+Step = Annotated[
+    Optional[float], typer.Option(help="uniform: root of 12 times the squared error of outputs per weight.")
+]
+SensitivityFile = Annotated[
+    Optional[Path],
+    typer.Option("--sensitivity", metavar="FILE.toml", help="uniform: what `pyquant sensitivity` measured."),
 ]
 Tensors = Annotated[
     Optional[str],

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from pyquant.cli import options
-from pyquant.cli.output import number, percent, print_json, print_table, progress_bar, remark, size
+from pyquant.cli.output import (
+    number,
+    parse_size,
+    percent,
+    print_json,
+    print_table,
+    progress_bar,
+    remark,
+    size,
+)
+
+if TYPE_CHECKING:
+    from pyquant.schemes import Mode
 
 
 def quantize(
@@ -16,7 +28,9 @@ def quantize(
         Path,
         typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16; of a split model the first shard."),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT.gguf")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT.gguf", help="With a name in .pqz it is packed, as by `pack`.")
+    ],
     mode: options.ModeName = None,
     table: options.TableName = None,
     radius: options.Radius = None,
@@ -26,6 +40,24 @@ def quantize(
     imatrix: options.Imatrix = None,
     calibration: options.Calibration = None,
     damping: options.Damping = None,
+    step: options.Step = None,
+    sensitivity: options.SensitivityFile = None,
+    bpw: Annotated[
+        Optional[float],
+        typer.Option(help="uniform: the packed file has at most so many bits per weight, all told."),
+    ] = None,
+    target_size: Annotated[
+        Optional[str], typer.Option("--size", help="uniform: the packed file has at most this size.")
+    ] = None,
+    like: Annotated[
+        Optional[str],
+        typer.Option(metavar="TYPE", help="uniform: as near to the model, on --text, as this type is."),
+    ] = None,
+    text: Annotated[
+        Optional[Path], typer.Option(metavar="FILE", help="With --like: UTF-8 text to evaluate on.")
+    ] = None,
+    ctx: options.Ctx = 512,
+    chunks: options.Chunks = None,
     tensors: options.Tensors = None,
     threads: options.Threads = None,
     dry_run: Annotated[
@@ -36,16 +68,28 @@ def quantize(
 ) -> None:
     """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
     from pyquant.errors import ConfigError
-    from pyquant.quantize import quantize_model as run
+    from pyquant.quantize import quantize_model
+    from pyquant.quantize_packed import SUFFIX, quantize_packed
+    from pyquant.target import START
 
+    given = [one for one in (bpw, target_size, like) if one is not None]
+    if len(given) > 1:
+        raise ConfigError("give one of --bpw, --size and --like")
+    any_target = given[0] if given else None
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
-        calibration=calibration, damping=damping, tensors=tensors, threads=threads,
+        calibration=calibration, damping=damping, sensitivity=sensitivity, tensors=tensors, threads=threads,
+        step=step if any_target is None else START,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")
+    if any_target is not None:
+        chosen = _reach(source, chosen, bpw, target_size, like, text, ctx, chunks)
     with progress_bar(f"{chosen.mode}") as progress:
-        report = run(source, output, chosen, force=force, dry_run=dry_run, progress=progress)
+        if output.suffix == SUFFIX and not dry_run:
+            report = quantize_packed(source, output, chosen, force=force, progress=progress)
+        else:
+            report = quantize_model(source, output, chosen, force=force, dry_run=dry_run, progress=progress)
     result = report.to_json()
     if json:
         print_json(result)
@@ -54,6 +98,34 @@ def quantize(
     kept = [t for t in result["tensors"] if t["type"] == "F16" != t["source_type"]]
     if kept:
         remark(f"{len(kept)} tensors became F16: no block divides their rows, such as {kept[0]['name']}'s")
+
+
+def _reach(
+    source: Path,
+    mode: Mode,
+    bpw: float | None,
+    target_size: str | None,
+    like: str | None,
+    text: Path | None,
+    ctx: int,
+    chunks: int | None,
+) -> Mode:
+    from pyquant.errors import ConfigError
+    from pyquant.schemes.uniform import Uniform
+    from pyquant.target import Evaluation, StepSearch
+
+    if not isinstance(mode, Uniform):
+        raise ConfigError(
+            f"--bpw, --size and --like are for mode uniform, whose step they find, not {mode.mode}"
+        )
+    search = StepSearch(source, mode, remark)
+    if bpw is not None:
+        return search.for_bits(bpw)
+    if target_size is not None:
+        return search.for_size(parse_size("--size", target_size))
+    if text is None:
+        raise ConfigError("--like needs --text FILE, on which divergence is measured")
+    return search.for_divergence_of(like, Evaluation(text, ctx, chunks))
 
 
 def _print(result: dict[str, Any], dry_run: bool) -> None:

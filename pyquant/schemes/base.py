@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import _core
+from pyquant.calibration.stats_file import Calibration
 from pyquant.code_table import CodeTable
+from pyquant.model_file import Tensor
 from pyquant.tensor_type import TensorType as Type
 
 GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
@@ -45,6 +47,10 @@ class Scheme:
         """The stock type whose blocks hold the values."""
         return GRID_TYPES[self.grid]
 
+    def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
+        """What such a tensor becomes that the policy gives the stock type."""
+        return self.stock
+
     @property
     def container(self) -> Type:
         """The type of the blocks."""
@@ -62,6 +68,10 @@ class Scheme:
     def folded(self) -> NDArray[np.int8]:
         """(256,) int8: the value that each grid code ends as, indexed by the grid code modulo 256."""
         return self.values[self.fold]
+
+    def searches(self, tensor: str, calibration: Calibration | None) -> bool:
+        """Whether csrc/compensate rounds this tensor, instead of the grid."""
+        return self.fold is None or (calibration is not None and len(self.values) <= 16)
 
     def searched(self, tensor: str, factor: _core.Factor) -> _core.Codec:
         """Rounds to the values at the best scale, whatever the grid. factor: of the tensor's input."""

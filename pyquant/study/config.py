@@ -15,7 +15,7 @@ from pyquant.schemes import Mode
 from pyquant.toml_file import read_toml
 
 Measure = Literal["codes", "size", "quality", "speed"]
-FILES = ("table", "imatrix")  # keys of a quantizer that may name a file
+FILES = ("table", "imatrix", "calibration", "sensitivity")  # keys of a quantizer that may name a file
 
 
 class SpeedConfig(BaseModel):

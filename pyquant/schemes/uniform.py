@@ -1,0 +1,68 @@
+"""One step for a whole matrix, so that its codes are integers that an entropy coder stores well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from gguf import LlamaFileType
+from pydantic import Field
+
+from pyquant import _core
+from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.q8_0 import q8_0
+from pyquant.sensitivity_file import Sensitivity
+from pyquant.tensor_type import TensorType as Type
+
+# Of tensors whose input was not collected, such as embeddings: what llama.cpp's mixtures give the output.
+REST = Type.Q6_K
+
+
+@dataclass(frozen=True)
+class UniformScheme(Scheme):
+    """Integer codes in Q8_0 blocks of equal scales.
+
+    step: the root of 12 times the mean squared error of outputs that a weight adds, where tensors are
+    equally sensitive. By reverse water-filling every weight then adds the same divergence: the step of
+    a matrix is step / sqrt(s * mean D), s its sensitivity, D of csrc/compensate/factor.h.
+    """
+
+    step: float = 0
+    sensitivity: Sensitivity = field(default_factory=Sensitivity)
+
+    def type_of(self, tensor, calibration):
+        if tensor.name in calibration.matrices or tensor.n_per_row % 256:
+            return Type.Q8_0
+        return REST
+
+    def searches(self, tensor, calibration):
+        return tensor in calibration.matrices
+
+    def searched(self, tensor, factor):
+        step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
+        return _core.uniform_codec(float(np.clip(step, 6e-8, 6e4)), factor)
+
+
+def uniform(step: float, sensitivity: Sensitivity) -> UniformScheme:
+    """Q8_0's values without its rule for scales."""
+    stock = q8_0()
+    return UniformScheme("uniform", "q8_0", stock.values, stock.fold, step=step, sensitivity=sensitivity)
+
+
+class Uniform(Mode):
+    """Integer codes at one step for the whole model, compensated; small once they are packed."""
+
+    name: ClassVar = "uniform"
+    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+
+    calibration: Path = Field(description="statistics of `pyquant calibrate`: steps are measured in outputs")
+    step: float = Field(gt=0, le=1e3, description="root of 12 times the squared error of outputs per weight")
+    sensitivity: Path | None = Field(None, description="what `pyquant sensitivity` measured")
+
+    def scheme(self, q8_0_codes):
+        return uniform(self.step, Sensitivity.read(self.sensitivity) if self.sensitivity else Sensitivity())
+
+    def parameters(self, scheme):
+        return {"step": f"{self.step:.6g}"}
