@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from models import MODELS, Model
@@ -15,6 +16,7 @@ from models import MODELS, Model
 from studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
+WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
 
 # Deadlines measure how busy the machine is; failing examples are printed to be kept as tests.
 settings.register_profile("pyquant", deadline=None, max_examples=50, print_blob=True)
@@ -88,6 +90,15 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return made[name]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 20,000 characters that `models` can spell."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    words = np.random.default_rng(1).choice(WORDS, 4000)
+    path.write_text(" ".join(words) + "\n", encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

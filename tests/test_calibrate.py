@@ -25,18 +25,9 @@ from pyquant.model_file import ModelFile
 from pyquant.quantize import quantize_model
 from pyquant.text import read_text
 
-WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
 DENSE = Model(n_embd=64, n_ff=320, n_layer=2, n_head_kv=2, seed=4)  # two panels of 320
 FIRST = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"}
 EXPERTS = Model(n_embd=64, n_ff=96, n_layer=1, n_expert=4, seed=5)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 20,000 characters."""
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(np.random.default_rng(1).choice(WORDS, 4000)))
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -20,17 +20,6 @@ from pyquant.llama import Model as LlamaModel
 from pyquant.perplexity import measure_perplexity
 from pyquant.text import read_text
 
-WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 20,000 characters."""
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    words = np.random.default_rng(1).choice(WORDS, 4000)
-    path.write_text(" ".join(words) + "\n", encoding="utf-8")
-    return path
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -50,7 +50,8 @@ void register_calibrate(py::module_ & module) {
     py::class_<Collector>(module, "Collector")
         .def(py::init<std::set<std::string>, bool, int>(), py::arg("wanted"), py::kw_only(),
              py::arg("with_output"), py::arg("n_threads"))
-        .def_property_readonly("address", [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly(
+            "address", [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(
             "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Collector::evaluate); })
         .def_property_readonly("inputs", &Collector::inputs)

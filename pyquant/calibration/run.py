@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
 from pyquant.errors import ConfigError, ModelFileError, OutputError
-from pyquant.forward import BATCH, Chunks, cut, make_context, portions
+from pyquant.forward import BATCH, Chunks, cut, make_context, portions, together
 from pyquant.imatrix import write_imatrix
 from pyquant.llama import Context, Model
 from pyquant.model_file import ModelFile, OutputFile, check_output, padded
@@ -38,8 +38,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What a calibration did. n_tokens: that the model was given. n_matrices: whose inputs were
-    collected; they share n_inputs. stats_bytes: of the file. seconds: of running, loading excluded.
+    """What a calibration did. sha256: of the model. n_tokens: that it was given. n_matrices: whose
+    inputs were collected; they share n_inputs. sums_bytes: of these, in memory or spooled. resumed_at:
+    the batch where an interrupted run was taken up, or 0. seconds: of running, loading excluded.
     """
 
     model: str
@@ -172,7 +173,7 @@ def _work(cuts: list[Chunks], weights: list[float]) -> list[_Work]:
     work, before = [], 0
     for chunks, weight in zip(cuts, weights):
         for group in range(chunks.n_groups):
-            done = chunks.n_chunks * (group + 1) // chunks.n_groups
+            done = min(chunks.n_chunks, (group + 1) * together(chunks.n_ctx))
             work.append(_Work(chunks, group, weight, before + done))
         before += chunks.n_chunks
     return work
