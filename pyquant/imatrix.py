@@ -90,7 +90,7 @@ def _read_gguf(path: Path) -> ImportanceMatrix:
 def _floats(tensor: Tensor) -> NDArray[np.float32]:
     if tensor.type is not Type.F32:
         raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r} is {tensor.type.name}, expected F32")
-    return np.fromfile(tensor.path, np.float32, tensor.n_weights, offset=tensor.offset)
+    return np.frombuffer(tensor.data(), np.float32)
 
 
 def _read_legacy(path: Path) -> ImportanceMatrix:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.code_table import CodeTable
-from pyquant.container.packed_file import PackedFile, is_packed
+from pyquant.container.packed_file import PackedFile, is_packed, scratch_file
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.source_hash import files_sha256
 from pyquant.tensor_type import TensorType as Type
@@ -58,6 +58,16 @@ class Tensor:
         for length in self.shape:
             n *= length
         return n
+
+    def data(self) -> bytes:
+        """All of its bytes. Raises ModelFileError."""
+        if not is_packed(self.path):
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                return file.read(self.n_bytes)
+        with scratch_file() as file:
+            PackedFile(self.path).expand_tensor(self.name, file.fileno(), threads=1)
+            return file.read()
 
     @property
     def layer(self) -> int:

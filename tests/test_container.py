@@ -232,7 +232,9 @@ def test_one_tensor_by_itself(generated: Callable[[str], Path], tmp_path: Path) 
     for tensor in ModelFile(stock).tensors:
         with (tmp_path / "tensor").open("w+b") as file:
             packed.expand_tensor(tensor.name, file.fileno(), 1)
-            assert file.read() == data[tensor.offset : tensor.offset + tensor.n_bytes]
+            assert file.read() == data[tensor.offset : tensor.offset + tensor.n_bytes] == tensor.data()
+    for one, other in zip(ModelFile(stock).tensors, ModelFile(tmp_path / "m.pqz").tensors):
+        assert one.data() == other.data()
 
 
 def test_shards_are_packed_one_by_one(tmp_path: Path) -> None:

@@ -114,6 +114,12 @@ def test_cut_off_anywhere(packed: Path, tmp_path: Path) -> None:
     assert "1 bytes too many" in refused(damaged, tmp_path)
 
 
+def test_places_that_hold_no_packed_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pqz")
+    for name, says in {"missing": "No such file", "": "not a file", "pipe.pqz": "not a file"}.items():
+        assert says in refused(tmp_path / name, tmp_path)
+
+
 def test_a_later_version(packed: Path, tmp_path: Path) -> None:
     data = bytearray(packed.read_bytes())
     data[8:12] = (7).to_bytes(4, "little")

@@ -17,7 +17,6 @@ from pyquant.container.layouts import TEXT, Content, Field, Layout, kernel
 
 MAGIC = b"PYQUANTZ"
 VERSION = 1
-SUFFIX = ".pqz"
 FRAME_BYTES = 1 << 20  # expanded, about: enough to learn a code, and two of them fit a core's cache
 LARGEST_FRAME = 1 << 26  # that a reader makes room for
 

@@ -23,8 +23,10 @@ Progress = Callable[[int, int, str], None]
 
 def is_packed(path: Path) -> bool:
     """Whether the file begins as packed models do; False also where it cannot be read."""
-    with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-        return file.read(len(MAGIC)) == MAGIC
+    with contextlib.suppress(OSError):
+        if path.is_file():  # opening a pipe would wait for its writer
+            with path.open("rb", buffering=0) as file:
+                return file.read(len(MAGIC)) == MAGIC
     return False
 
 
@@ -39,6 +41,8 @@ class PackedFile:
         """Reads the index. Raises ModelFileError where it is damaged, cut off or of a later version."""
         self.path = Path(path)
         try:
+            if self.path.exists() and not self.path.is_file():
+                raise BadIndex("not a file")
             with self.path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 head = read_head(file.read(HEAD_BYTES))
@@ -62,6 +66,12 @@ class PackedFile:
             for f, end, (n, checksum) in zip(self.index.frames(), ends, coded)
         ]
         self._check_end(size)
+        numbers = [frame.part for frame in self._frames]
+        self._first_frame = np.searchsorted(numbers, np.arange(len(self._parts) + 1)).tolist()
+        self._part_of = {part.name: number for number, part in enumerate(self._parts)}
+
+    def _frames_of(self, part: int) -> list[_core.Frame]:
+        return self._frames[self._first_frame[part] : self._first_frame[part + 1]]
 
     def _check_end(self, size: int) -> None:
         end = self._index_bytes
@@ -85,7 +95,7 @@ class PackedFile:
         for begin, data in self._rest():
             with _output_errors("the metadata"):
                 _write(file, data, begin)
-        self._unpack(file, [frame for frame in self._frames if frame.part > 0], threads, progress)
+        self._unpack(file, self._frames[self._first_frame[1] :], threads, progress)
 
     def verify(self, threads: int, progress: Progress | None = None) -> None:
         """Expands all of it to nowhere. Raises ModelFileError, the tensor named."""
@@ -93,12 +103,11 @@ class PackedFile:
 
     def expand_tensor(self, name: str, file: int, threads: int) -> None:
         """Writes a tensor's data to the beginning of an open file. Raises as `expand` does."""
-        number = next(i for i, part in enumerate(self._parts) if part.name == name)
+        number = self._part_of[name]
         origin = self._parts[number].begin
         frames = [
             _core.Frame(f.begin - origin, f.n_bytes, f.part, f.coded_begin, f.coded_bytes, f.checksum)
-            for f in self._frames
-            if f.part == number
+            for f in self._frames_of(number)
         ]
         self._unpack(file, frames, threads, None)
 
@@ -109,14 +118,14 @@ class PackedFile:
             for begin, data in self._rest():
                 with _output_errors("the metadata"):
                     _write(file.fileno(), data, begin)
-            file.truncate(self.n_bytes)
+            with _output_errors("the metadata"):
+                file.truncate(self.n_bytes)
             yield path_of(file)
 
     def _rest(self) -> Iterator[tuple[int, memoryview]]:
         """(begin, data) of all bytes of the GGUF that are in no tensor."""
-        frames = [frame for frame in self._frames if frame.part == 0]
         with scratch_file() as file:
-            self._unpack(file.fileno(), frames, 1, None)
+            self._unpack(file.fileno(), self._frames_of(0), 1, None)
             rest = memoryview(file.read())
             for begin, end in self.index.gaps():
                 yield begin, rest[: end - begin]
