@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from functools import cache
@@ -13,12 +14,12 @@ import pytest
 from conftest import Oracle
 from gguf import GGUFReader
 from gguf.quants import dequantize
-from test_calibrate import WORDS
 from test_cli import run
 
 from pyquant import _core
 from pyquant.calibration.run import calibrate_model
 from pyquant.calibration.stats_file import Calibration
+from pyquant.compare import compare_models
 from pyquant.compensation import COMPENSATED
 from pyquant.config import make_mode
 from pyquant.errors import ConfigError, ModelFileError
@@ -52,13 +53,6 @@ TABLES = TableSet(
         "blk.0.attn_q.weight": np.arange(-8, 8).astype(np.int8),
     },
 )
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(np.random.default_rng(1).choice(WORDS, 3000)))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +265,35 @@ def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
     told = run(*arguments, "--force", "--imatrix", stats_of(F32).with_name("imatrix.gguf"))
     assert (told.returncode, told.stdout) == (2, "")
     assert "give either --imatrix or --calibration" in told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "calibrated_on", ["wiki.valid.raw", "tinyshakespeare.txt"], ids=["matched", "mismatched"]
+)
+def test_never_worse_than_the_same_type_with_an_imatrix(
+    oracle: Oracle, shared: Path, tmp_path: Path, calibrated_on: str
+) -> None:
+    source, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
+    seen, stats, imatrix = shared / "data" / calibrated_on, tmp_path / "stats", tmp_path / "imatrix.gguf"
+    calibrate_model(source, [seen], stats, n_ctx=256, n_chunks=60)
+    run = ["-m", source, "-f", seen, "-c", 256, "--chunks", 60, "-t", 2]
+    oracle.run("llama-imatrix", *run, "-o", imatrix, "--no-ppl")
+    pairs = []
+    for kind in ("Q4_0", "IQ4_NL", "Q4_K"):
+        ours, theirs = tmp_path / f"{kind}.gguf", tmp_path / f"{kind}-imatrix.gguf"
+        quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "calibration": stats}))
+        oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
+        pairs.append((ours, theirs))
+    found = compare_models(source, [path for pair in pairs for path in pair], text, n_ctx=256, n_chunks=40)
+    kld = {one["model"]: one["kld"]["mean"] for one in found.to_json()["candidates"]}
+    for ours, theirs in pairs:
+        assert kld[str(ours)] < 0.9 * kld[str(theirs)]
+    # And so says stock llama.cpp.
+    logits = ["-c", 256, "-t", 2, "--kl-divergence-base", tmp_path / "logits"]
+    run = ["llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits]
+    oracle.run_until("Final estimate", *run)
+    told = oracle.run_until("Same top p:", "llama-perplexity", "-m", pairs[1][0], "--kl-divergence", *logits)
+    (stock,) = re.findall(r"Mean +KLD: +([0-9.]+)", told)
+    assert float(stock) == pytest.approx(kld[str(pairs[1][0])], rel=0.01)

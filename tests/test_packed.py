@@ -248,3 +248,8 @@ def test_what_cannot_be_packed() -> None:
         make_mode({"mode": "q4_0", "store": "crate"})
     with pytest.raises(ValueError, match="Q4_T needs one"):
         _core.Scheme(_core.Grid.Q8_0, _core.Container.Q4_T, np.zeros(256, np.int8))
+
+
+def test_a_packed_model_is_no_source(packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"already quantized: tensor '.*' is Q4_T"):
+        quantize_model(packed, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))

@@ -3,6 +3,7 @@
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     module.doc() = "Kernels, tensor passes, GGUF headers and llama.cpp's policy; used through pyquant.";
     register_kernels(module);
+    register_table(module);
     register_stream(module);
     register_compensate(module);
     register_container(module);

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 void register_kernels(pybind11::module_ & module);
+void register_table(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
 void register_container(pybind11::module_ & module);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "bindings/arrays.h"
 #include "bindings/progress.h"
 #include "bindings/register.h"
 #include "kernels/block.h"
@@ -163,12 +164,9 @@ void register_stream(py::module_ & module) {
         .def("decode", &decode_rows, py::arg("rows").noconvert(), py::arg("n_per_row"));
     module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
     module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
-    module.def("table_codec", [](const py::array_t<int8_t, py::array::c_style> & values) {
-        if (values.size() != 16) {
-            throw py::value_error("table: expected shape (16,)");
-        }
+    module.def("table_codec", [](const Array<int8_t> & values) {
         Table table;
-        std::copy_n(values.data(), 16, table);
+        copy_table(values, table);
         return table_codec(table);
     }, py::arg("table"));
 

@@ -5,6 +5,7 @@
 
 #include "ggml-cpu.h"
 #include "ggml/table.h"
+#include "ggml/table_batches.h"
 #include "kernels/scheme.h"
 #include "kernels/table_product.h"
 
@@ -12,114 +13,7 @@ namespace pyquant {
 namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;  // of weights that stay in cache for all columns
-
-// A row of activations, and where its products go.
-struct Column {
-    const float * x;
-    float * y;
-};
-
-// Columns first .. first + n_columns - 1 have their products with one matrix.
-struct Batch {
-    const char * matrix;
-    int64_t first;
-    int64_t n_columns;
-};
-
-template <class T>
-T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3 = 0) {
-    return reinterpret_cast<T *>(static_cast<char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
-                                 i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]));
-}
-
-// GGML_OP_MUL_MAT: a batch for each plane of activations.
-class Planes {
-public:
-    Planes(const ggml_tensor * op, void *) : op_(op), x_(op->src[1]), matrices_(op->src[0]) {}
-
-    static size_t work_size(const ggml_tensor *) { return 0; }
-    static int64_t n_columns(const ggml_tensor * op) { return ggml_nrows(op->src[1]); }
-    static int64_t n_batches(const ggml_tensor * op) { return op->src[1]->ne[2] * op->src[1]->ne[3]; }
-
-    void prepare(const ggml_compute_params *) {}
-
-    Batch batch(int64_t plane) const {
-        const int64_t i2 = plane % x_->ne[2], i3 = plane / x_->ne[2];
-        const char * matrix = at<char>(matrices_, 0, i2 / (x_->ne[2] / matrices_->ne[2]),
-                                       i3 / (x_->ne[3] / matrices_->ne[3]));
-        return {matrix, plane * x_->ne[1], x_->ne[1]};
-    }
-
-    Column column(int64_t i) const {
-        const int64_t i1 = i % x_->ne[1], i2 = i / x_->ne[1] % x_->ne[2], i3 = i / x_->ne[1] / x_->ne[2];
-        return {at<float>(x_, i1, i2, i3), at<float>(op_, i1, i2, i3)};
-    }
-
-private:
-    const ggml_tensor *op_, *x_, *matrices_;
-};
-
-// GGML_OP_MUL_MAT_ID: a batch for each expert, of the tokens that have chosen it.
-class Experts {
-public:
-    Experts(const ggml_tensor * op, void * work)
-        : op_(op), n_experts_(n_batches(op)), begin_(static_cast<int64_t *>(work)),
-          choices_(reinterpret_cast<Choice *>(begin_ + n_experts_ + 1)) {}
-
-    static size_t work_size(const ggml_tensor * op) {
-        return size_t(n_batches(op) + 1) * sizeof(int64_t) + size_t(n_columns(op)) * sizeof(Choice);
-    }
-    static int64_t n_columns(const ggml_tensor * op) { return op->src[2]->ne[0] * op->src[2]->ne[1]; }
-    static int64_t n_batches(const ggml_tensor * op) { return op->src[0]->ne[2]; }
-
-    // Sorts the choices by expert.
-    void prepare(const ggml_compute_params * params) {
-        if (params->ith == 0) {
-            std::fill_n(begin_, n_experts_ + 1, 0);
-            each_choice([&](Choice, int32_t expert) { ++begin_[expert + 1]; });
-            for (int64_t expert = 0; expert < n_experts_; ++expert) {
-                begin_[expert + 1] += begin_[expert];
-            }
-            each_choice([&](Choice choice, int32_t expert) { choices_[begin_[expert]++] = choice; });
-            std::copy_backward(begin_, begin_ + n_experts_, begin_ + n_experts_ + 1);
-            begin_[0] = 0;
-        }
-        ggml_barrier(params->threadpool);
-    }
-
-    Batch batch(int64_t expert) const {
-        return {at<char>(op_->src[0], 0, expert), begin_[expert], begin_[expert + 1] - begin_[expert]};
-    }
-
-    Column column(int64_t i) const {
-        const Choice choice = choices_[i];
-        const ggml_tensor * x = op_->src[1];  // one row for all choices of a token, or one for each
-        return {at<float>(x, choice.slot % x->ne[1], choice.token), at<float>(op_, choice.slot, choice.token)};
-    }
-
-private:
-    struct Choice {
-        int32_t slot, token;
-    };
-
-    template <class Visit>
-    void each_choice(const Visit & visit) const {
-        const ggml_tensor * ids = op_->src[2];
-        for (int32_t token = 0; token < ids->ne[1]; ++token) {
-            for (int32_t slot = 0; slot < ids->ne[0]; ++slot) {
-                const auto * row = at<char>(ids, token, 0);
-                const int32_t expert = *reinterpret_cast<const int32_t *>(row + size_t(slot) * ids->nb[0]);
-                GGML_ASSERT(expert >= 0 && expert < n_experts_);
-                visit(Choice{slot, token}, expert);
-            }
-        }
-    }
-
-    const ggml_tensor * op_;
-    int64_t n_experts_;
-    int64_t * begin_;
-    Choice * choices_;
-};
+constexpr int64_t kMinChunks = 64;          // of a matrix: threads take one when they are free
 
 // How a product is laid out in its workspace and cut into chunks of groups of rows.
 template <class Columns>
@@ -131,8 +25,7 @@ struct Layout {
           n_columns(Columns::n_columns(op)),
           n_batches(Columns::n_batches(op)) {
         const int64_t in_cache = kChunkBytes / (n_blocks * int64_t(sizeof(TableGroup)));
-        const int64_t fair = (n_groups + 4 * n_threads - 1) / (4 * n_threads);
-        groups_per_chunk = std::max<int64_t>(1, std::min(in_cache, fair));
+        groups_per_chunk = std::max<int64_t>(1, std::min(in_cache, n_groups / kMinChunks));
         n_chunks = (n_groups + groups_per_chunk - 1) / groups_per_chunk;
         activations = GGML_PAD(Columns::work_size(op), 64);
         groups = activations + GGML_PAD(size_t(n_columns * n_blocks) * sizeof(Activations), 64);
