@@ -121,6 +121,15 @@ class Model:
             raise TextError(f"llama.cpp cannot tokenize this text with {self.path}")
         return tokens[:n].copy()
 
+    def ordinary_tokens(self) -> NDArray[np.int32]:
+        """The tokens that texts are made of: none that controls, is unknown or is not in use."""
+        llama = self._llama
+        other = (
+            llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
+        )
+        attributes = [llama.llama_vocab_get_attr(self._vocab, token) for token in range(self.n_vocab)]
+        return np.flatnonzero((np.array(attributes) & other) == 0).astype(np.int32)
+
     def context(
         self,
         *,

@@ -17,7 +17,7 @@ from pyquant.calibration import Calibration
 from pyquant.calibration.panels import PANEL, packed_size, unpack
 from pyquant.calibration.run import calibrate_model
 from pyquant.config import make_mode
-from pyquant.errors import ModelFileError
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.forward import cut
 from pyquant.imatrix import read_imatrix
 from pyquant.llama import Model as LlamaModel
@@ -55,7 +55,9 @@ def test_moments_are_those_of_what_numpy_sends_in(
     name: str, kind: Model, text: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue(name)
-    report = calibrate_model(path, [text], tmp_path / "stats", n_ctx=48, n_chunks=3, process_output=True)
+    report = calibrate_model(
+        path, [text], tmp_path / "stats", n_ctx=48, n_chunks=3, process_output=True, random=0
+    )
     stats = Calibration.read(tmp_path / "stats")
     with LlamaModel(path) as model:
         tokens = cut(model, read_text(text), n_ctx=48, n_chunks=3).tokens.copy()
@@ -98,7 +100,7 @@ def test_matrices_that_share_an_input_share_its_sums(
 def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("rain, again and again; " * 40)
-    options = {"n_ctx": 64, "n_chunks": 2}
+    options = {"n_ctx": 64, "n_chunks": 2, "random": 0}
     for name, texts, weights in [
         ("a", [text], None),
         ("b", [other], None),
@@ -208,6 +210,32 @@ def test_threads_and_memory_do_not_change_the_file(experts: Path, text: Path, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "d"]
 
 
+def test_random_tokens_have_their_share_of_the_moments_and_none_of_the_squares(
+    dense: Path, text: Path, tmp_path: Path
+) -> None:
+    for name, random in (("text", 0), ("both", 0.25), ("mostly", 0.75)):
+        path = tmp_path / name
+        calibrate_model(
+            dense, [text], path, imatrix=path.with_suffix(".gguf"), n_ctx=64, n_chunks=4, random=random
+        )
+    of_text, both, mostly = (Calibration.read(tmp_path / name) for name in ("text", "both", "mostly"))
+    with LlamaModel(dense) as model:
+        assert [t.n_chunks for t in mostly.origin.texts] == [4, 3]
+        assert len(model.ordinary_tokens()) > model.n_vocab / 2
+        assert model.bos not in model.ordinary_tokens()
+    for name in of_text.matrices:
+        assert both.counts(name) == of_text.counts(name) == [256]
+        np.testing.assert_array_equal(both.diagonal(name), of_text.diagonal(name))
+        assert both.moments(name).trace() != of_text.moments(name).trace()
+    for name in ("both", "mostly"):
+        assert (tmp_path / f"{name}.gguf").read_bytes() == (tmp_path / "text.gguf").read_bytes()
+    first = "blk.0.attn_q.weight"
+    random_part = (both.moments(first) - 0.75 * of_text.moments(first)) / 0.25
+    assert np.linalg.eigvalsh(random_part).min() > -1e-4 * np.trace(random_part)
+    with pytest.raises(ConfigError, match="random: expected a share"):
+        calibrate_model(dense, [text], tmp_path / "x", random=1)
+
+
 def test_a_quantized_model_is_calibrated_too(dense: Path, text: Path, tmp_path: Path) -> None:
     quantize_model(dense, tmp_path / "q4_0.gguf", make_mode({"mode": "q4_0"}))
     for name, model in (("source", dense), ("q4_0", tmp_path / "q4_0.gguf")):
@@ -224,12 +252,12 @@ def test_the_command_says_what_it_did(dense: Path, text: Path, tmp_path: Path) -
     told = run(*arguments, "--imatrix", tmp_path / "i.gguf", "--memory", "1MB", "--json")
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
-    assert (result["n_tokens"], result["n_ctx"], result["output_bytes"]) == (512, 64, stats.stat().st_size)
+    assert (result["n_tokens"], result["n_ctx"], result["output_bytes"]) == (640, 64, stats.stat().st_size)
     told = run(*arguments)
     assert (told.returncode, told.stdout) == (1, "")
     assert "exists; --force replaces it" in told.stderr
     told = run(*arguments, "--force")
-    assert "512 in chunks of 64" in told.stdout
+    assert "640 in chunks of 64" in told.stdout
     assert run(*arguments, "--force", "--weight", 1, "--weight", 2).returncode == 2
 
 

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.forward import BATCH, Chunks, cut, make_context, portions, together
@@ -31,6 +33,9 @@ from pyquant.text import read_text
 DEFAULT_CTX = 512
 SMALLEST_CTX = 16  # llama-imatrix passes over batches of fewer tokens
 CHECKPOINT_SECONDS = 120
+
+# By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
+Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
 
 # (chunks done, all chunks)
 Progress = Callable[[int, int], None]
@@ -82,6 +87,7 @@ def calibrate_model(
     memory: int | None = None,
     imatrix: str | os.PathLike[str] | None = None,
     process_output: bool = False,
+    random: float = RANDOM_SHARE,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
@@ -91,7 +97,9 @@ def calibrate_model(
     weights: how much each text's tokens count. n_ctx: tokens in a chunk; by default 512, or fewer if the
     model was trained with fewer. n_chunks: only the first ones of each text. memory: bytes that sums may
     take in memory, what is more is spooled beside `output`. imatrix: also writes what llama-imatrix
-    would. process_output: collect the output matrix's input as well. What an interrupted run left, the
+    would. process_output: collect the output matrix's input as well. random: the share of tokens drawn
+    at random from the vocabulary in the moments (not in sums of squares or `imatrix`): they show
+    directions that texts leave out. What an interrupted run left, the
     same call takes up: it spools every `checkpoint_seconds`.
     Raises ModelFileError, TextError, ConfigError, OutputError and RuntimeLibraryError.
     """
@@ -111,6 +119,14 @@ def calibrate_model(
             CalibrationText(str(text.path), text.sha256, weight, chunks.n_chunks)
             for text, weight, chunks in zip(read, weights, cuts)
         ]
+        if not 0 <= random < 1:
+            raise ConfigError(f"random: expected a share from 0 to below 1, got {random:g}")
+        work = _work(cuts, weights)
+        n_of_texts = len(work)
+        if random > 0:
+            chunks, weight = random_chunks(model, cuts, weights, random)
+            used.append(CalibrationText(RANDOM_TOKENS, "", weight, chunks.n_chunks))
+            work = _work([*cuts, chunks], [*weights, weight])
         origin = Origin(source.sha256(), n_ctx, used)
         with make_context(model, n_ctx, threads=threads, n_ubatch=BATCH, collector=collector) as context:
             _learn(context, cuts[0], collector)
@@ -122,15 +138,20 @@ def calibrate_model(
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch
-                _run(context, _work(cuts, weights), collector, checkpoint_seconds, progress, source)
-                squares = _write(file, header, collector)
+                run = partial(_run, context, work, collector, checkpoint_seconds, progress, source)
+                run(until=n_of_texts)
+                # Spooled too, as an interrupted run may go on after this point.
+                squares = _squares_of_texts(output, collector, n_of_texts)
+                run(until=len(work))
+                _write(file, header, collector, squares)
                 if imatrix:
                     write_imatrix(
-                        imatrix, squares, datasets=[text.path for text in used],
+                        imatrix, _importance(collector, squares), datasets=[str(text.path) for text in read],
                         chunk_size=n_ctx, sources=source.paths, force=force,
                     )  # fmt: skip
                 file.commit()
                 seconds = time.perf_counter() - begin
+            _squares_file(output).unlink()
     return CalibrationReport(
         model=str(model_path),
         output=str(output),
@@ -186,9 +207,11 @@ def _run(
     checkpoint_seconds: float,
     progress: Progress | None,
     source: ModelFile,
+    *,
+    until: int,
 ) -> None:
     saved = time.monotonic()
-    for batch in range(collector.batch, len(work)):
+    for batch in range(collector.batch, until):
         unit = work[batch]
         collector.set_weight(unit.weight)
         try:
@@ -202,6 +225,31 @@ def _run(
         if time.monotonic() - saved >= checkpoint_seconds:
             collector.checkpoint(batch + 1)
             saved = time.monotonic()
+
+
+def _squares_file(output: Path) -> Path:
+    return output.with_name(f".{output.name}.squares.npz")
+
+
+def _squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
+    """Sums of squares and counts before the first random token; read again by a run that goes on after
+    it. By input, (n_groups, n_in) and (n_groups,)."""
+    path = _squares_file(output)
+    if collector.batch < batch or not path.exists():
+        arrays = {}
+        for i in collector.inputs:
+            name = i.matrices[0]
+            groups = range(i.n_groups)
+            arrays[f"{name}.squares"] = np.stack([collector.sums(i, group)[: i.n_in] for group in groups])
+            arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
+        partial_file = path.with_name(f"{path.name}.partial")
+        with partial_file.open("wb") as file:
+            np.savez(file, **arrays)
+        partial_file.replace(path)
+        collector.checkpoint(batch)
+    with np.load(path) as arrays:
+        names = [i.matrices[0] for i in collector.inputs]
+        return {name: (arrays[f"{name}.squares"], arrays[f"{name}.counts"]) for name in names}
 
 
 def _key(origin: Origin, collector: _core.Collector, process_output: bool) -> bytes:
@@ -238,26 +286,28 @@ def _spool(
     path.unlink()
 
 
-def _write(
-    file: OutputFile, header: _core.Gguf, collector: _core.Collector
-) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]:
-    """Writes STATS; returns what an importance matrix has of it: by matrix, sums of squares and counts."""
+def _write(file: OutputFile, header: _core.Gguf, collector: _core.Collector, squares: Squares) -> None:
     begin = header.header()
     file.write(begin, 0)
     at = {name: len(begin) + offset for name, _, _, offset, _ in header.tensors()}
-    importance = {}
     for i in collector.inputs:
         name = i.matrices[0]
+        for what, values in zip(("in_sum2", "counts"), squares[name]):
+            file.write(values.tobytes(), at[f"{name}.{what}"])
+        if not i.all_moments:
+            continue
         counts = np.array([collector.count(i, group) for group in range(i.n_groups)])
-        squares = np.empty((i.n_groups, i.n_in), np.float32)
+        file.write(counts.tobytes(), at[f"{name}.moment_counts"])
         for group in range(i.n_groups):
-            sums = collector.sums(i, group)
-            squares[group] = sums[: i.n_in]
-            if i.all_moments:
-                moments = memoryview(sums[i.n_in :]).cast("B")
-                file.write(moments, at[f"{name}.moments"] + group * moments.nbytes)
-        file.write(squares.tobytes(), at[f"{name}.in_sum2"])
-        file.write(counts.tobytes(), at[f"{name}.counts"])
+            moments = memoryview(collector.sums(i, group)[i.n_in :]).cast("B")
+            file.write(moments, at[f"{name}.moments"] + group * moments.nbytes)
+
+
+def _importance(collector: _core.Collector, squares: Squares) -> Squares:
+    """By matrix, as an importance matrix has it."""
+    importance = {}
+    for i in collector.inputs:
+        sums, counts = squares[i.matrices[0]]
         # llama-imatrix counts per expert only where tokens are routed to them.
-        importance |= dict.fromkeys(i.matrices, (squares, counts if i.routed else counts[:1]))
+        importance |= dict.fromkeys(i.matrices, (sums, counts if i.routed else counts[:1]))
     return importance

@@ -25,7 +25,8 @@ _KEY = "pyquant.calibration"
 
 @dataclass(frozen=True)
 class CalibrationText:
-    """A text that a model was run over. sha256: of its bytes less a newline at the end.
+    """A text that a model was run over, or the random tokens after all texts. sha256: of its bytes less
+    a newline at the end.
 
     weight: how much each of its tokens counts. n_chunks: that were used.
     """
@@ -68,6 +69,7 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input]) -> _core.Gguf:
         header.add_tensor(f"{name}.in_sum2", Type.F32, [i.n_in, i.n_groups])
         header.add_tensor(f"{name}.counts", Type.F64, [i.n_groups])
         if i.all_moments:
+            header.add_tensor(f"{name}.moment_counts", Type.F64, [i.n_groups])
             header.add_tensor(f"{name}.moments", Type.F32, [packed_size(i.n_in), i.n_groups])
     return header
 
@@ -145,18 +147,22 @@ class Calibration:
         """The diagonals as an importance matrix, for types that compensate nothing."""
         weights = {name: self.diagonal(name) for name in self.matrices}
         counts = {name: self.counts(name) for name in self.matrices}
-        texts = [text.path for text in self.origin.texts] if self.origin else []
-        n_chunks = sum(text.n_chunks for text in self.origin.texts) if self.origin else 0
-        return ImportanceMatrix(self.path, weights, counts, texts, n_chunks)
+        texts = [text for text in self.origin.texts if text.sha256] if self.origin else []
+        n_chunks = sum(text.n_chunks for text in texts)
+        return ImportanceMatrix(self.path, weights, counts, [text.path for text in texts], n_chunks)
 
     def counts(self, name: str) -> NDArray[np.float64]:
-        """(n_experts,) tokens that entered each expert's matrix, times their weights. Raises KeyError."""
+        """(n_experts,) tokens of texts that entered each expert's matrix, times their weights.
+
+        Raises KeyError.
+        """
         if name in self._importance:
             return self._importance[name][0]
         return self._array(name, "counts", np.float64)
 
     def diagonal(self, name: str) -> NDArray[np.float32]:
-        """(n_experts, n_in) the mean of x^2; 1 for experts that no token entered, as llama.cpp has it.
+        """(n_experts, n_in) the mean of x^2 over the texts; 1 for experts that no token entered, as
+        llama.cpp has it.
 
         Raises KeyError.
         """
@@ -167,13 +173,13 @@ class Calibration:
         return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 1).astype(np.float32)
 
     def moments(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
-        """(n_in, n_in) the mean of x x^T over the tokens that entered it, each times its weight.
+        """(n_in, n_in) the mean of x x^T over the tokens that entered it, each times its weight, random
+        ones among them.
 
         None if only the diagonal is known, or no token entered it. Raises KeyError.
         """
         tensor = self._tensors.get(f"{self._inputs[name]}.moments")
-        count = self.counts(name)[expert]
-        if tensor is None or count == 0:
+        if tensor is None or (count := self._array(name, "moment_counts", np.float64)[expert]) == 0:
             return None
         offset = tensor.offset + 4 * expert * tensor.n_per_row
         packed = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
@@ -190,8 +196,9 @@ class Calibration:
 
     def check_tokens(self, names: Iterable[str]) -> None:
         """Raises ModelFileError if a matrix met fewer tokens than its rows are long: its moments are
-        singular then, and say nothing of most directions. Experts are taken together."""
-        for name in names:
+        singular then, and say nothing of most directions. Experts are taken together. An importance
+        matrix has no moments, and need not have met as many."""
+        for name in names if self.origin else ():
             met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
             if met < needed:
                 raise ModelFileError(
@@ -202,7 +209,7 @@ class Calibration:
     def _chunks_for(self, met: float, needed: int) -> str:
         if not self.origin or met == 0:
             return "more text"
-        n_chunks = sum(text.n_chunks for text in self.origin.texts)
+        n_chunks = sum(text.n_chunks for text in self.origin.texts if text.sha256)
         return f"{int(np.ceil(n_chunks * needed / met)):,} chunks of {self.origin.chunk_size} or more"
 
     def _array(self, name: str, what: str, kind: type) -> NDArray:
@@ -228,6 +235,9 @@ def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
     n_groups = counts.n_weights
     wrong = sums.n_weights != n_groups * sums.n_per_row
     if moments is not None:
+        moment_counts = tensors.get(f"{name}.moment_counts")
+        wrong |= moment_counts is None or moment_counts.type is not Type.F64
+        wrong |= moment_counts is not None and moment_counts.n_weights != n_groups
         wrong |= moments.type is not Type.F32 or moments.n_weights != n_groups * packed_size(sums.n_per_row)
         wrong |= moments.n_per_row != packed_size(sums.n_per_row)
     if wrong:

@@ -34,6 +34,10 @@ def calibrate(
         Optional[str],
         typer.Option(metavar="SIZE", help="What sums may take, such as 2GB; the others are spooled to disk."),
     ] = None,
+    random: Annotated[
+        float,
+        typer.Option(help="Share of tokens drawn at random in the moments, against a text's one-sidedness."),
+    ] = 0.25,
     process_output: Annotated[
         bool, typer.Option("--process-output", help="Also collect what enters the output matrix.")
     ] = False,
@@ -48,7 +52,7 @@ def calibrate(
         report = run(
             model, text, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
-            process_output=process_output, force=force, progress=progress,
+            process_output=process_output, random=random, force=force, progress=progress,
         )  # fmt: skip
     result = report.to_json()
     if json:
