@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compensation import compensation
 from benchmarks.container import container
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.table_type import table_type
@@ -70,6 +71,10 @@ def line(result: dict[str, Any]) -> str:
     text = f"{result['command']:<32}{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
+    if "weights_per_second" in result:
+        text += f"{result['weights_per_second'] / 1e6:8.1f} M weights per second"
+    if "weighted_snr_db" in result:
+        text += f"{result['weighted_snr_db']:8.3f} dB"
     if "file_mb" in result:
         text += f"{result['file_mb']:9.1f} MB file"
     if "reached" in result:
@@ -250,6 +255,7 @@ SUITES = {
     "speed": speed,
     "startup": startup,
     "table_type": table_type,
+    "compensation": compensation,
 }
 
 if __name__ == "__main__":

@@ -150,6 +150,23 @@ def search_scale_and_minimum(x: Floats, w: Floats, highest: int) -> tuple[Floats
     return chosen, minimum
 
 
+def find_positions(x: Floats, w: Floats, values: NDArray[np.int8]) -> NDArray[np.float64]:
+    """(4096,): what is kept for learning a table of weights (n_rows, n_per_row), column weights
+    (n_per_row,) and values (16,): by the weight's place in multiples of its block's scale, in bins from
+    -128 on, the sum of w scale^2. Equal up to the order of summation in float64."""
+    levels = TableLevels(values, np.zeros(len(values), np.uint8))
+    sums = np.zeros(256 * _core.BINS_PER_LEVEL)
+    with np.errstate(all="ignore"):
+        for at in range(0, x.shape[1], SUB):
+            block, of_block = x[:, at : at + SUB].T, w[at : at + SUB]
+            scale = search_scale(block, of_block, levels)
+            place = block * _inverse(scale)
+            place = _clip(place, -127.99, 127.99)
+            bins = ((place + np.float32(128)) * np.float32(_core.BINS_PER_LEVEL)).astype(np.int32)
+            np.add.at(sums, bins, (of_block[:, None] * (scale * scale)).astype(np.float64))
+    return sums
+
+
 @dataclass(frozen=True)
 class Trials:
     """What may be tried for a sub-block, the likeliest first.
@@ -202,17 +219,20 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class UniformFormat:
-    """One fp16 scale for a whole matrix, in blocks of Q8_0."""
+    """One fp16 scale for a whole matrix, in blocks of Q8_0; doubled where their weights do not fit."""
 
     columns: ClassVar = SUB
     levels: ClassVar = IntegerLevels(-127, 127)
+    fits: ClassVar = np.float32(112)
     step: np.float16
 
     def open(self, x, w):
         return None
 
     def trials(self, opened, x, w):
-        scale = np.full((1, x.shape[1]), self.step, np.float32)
+        scale, largest = np.full((1, x.shape[1]), self.step, np.float32), np.abs(x).max(axis=0)
+        while (wide := (largest > self.fits * scale) & (scale < 32768)).any():
+            scale[wide] *= 2
         return Trials(scale, np.zeros_like(scale), [scale.astype(np.float16)])
 
     def store(self, opened, taken, codes):

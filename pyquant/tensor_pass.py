@@ -75,9 +75,10 @@ class TensorReader:
         `_core.find_positions` does. Raises ModelFileError.
         """
         with weight_errors(self.model, tensor):
+            in_file, in_offset = self._stored(tensor)
             result = _core.find_positions(
-                in_file=self._file(tensor.path),
-                in_offset=tensor.offset,
+                in_file=in_file,
+                in_offset=in_offset,
                 n_rows=tensor.n_rows,
                 n_per_row=tensor.n_per_row,
                 source=tensor.codec(),
