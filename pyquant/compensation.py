@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
@@ -98,5 +99,15 @@ class Factors:
         name, expert = matrix.tensor.name, matrix.expert
         moments = self._calibration.moments(name, expert)
         if moments is None:  # an importance matrix, or an expert that no token came to
-            return _core.independent(self._calibration.diagonal(name)[expert])
+            return _core.independent(self._diagonal(matrix))
         return _core.factorize(moments, damping=self._damping, together=matrix.together)
+
+    def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:
+        """(n_in,) of its input or, where no token came to the expert, of the others' on average."""
+        assert self._calibration is not None
+        name = matrix.tensor.name
+        diagonals = self._calibration.diagonal(name).reshape(-1, matrix.tensor.n_per_row)
+        counts = np.broadcast_to(self._calibration.counts(name), len(diagonals))
+        if counts[matrix.expert] > 0 or not counts.any():
+            return diagonals[matrix.expert]
+        return np.average(diagonals, axis=0, weights=counts).astype(np.float32)

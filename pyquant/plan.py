@@ -133,7 +133,7 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
             if types[tensor.name] == scheme.stock != tensor.type:
                 types[tensor.name] = scheme.container
     plan = Plan(model, mode, scheme, calibration, importance, types, _core.Gguf(), sha256)
-    if calibration:
+    if calibration and calibration.origin:  # an importance matrix has no moments to be singular
         names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
         calibration.check_tokens(name for name in names if name in calibration.matrices)
     _fill_header(plan)
@@ -145,7 +145,10 @@ def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix
         raise ConfigError("imatrix: a calibration holds one; give either --imatrix or --calibration")
     if calibration:
         return calibration.importance()
-    return read_imatrix(mode.imatrix) if mode.imatrix else None
+    if not mode.imatrix:
+        return None
+    known = Calibration.read(mode.imatrix)
+    return known.importance() if known.origin else read_imatrix(mode.imatrix)
 
 
 def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from pyquant.calibration.stats_file import Calibration
-from pyquant.compare import compare_models
+from pyquant.candidate import Evaluation, divergence_of, temporary_folder
+from pyquant.config import make_mode
+from pyquant.errors import ConfigError
 from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize_model
-from pyquant.schemes.uniform import Uniform
 from pyquant.sensitivity_file import Sensitivity
 from pyquant.table_set import kind_of
 
@@ -42,20 +42,18 @@ def measure_sensitivity(
     source, known = ModelFile(model), Calibration.read(calibration)
     n_weights: dict[str, int] = {}
     for tensor in source.tensors:
-        if tensor.name in known.matrices:
+        if tensor.name in known.matrices and tensor.n_per_row % 32 == 0:
             n_weights[kind_of(tensor.name)] = n_weights.get(kind_of(tensor.name), 0) + tensor.n_weights
+    if not n_weights:
+        raise ConfigError(f"{calibration}: knows the input of no matrix of {model}; calibrate this model")
     found = {}
-    with tempfile.TemporaryDirectory(prefix="pyquant-") as folder:
+    with temporary_folder() as folder:
         for kind in n_weights:
-            mode = Uniform(
-                mode="uniform", calibration=calibration, step=step, threads=threads,
-                tensors=rf"(^|\.){kind}\.weight$",
-            )  # fmt: skip
-            candidate = Path(folder) / "one-kind.gguf"
-            quantize_model(model, candidate, mode, force=True)
-            apart = compare_models(model, [candidate], text, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads)
-            (result,) = apart.to_json()["candidates"]
-            found[kind] = max(result["kld"]["mean"], 1e-9) / n_weights[kind]
+            settings = {"mode": "uniform", "calibration": calibration, "step": step, "threads": threads}
+            mode = make_mode({**settings, "tensors": rf"(^|\.){re.escape(kind)}\.weight$"})
+            evaluation = Evaluation(Path(text), n_ctx, n_chunks)
+            caused = divergence_of(mode, Path(model), folder / "one-kind.gguf", evaluation)
+            found[kind] = max(caused, 1e-9) / n_weights[kind]
             if progress:
                 progress(len(found), len(n_weights))
     total = sum(n_weights.values())

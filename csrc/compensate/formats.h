@@ -87,21 +87,32 @@ private:
 };
 
 // One fp16 scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
+// Blocks whose weights do not fit into int8 by it get the first of its doubles by which they do.
 class UniformFormat {
 public:
     static constexpr int kSuper = kSub;
     static constexpr int kBytes = sizeof(BlockQ8_0);
 
     // step: fp16.
-    explicit UniformFormat(uint16_t step) : step_(step) {}
+    explicit UniformFormat(uint16_t step) : step_(half_to_float(step)) {}
 
     const IntegerLevels & levels() const { return levels_; }
 
     void open(const Floats *, const float *) {}
 
-    void scales(int, const Floats *, const float *, Trials & trials) {
+    void scales(int, const Floats * x, const float *, Trials & trials) {
+        Floats largest{};
+        for (int k = 0; k < kSub; ++k) {
+            largest = maximum(largest, magnitude(x[k]));
+        }
+        for (int row = 0; row < kLanes; ++row) {
+            scale_[row] = step_;
+            while (largest[row] > kFits * scale_[row] && scale_[row] < kLargestPower) {
+                scale_[row] *= 2;
+            }
+        }
         trials.n = 1;
-        trials.scale[0] = all(half_to_float(step_));
+        trials.scale[0] = scale_;
         trials.minimum[0] = Floats{};
     }
 
@@ -109,7 +120,7 @@ public:
 
     void store(int row, uint8_t * out) const {
         BlockQ8_0 block;
-        block.d = step_;
+        block.d = float_to_half(scale_[row]);
         for (int k = 0; k < kSub; ++k) {
             block.codes[k] = int8_t(level_[k][row]);
         }
@@ -117,8 +128,12 @@ public:
     }
 
 private:
+    static constexpr float kFits = 112;  // some room to 127 is left for what is passed on within the block
+    static constexpr float kLargestPower = 32768;  // of two, in fp16
+
     IntegerLevels levels_{-127, 127, 0};
-    uint16_t step_;
+    float step_;
+    Floats scale_;
     Floats level_[kSub];
 };
 

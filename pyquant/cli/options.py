@@ -51,7 +51,11 @@ Damping = Annotated[
     typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.01."),
 ]
 Step = Annotated[
-    Optional[float], typer.Option(help="uniform: root of 12 times the squared error of outputs per weight.")
+    Optional[float],
+    typer.Option(
+        help="uniform: root of 12 times the squared error of outputs per weight; or let --bpw, --size or "
+        "--like find it."
+    ),
 ]
 SensitivityFile = Annotated[
     Optional[Path],

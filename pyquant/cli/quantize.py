@@ -68,39 +68,50 @@ def quantize(
 ) -> None:
     """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
     from pyquant.errors import ConfigError
+    from pyquant.model_file import ModelFile, check_output
     from pyquant.quantize import quantize_model
     from pyquant.quantize_packed import SUFFIX, quantize_packed
     from pyquant.target import START
 
-    given = [one for one in (bpw, target_size, like) if one is not None]
-    if len(given) > 1:
-        raise ConfigError("give one of --bpw, --size and --like")
-    any_target = given[0] if given else None
+    targets = {"--bpw": bpw, "--size": target_size, "--like": like}
+    given = [name for name, value in targets.items() if value is not None]
+    if len(given) > 1 or (given and step is not None):
+        raise ConfigError("give one of --step, --bpw, --size and --like: the last three find a step")
+    if given and mode not in (None, "uniform"):
+        raise ConfigError(f"{given[0]}: is for mode uniform, whose step it finds, not for {mode}")
+    if like is not None and text is None:
+        raise ConfigError("--like needs --text FILE, on which divergence is measured")
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
         calibration=calibration, damping=damping, sensitivity=sensitivity, tensors=tensors, threads=threads,
-        step=step if any_target is None else START,
+        step=START if given else step,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")
-    if any_target is not None:
-        chosen = _reach(source, chosen, bpw, target_size, like, text, ctx, chunks)
+    packed = output.suffix == SUFFIX
+    found = {}
+    if given:
+        if not dry_run:  # finding a step takes a while
+            check_output(output, sources=ModelFile(source).paths, force=force)
+        chosen, found = _search(source, chosen, bpw, target_size, like, text, ctx, chunks)
     with progress_bar(f"{chosen.mode}") as progress:
-        if output.suffix == SUFFIX and not dry_run:
+        if packed and not dry_run:
             report = quantize_packed(source, output, chosen, force=force, progress=progress)
         else:
             report = quantize_model(source, output, chosen, force=force, dry_run=dry_run, progress=progress)
-    result = report.to_json()
+    result = report.to_json() | found
     if json:
         print_json(result)
     else:
-        _print(result, dry_run)
+        _print(result, dry_run, "size, unpacked" if packed and dry_run else "size")
     kept = [t for t in result["tensors"] if t["type"] == "F16" != t["source_type"]]
     if kept:
         remark(f"{len(kept)} tensors became F16: no block divides their rows, such as {kept[0]['name']}'s")
+    if chosen.mode == "uniform" and not packed:
+        remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
 
 
-def _reach(
+def _search(
     source: Path,
     mode: Mode,
     bpw: float | None,
@@ -109,26 +120,22 @@ def _reach(
     text: Path | None,
     ctx: int,
     chunks: int | None,
-) -> Mode:
-    from pyquant.errors import ConfigError
-    from pyquant.schemes.uniform import Uniform
+) -> tuple[Mode, dict[str, Any]]:
+    """The mode with the step that reaches the target, and what was tried."""
     from pyquant.target import Evaluation, StepSearch
 
-    if not isinstance(mode, Uniform):
-        raise ConfigError(
-            f"--bpw, --size and --like are for mode uniform, whose step they find, not {mode.mode}"
-        )
-    search = StepSearch(source, mode, remark)
-    if bpw is not None:
-        return search.for_bits(bpw)
-    if target_size is not None:
-        return search.for_size(parse_size("--size", target_size))
-    if text is None:
-        raise ConfigError("--like needs --text FILE, on which divergence is measured")
-    return search.for_divergence_of(like, Evaluation(text, ctx, chunks))
+    with progress_bar("step") as progress:
+        search = StepSearch(source, mode, remark, progress)
+        if bpw is not None:
+            found = search.for_bits(bpw)
+        elif target_size is not None:
+            found = search.for_size(parse_size("--size", target_size))
+        else:
+            found = search.for_divergence_of(like, Evaluation(text, ctx, chunks))
+    return found, {"search": search.to_json()}
 
 
-def _print(result: dict[str, Any], dry_run: bool) -> None:
+def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
     if dry_run:
         print_table(
             ["tensor", "from", "to", "size"],
@@ -138,7 +145,7 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
     before, after = result["source_bytes"], result["output_bytes"]
     lines = [
         ("mode", ", ".join([result["mode"], *shown])),
-        ("size", f"{size(before)} -> {size(after)} ({after / before:.1%})"),
+        (size_name, f"{size(before)} -> {size(after)} ({after / before:.1%})"),
         ("bits per weight", f"{result['bits_per_weight']:.3f}"),
     ]
     if not dry_run:

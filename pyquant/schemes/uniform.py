@@ -22,7 +22,7 @@ REST = Type.Q6_K
 
 @dataclass(frozen=True)
 class UniformScheme(Scheme):
-    """Integer codes in Q8_0 blocks of equal scales.
+    """Integer codes in Q8_0 blocks of equal scales, but for blocks that int8 has no room for: doubled.
 
     step: the root of 12 times the mean squared error of outputs that a weight adds, where tensors are
     equally sensitive. By reverse water-filling every weight then adds the same divergence: the step of
@@ -58,7 +58,9 @@ class Uniform(Mode):
     file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
 
     calibration: Path = Field(description="statistics of `pyquant calibrate`: steps are measured in outputs")
-    step: float = Field(gt=0, le=1e3, description="root of 12 times the squared error of outputs per weight")
+    step: float = Field(
+        gt=0, le=1e3, description="root of 12 times the squared error of outputs per weight, such as 0.01"
+    )
     sensitivity: Path | None = Field(None, description="what `pyquant sensitivity` measured")
 
     def scheme(self, q8_0_codes):
