@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -62,9 +62,12 @@ def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
 
 
 def _holder(kind: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
-    # The model of the table that a key is in: tables within tables are fields that are models.
+    # The model of the table that a key is in: tables within tables are fields that are models, or
+    # lists of them, in which a number is the place.
     for part in place[:-1]:
-        kind = kind.model_fields[str(part)].annotation
+        if isinstance(part, str):
+            found = kind.model_fields[part].annotation
+            kind = get_args(found)[0] if get_origin(found) is list else found
     return kind
 
 

@@ -10,7 +10,8 @@ import pytest
 from studies import ROOT, Lab, snapshot
 
 from pyquant.errors import ConfigError, StudyError, TextError
-from pyquant.study.config import SpeedConfig, StudyConfig, label, read_study
+from pyquant.study.config import CalibrationConfig, SpeedConfig, StudyConfig, read_study
+from pyquant.study.quantizer import Storage
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
 
@@ -44,15 +45,17 @@ def test_a_wrong_study_is_explained(tmp_path: Path, toml: str, words: list[str])
 
 def test_the_thesis_is_a_study() -> None:
     study = read_study(ROOT / "configs" / "thesis.toml", models=[Path("m")], texts=[Path("t")])
-    assert [label(mode) for mode in study.modes()] == [
+    assert [one.label for one in study.quantizers()] == [
         "q4_0", "q4_0_recentred", "q4_0_multizero 1", "q4_0_multizero 2", "q4_0_multizero 3",
         "q8_0", "q8_table basic", "q8_table balanced", "ggml:IQ4_NL", "ggml:Q4_K", "ggml:Q5_0",
     ]  # fmt: skip
 
 
 def test_every_key_is_in_the_manual() -> None:
-    manual = (ROOT / "configs" / "thesis.toml").read_text()
-    for key in [*StudyConfig.model_fields, *SpeedConfig.model_fields]:
+    names = ("thesis.toml", "compensation.toml", "compression.toml")
+    manual = "".join((ROOT / "configs" / name).read_text() for name in names)
+    kinds = (StudyConfig, SpeedConfig, CalibrationConfig, Storage)
+    for key in [key for kind in kinds for key in kind.model_fields]:
         assert re.search(rf"^(# )?{key} = |^\[+{key}\]+$", manual, re.MULTILINE), key
 
 

@@ -34,6 +34,10 @@ def run(
     text: Annotated[
         Optional[list[Path]], typer.Option(help="A UTF-8 text to evaluate on; repeatable.")
     ] = None,
+    calibration_text: Annotated[
+        Optional[list[str]],
+        typer.Option(metavar="NAME=FILE", help="A UTF-8 text for a calibration of the TOML; repeatable."),
+    ] = None,
     results: Annotated[
         Optional[Path], typer.Option(help="Where results go; default: ./NAME-results of NAME.toml.")
     ] = None,
@@ -56,7 +60,7 @@ def run(
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the quantized models, in RESULTS/models.")
+        bool, typer.Option("--keep", help="Keep quantized models and statistics, in RESULTS.")
     ] = False,
 ) -> None:
     """Do what is missing of a study, and write its report.
@@ -66,7 +70,10 @@ def run(
     from pyquant.study.config import read_study
     from pyquant.study.run import run_study
 
-    study = read_study(config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks)
+    study = read_study(
+        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
+        calibration_texts=[_named_file(one) for one in calibration_text or ()],
+    )  # fmt: skip
     with _progress() as watch:
         done = run_study(
             study,
@@ -82,6 +89,15 @@ def run(
     for warning in done.warnings:
         remark(f"llama.cpp: {warning}")
     print(f"{done.made} results made, {done.kept} were there; report: {done.report}")
+
+
+def _named_file(given: str) -> tuple[str, Path]:
+    from pyquant.errors import ConfigError
+
+    name, equals, file = given.partition("=")
+    if not (name and equals and file):
+        raise ConfigError(f"--calibration-text: expected NAME=FILE, got {given!r}")
+    return name, Path(file)
 
 
 @app.command("ls")

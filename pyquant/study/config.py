@@ -1,21 +1,20 @@
-"""The TOML that describes a study, and the quantizers that its matrix stands for."""
+"""The TOML that describes a study."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyquant.config import explain, make_mode
+from pyquant.calibration.random_tokens import RANDOM_SHARE
+from pyquant.config import explain
 from pyquant.errors import ConfigError
-from pyquant.schemes import Mode
+from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
 from pyquant.toml_file import read_toml
 
 Measure = Literal["codes", "size", "quality", "speed"]
-FILES = ("table", "imatrix", "calibration", "sensitivity")  # keys of a quantizer that may name a file
 
 
 class SpeedConfig(BaseModel):
@@ -26,6 +25,19 @@ class SpeedConfig(BaseModel):
     prompt: int = Field(512, ge=1, description="tokens of prompt processing")
     generate: int = Field(128, ge=1, description="tokens of generation")
     rounds: int = Field(5, ge=1, description="times that every model is run, in turn with the others")
+
+
+class CalibrationConfig(BaseModel):
+    """What models are run over to see what enters their matrices."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, description="what quantizers call it")
+    texts: list[Path] = Field([], description="UTF-8 texts")
+    weights: list[float] | None = Field(None, description="how much each text's tokens count")
+    ctx: int | None = Field(None, ge=16, description="tokens in a chunk; the study's, if left out")
+    chunks: int | None = Field(None, ge=1, description="chunks of each text; all, if left out")
+    random: float = Field(RANDOM_SHARE, ge=0, lt=1, description="share of random tokens in moments")
 
 
 class StudyConfig(BaseModel):
@@ -46,40 +58,72 @@ class StudyConfig(BaseModel):
         None, ge=1, description="quantized models compared in one pass of the base; all, if left out"
     )
     speed: SpeedConfig = Field(SpeedConfig(), description="how speed is measured")
+    calibration: list[CalibrationConfig] = Field([], description="what quantizers may know of inputs")
+    common: dict[str, Any] = Field({}, description="settings of every quantizer")
     quantizer: list[dict[str, Any]] = Field(min_length=1, description="modes and their parameters")
 
-    def modes(self) -> list[Mode]:
-        """Every combination of the lists in every quantizer, in the file's order, each once."""
-        modes: dict[Mode, None] = {}
-        for i, settings in enumerate(self.quantizer, 1):
-            axes = [value if isinstance(value, list) else [value] for value in settings.values()]
-            for values in itertools.product(*axes):
-                modes[make_mode(dict(zip(settings, values)), f"quantizer {i}")] = None
-        return list(modes)
+    def quantizers(self) -> list[Quantizer]:
+        """Every combination of the lists in every quantizer, in the file's order, each once.
+
+        Raises ConfigError, also where a calibration that one needs has no text.
+        """
+        calibrations = {one.name: one for one in self.calibration}
+        if len(calibrations) < len(self.calibration):
+            raise ConfigError("calibration: two have the same name")
+        found = make_quantizers(self.quantizer, self.common, calibrations)
+        for one in found:
+            if one.information:
+                _check_texts(calibrations[one.information.name])
+            if one.storage.like is not None and not (self.texts and "quality" in self.measure):
+                raise ConfigError("like: needs quality to be measured, as it is on the first of texts")
+        return found
+
+
+def _check_texts(calibration: CalibrationConfig) -> None:
+    name, n_texts = calibration.name, len(calibration.texts)
+    if not n_texts:
+        raise ConfigError(
+            f"calibration {name}: texts: none are given; --calibration-text {name}=FILE adds one"
+        )
+    if calibration.weights is not None and len(calibration.weights) != n_texts:
+        raise ConfigError(
+            f"calibration {name}: weights: {len(calibration.weights)} for {n_texts} texts; give one for each"
+        )
 
 
 def read_study(
-    path: Path, *, models: Sequence[Path] = (), texts: Sequence[Path] = (), **overrides: Any
+    path: Path,
+    *,
+    models: Sequence[Path] = (),
+    texts: Sequence[Path] = (),
+    calibration_texts: Sequence[tuple[str, Path]] = (),
+    **overrides: Any,
 ) -> StudyConfig:
     """The study in a TOML file, paths in it relative to it.
 
-    models, texts: more of them. overrides: keys given elsewhere; None leaves what the file says.
+    models, texts: more of them. calibration_texts: more of each calibration's, by its name. overrides:
+    keys given elsewhere; None leaves what the file says.
     Raises ConfigError, which names an unknown key and the nearest known one.
     """
     settings = read_toml(path, "configuration")
-    for key, more in (("models", models), ("texts", texts)):
-        names = settings.get(key, [])
-        if isinstance(names, list):
-            settings[key] = [path.parent / one if isinstance(one, str) else one for one in names] + [*more]
-    quantizers = settings.get("quantizer")
-    for quantizer in quantizers if isinstance(quantizers, list) else []:
-        for key in FILES if isinstance(quantizer, dict) else ():
+    _add_paths(settings, "models", path.parent, models)
+    _add_paths(settings, "texts", path.parent, texts)
+    calibrations = _tables(settings.get("calibration"))
+    for calibration in calibrations:
+        name = calibration.get("name")
+        more = [text for wanted, text in calibration_texts if wanted == name]
+        _add_paths(calibration, "texts", path.parent, more)
+    names = [calibration.get("name") for calibration in calibrations]
+    for name in {name for name, _ in calibration_texts} - set(names):
+        raise ConfigError(f"{path}: calibration: there is none called {name!r}; there are: {names}")
+    for quantizer in [*_tables(settings.get("quantizer")), *_tables([settings.get("common")])]:
+        for key in FILES:
             if key in quantizer:
                 quantizer[key] = _beside(path, quantizer[key])
     settings |= {key: value for key, value in overrides.items() if value is not None}
     try:
         study = StudyConfig.model_validate(settings)
-        study.modes()
+        study.quantizers()
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, StudyConfig, 'a study')}") from None
     except ConfigError as error:
@@ -93,18 +137,18 @@ def read_study(
     return study
 
 
+def _tables(value: Any) -> list[dict[str, Any]]:
+    # What is not as it should be, validation explains.
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path]) -> None:
+    names = settings.get(key, [])
+    if isinstance(names, list):
+        settings[key] = [folder / one if isinstance(one, str) else one for one in names] + [*more]
+
+
 def _beside(path: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_beside(path, one) for one in value]
     return str(path.parent / value) if isinstance(value, str) and (path.parent / value).is_file() else value
-
-
-def label(mode: Mode) -> str:
-    """A quantizer's name in tables and figures: its mode, and what is not as usual."""
-    parts = [mode.mode]
-    for key, value in mode.model_dump(exclude={"mode", "threads"}, exclude_defaults=True).items():
-        if key in FILES:
-            value = Path(value).stem
-        bare = key in type(mode).model_fields and key not in Mode.model_fields
-        parts.append(str(value) if bare else key if value is True else f"{key}={value}")
-    return " ".join(parts)

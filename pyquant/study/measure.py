@@ -1,4 +1,4 @@
-"""What a study measures, as it happens in a worker: each kind of task is one call of the library."""
+"""What a study measures, as it happens in a worker: each kind of task is about one call of the library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,13 +15,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pyquant.calibration.run import calibrate_model
 from pyquant.compare import compare_models
 from pyquant.histogram import count_codes
 from pyquant.info import environment
-from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize_model
+from pyquant.learn import learn_tables
+from pyquant.model_file import write_bytes
 from pyquant.schemes import Mode
+from pyquant.sensitivity import measure_sensitivity
 from pyquant.speed import measure_speed
+from pyquant.study.size import find_step, make, size_of
 from pyquant.study.store import Run
 
 PROGRESS_EVERY = 0.2  # seconds
@@ -33,9 +37,9 @@ Report = Callable[[float, str], None]
 class Task:
     """Work for one worker, with one result for each of its runs.
 
-    kind: codes, size, quality or speed. modes: of what is measured, None for the model itself;
-    files: where these models are. runs: what is missing of the results, for each of `modes` one or
-    None. cost: about how long it takes, in tokens times weights. after: names of the tasks that make
+    kind: one of KINDS. modes: of what is measured, None for the model itself; files: where these
+    models are, or what else comes out. runs: what is missing of the results, for each of `modes` one
+    or None. cost: about how long it takes, in tokens times weights. after: names of the tasks that make
     its files. options: what else the library's function is called with.
     """
 
@@ -53,8 +57,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """results: for each of the task's modes. provenance: where and how long it was at work, and what
-    llama.cpp warned of."""
+    """results: for each of the task's modes. provenance: where and how long it was at work, in how much
+    memory at most (in bytes, Python's included), and what llama.cpp warned of."""
 
     results: list[dict[str, Any]]
     provenance: dict[str, Any]
@@ -64,7 +68,16 @@ def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
     """Does a task, here and now. Raises PyquantError."""
     begin = time.perf_counter()
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    measure = {"codes": _codes, "size": _size, "quality": _quality, "speed": _speed}[task.kind]
+    measure = {
+        "calibrate": _calibrate,
+        "learn": _learn,
+        "sensitivity": _sensitivity,
+        "codes": _codes,
+        "size": _size,
+        "quality": _quality,
+        "speed": _speed,
+    }[task.kind]
+    _forget_peak()
     with _warnings() as warnings:
         results = measure(task, threads, _reporter(progress_file))
     return Outcome(
@@ -72,6 +85,7 @@ def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
         {
             "started": started,
             "seconds": time.perf_counter() - begin,
+            "peak_memory": _peak_memory(),
             "threads": threads,
             "host": platform.node(),
             "cpu": cpu_name(),
@@ -97,29 +111,46 @@ def _codes(task: Task, threads: int | None, report: Report) -> list[dict[str, An
     ]
 
 
+def _calibrate(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:
+    stats, imatrix = task.files
+    done = calibrate_model(
+        task.model,
+        output=stats,
+        imatrix=imatrix,
+        threads=threads,
+        force=True,
+        progress=_chunks(report),
+        **dict(task.options),
+    ).to_json()
+    return [{key: done[key] for key in ("n_ctx", "n_tokens", "n_matrices", "n_inputs", "output_bytes")}]
+
+
+def _learn(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:
+    found = learn_tables(task.model, threads=threads, progress=_bytes(report), **dict(task.options))
+    write_bytes(task.files[0], found.to_toml().encode(), sources=[], force=True)
+    by_name = {name: values.tolist() for name, values in found.by_name.items()}
+    return [{"values": found.values.tolist(), "tables": by_name}]
+
+
+def _sensitivity(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:
+    found = measure_sensitivity(
+        task.model,
+        threads=threads,
+        progress=lambda done, total: report(done / total, f"kind of tensor {done} of {total}"),
+        **dict(task.options),
+    )
+    write_bytes(task.files[0], found.to_toml().encode(), sources=[], force=True)
+    return [{"by_kind": dict(found.by_kind)}]
+
+
 def _size(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:
     (mode,), (file,) = task.modes, task.files
-    about: dict[str, Any] = {"parameters": {}, "rmse": None, "snr_db": None, "zero_share": None}
-    if mode is not None:
-        mode = mode.model_copy(update={"threads": threads})
-        done = quantize_model(task.model, file, mode, force=True, progress=_bytes(report)).to_json()
-        about = {key: done[key] for key in about}
-    return [about | size_of(ModelFile(file))]
-
-
-def size_of(model: ModelFile) -> dict[str, Any]:
-    """A model file's size: all its bytes, and bits per weight of its tensors."""
-    n_bytes = sum(tensor.n_bytes for tensor in model.tensors)
-    types: dict[str, int] = {}
-    for tensor in model.tensors:
-        types[tensor.type.name] = types.get(tensor.type.name, 0) + tensor.n_weights
-    return {
-        "bytes": model.n_bytes,
-        "sha256": model.sha256(),
-        "n_weights": model.n_weights,
-        "weights_by_type": dict(sorted(types.items())),
-        "bits_per_weight": 8 * n_bytes / model.n_weights,
-    }
+    if mode is None:
+        return [size_of(file)]
+    mode = mode.model_copy(update={"threads": threads})
+    if task.options:
+        mode = find_step(task.model, mode, file, task.text, report, **dict(task.options))
+    return [make(task.model, mode, file, _bytes(report))]
 
 
 def _quality(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:
@@ -129,7 +160,7 @@ def _quality(task: Task, threads: int | None, report: Report) -> list[dict[str, 
         others,
         task.text,
         threads=threads,
-        progress=lambda done, total: report(done / total, f"chunk {done} of {total}"),
+        progress=_chunks(report),
         **dict(task.options),
     ).to_json()
     of_all = {key: found[key] for key in ("n_ctx", "n_chunks", "n_tokens", "noise_floor")}
@@ -189,6 +220,24 @@ def _reporter(file: Path) -> Report:
 
 def _bytes(report: Report) -> Callable[[int, int, str], None]:
     return lambda done, total, tensor: report(done / max(total, 1), tensor)
+
+
+def _chunks(report: Report) -> Callable[[int, int], None]:
+    return lambda done, total: report(done / total, f"chunk {done} of {total}")
+
+
+def _forget_peak() -> None:
+    # A worker does one task after the other. Linux forgets on request; elsewhere the peak is of them all.
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_memory() -> int:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def cpu_name() -> str:

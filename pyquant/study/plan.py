@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,22 @@ from gguf import LlamaFileType
 from pyquant import _core
 from pyquant.errors import ConfigError
 from pyquant.model_file import ModelFile, write_bytes
+from pyquant.quantize_packed import SUFFIX
 from pyquant.schemes import Mode
-from pyquant.study.config import StudyConfig, label
+from pyquant.schemes.uniform import Uniform
+from pyquant.study.config import StudyConfig
+from pyquant.study.prerequisites import (
+    Preparations,
+    Prerequisite,
+    quantizer_inputs,
+    read_calibrations,
+)
+from pyquant.study.quantizer import FILES, Quantizer
 from pyquant.study.store import Run, Store, digest
-from pyquant.tables import read_table
 from pyquant.text import Text, read_text
 
 # Raised when what a kind of run writes or means changes: its results are made again, others stay.
-METRICS = {"codes": 1, "size": 1, "quality": 1, "speed": 1}
+METRICS = {"calibrate": 1, "learn": 1, "sensitivity": 1, "codes": 1, "size": 2, "quality": 1, "speed": 1}
 COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType.MOSTLY_IQ4_NL)
 
 
@@ -40,10 +48,12 @@ class Source:
 class Row:
     """A model through a quantizer, or as it is (mode None), and what is measured of it.
 
-    quality: by the text's path. file: where the quantized model is, or will be.
+    mode: with files in the place of what the study makes; needs: what makes them. quality: by the
+    text's path. file: where the quantized model is, or will be.
     """
 
     source: Source
+    quantizer: Quantizer | None
     mode: Mode | None
     label: str
     file: Path
@@ -51,6 +61,14 @@ class Row:
     size: Run | None
     speed: Run | None
     quality: dict[Path, Run]
+    needs: list[Prerequisite]
+
+    @property
+    def uses(self) -> set[Path]:
+        """Files that the study makes for it."""
+        made = {file for need in self.needs for file in need.files}
+        named = [getattr(self.mode, key, None) for key in FILES] if self.mode else []
+        return made & {Path(file) for file in named if file}
 
 
 @dataclass(frozen=True)
@@ -67,8 +85,12 @@ class Plan:
         return _names([text.path.resolve() for text in self.texts])
 
     def runs(self) -> list[Run]:
-        every = [[row.codes, row.size, *row.quality.values(), row.speed] for row in self.rows]
-        return [run for runs in every for run in runs if run is not None]
+        """Each once: quantizers share what they need."""
+        every = [
+            [*(need.run for need in row.needs), row.codes, row.size, *row.quality.values(), row.speed]
+            for row in self.rows
+        ]
+        return list({run.key: run for runs in every for run in runs if run is not None}.values())
 
     def to_json(self) -> dict[str, Any]:
         """What the report and the figures need to find results and name them."""
@@ -94,8 +116,16 @@ class Plan:
 
 def _row_json(row: Row) -> dict[str, Any]:
     keys = {kind: run.key for kind in ("codes", "size", "speed") if (run := getattr(row, kind))}
-    mode = row.mode.mode if row.mode else None
-    return {"label": row.label, "mode": mode, **keys, "quality": [run.key for run in row.quality.values()]}
+    keys |= {need.run.kind: need.run.key for need in row.needs}
+    one = row.quantizer
+    return {
+        "label": row.label,
+        "alike": one.alike if one else row.label,
+        "mode": one.mode.mode if one else None,
+        "knows": one.knows if one else None,
+        **keys,
+        "quality": [run.key for run in row.quality.values()],
+    }
 
 
 def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] | None = None) -> Plan:
@@ -103,9 +133,10 @@ def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] 
 
     hashing: told the name of each model that is read. Raises ConfigError, ModelFileError, TextError.
     """
-    modes = config.modes()
+    quantizers = config.quantizers()
     texts = [read_text(path) for path in config.texts] if "quality" in config.measure else []
     _refuse_repeated(texts, "text")
+    calibrations = read_calibrations(config, quantizers)
     models = [ModelFile(path) for path in config.models]
     hashes = _Hashes(store.folder / "hashes.json", hashing)
     names = _names([model.path.resolve() for model in models])
@@ -114,11 +145,16 @@ def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] 
         for model, name in zip(models, names)
     ]
     _refuse_repeated(sources, "model")
-    inputs = [mode_inputs(mode) for mode in modes]
+    evaluation = {"n_ctx": config.ctx, "n_chunks": config.chunks}
+    if any(one.storage.like is not None for one in quantizers):
+        evaluation["text"] = read_text(config.texts[0]).sha256
+    inputs = [quantizer_inputs(one, calibrations, evaluation) for one in quantizers]
     rows = []
     for source in sources:
-        rows.append(_row(config, store, source, None, None, texts))
-        rows += [_row(config, store, source, mode, about, texts) for mode, about in zip(modes, inputs)]
+        rows.append(_row(config, store, source, texts))
+        preparations = Preparations(store, source.name, calibrations, partial(_inputs, source))
+        for one, about in zip(quantizers, inputs):
+            rows.append(_row(config, store, source, texts, one, about, *preparations.of(one)))
     return Plan(config, texts, rows)
 
 
@@ -138,24 +174,33 @@ def _refuse_repeated(found: list[Any], what: str) -> None:
             raise ConfigError(f"{one.path}: the same {what} as {first.path}")
 
 
+def _inputs(source: Source, kind: str) -> dict[str, Any]:
+    """What all runs of a kind depend on that are made of a model."""
+    llama = _core.build_info()["llama_cpp_python"]
+    return {"metrics": METRICS[kind], "llama_cpp_python": llama, "model": source.sha256}
+
+
 def _row(
     config: StudyConfig,
     store: Store,
     source: Source,
-    mode: Mode | None,
-    about: dict | None,
     texts: list[Text],
+    one: Quantizer | None = None,
+    about: dict[str, Any] | None = None,
+    mode: Mode | None = None,
+    needs: Sequence[Prerequisite] = (),
 ) -> Row:
     base = {"model": source.sha256, "quantizer": about}
-    names = {"model": source.name, "quantizer": label(mode) if mode else None}
+    names = {"model": source.name, "quantizer": one.label if one else None}
 
     def run(kind: str, **more: Any) -> Run | None:
         if kind not in config.measure:
             return None
-        inputs = {"metrics": METRICS[kind], "llama_cpp_python": _core.build_info()["llama_cpp_python"]}
-        return Run(kind, inputs | base | more, names)
+        return Run(kind, _inputs(source, kind) | {"quantizer": about} | more, names)
 
-    counted = mode is not None and mode.file_type in COUNTABLE
+    # The codes of mode uniform are none of the types' that are counted.
+    counted = mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Uniform)
+    ending = SUFFIX if one and one.storage.packed else ".gguf"
     quality = {
         text.path: replace(
             run("quality", text=text.sha256, n_ctx=config.ctx, n_chunks=config.chunks),
@@ -165,28 +210,16 @@ def _row(
     }
     return Row(
         source=source,
+        quantizer=one,
         mode=mode,
-        label=label(mode) if mode else "unquantized",
-        file=store.models / f"{digest(base)[:16]}.gguf" if mode else source.path,
+        label=one.label if one else "unquantized",
+        file=store.models / f"{digest(base)[:16]}{ending}" if one else source.path,
         codes=run("codes") if counted else None,
         size=run("size"),
         speed=run("speed", **config.speed.model_dump()),
         quality=quality,
+        needs=list(needs),
     )
-
-
-def mode_inputs(mode: Mode) -> dict[str, Any]:
-    """A mode as far as it decides about results: files in it by what they hold."""
-    inputs = mode.model_dump(mode="json", exclude={"threads"}, exclude_none=True)
-    if mode.imatrix is not None:
-        try:
-            inputs["imatrix"] = hashlib.sha256(mode.imatrix.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ConfigError(f"imatrix: {mode.imatrix}: {error.strerror}") from None
-    if str(inputs.get("table", "")).endswith(".toml"):
-        table = read_table(Path(inputs["table"]))
-        inputs["table"] = {"values": table.values.tolist(), "lower": table.lower.tolist()}
-    return inputs
 
 
 class _Hashes:

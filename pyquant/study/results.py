@@ -9,17 +9,20 @@ import numpy as np
 
 from pyquant.errors import StudyError
 from pyquant.histogram import CODEBOOKS, Codebook, CodeStatistics
-from pyquant.study.store import KINDS, Store
+from pyquant.study.store import KINDS, PREREQUISITES, Store
 from pyquant.tensor_type import TensorType as Type
 
 
 @dataclass(frozen=True)
 class RowResults:
-    """A model through a quantizer. codes, size, speed: `result` of their run's file, None where there
-    is none (yet). quality: of each text. keys: the files' names, by kind; of quality a list."""
+    """A model through a quantizer. alike: its name without what it knows of inputs; knows: what that is,
+    as `Quantizer.knows` has it. codes, size, speed: `result` of their run's file, None where there is
+    none (yet). quality: of each text. keys: the files' names, by kind; of quality a list."""
 
     label: str
+    alike: str
     mode: str | None
+    knows: dict[str, str] | None
     codes: dict[str, Any] | None
     size: dict[str, Any] | None
     speed: dict[str, Any] | None
@@ -88,9 +91,13 @@ def read_results(store: Store) -> Results:
         return record["result"]
 
     def row(keys: dict[str, Any]) -> RowResults:
+        for kind in PREREQUISITES:
+            result(keys.get(kind))  # for its provenance
         return RowResults(
             label=keys["label"],
+            alike=keys["alike"],
             mode=keys["mode"],
+            knows=keys["knows"],
             **{kind: result(keys.get(kind)) for kind in ("codes", "size", "speed")},
             quality=[result(key) for key in keys["quality"]],
             keys={kind: keys[kind] for kind in KINDS if kind in keys},

@@ -72,9 +72,10 @@ def run_study(
 
     workers: local processes. threads: of each; by default they share the processors, and speed is
     measured on all. cluster: a Dask scheduler's file or address, used instead. keep: leave the
-    quantized models in the folder. command: for the provenance. Stopped at any point, even killed,
-    it goes on from there when it is run again. Raises StudyError, with what failed, when everything
-    else is done; ConfigError, ModelFileError and TextError before anything is.
+    quantized models, and the statistics that they were made with, in the folder. command: for the
+    provenance. Stopped at any point, even killed, it goes on from there when it is run again. Raises
+    StudyError, with what failed, when everything else is done; ConfigError, ModelFileError and TextError
+    before anything is.
     """
     with Store(folder) as store:
         for partial in store.leftovers():
@@ -104,9 +105,13 @@ def run_study(
 
 
 def _remove_models(plan: Plan) -> None:
+    """And statistics, which may be as large."""
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)
+        for need in row.needs:
+            if need.run.kind == "calibrate":
+                need.files[0].unlink(missing_ok=True)
 
 
 class _Work:

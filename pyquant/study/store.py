@@ -17,7 +17,9 @@ from pyquant.model_file import write_bytes
 
 SCHEMA = "pyquant.run/1"
 STUDY_SCHEMA = "pyquant.study/1"
-KINDS = ("codes", "size", "quality", "speed")  # of runs, in the order in which they are best made
+# Of runs, in the order in which they are best made.
+PREREQUISITES = ("calibrate", "learn", "sensitivity")
+KINDS = (*PREREQUISITES, "codes", "size", "quality", "speed")
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,16 @@ def digest_of(record: dict[str, Any]) -> str:
 class Store:
     """A results folder, to be read; a context manager where it is written into.
 
-    runs/KEY.json: results. models/: quantized models, made again when they are missing. study.json:
-    what the last `study run` asked for, and report.html, its report.
+    runs/KEY.json: results. models/: quantized models, and calibration/: what they are made with, both
+    made again when they are missing. study.json: what the last `study run` asked for, and report.html,
+    its report.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
         self.runs = self.folder / "runs"
         self.models = self.folder / "models"
+        self.calibration = self.folder / "calibration"
         self.progress = self.folder / ".progress"
         self._lock = -1
 
@@ -136,7 +140,7 @@ class Store:
         os.pwrite(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         try:
             self._check()
-            for folder in (self.runs, self.models, self.progress):
+            for folder in (self.runs, self.models, self.calibration, self.progress):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             os.close(self._lock)
@@ -147,7 +151,7 @@ class Store:
         return self
 
     def _check(self) -> None:
-        ours = {".lock", "runs", "models", ".progress", "report.html", "study.json", "hashes.json"}
+        ours = {"runs", "models", "calibration", "report.html", "study.json", "hashes.json"}
         if (self.folder / "study.json").exists():
             self.study()
             return
@@ -164,7 +168,7 @@ class Store:
 
     def leftovers(self) -> Iterator[Path]:
         """What a killed process left half-written."""
-        for folder in (self.folder, self.runs, self.models):
+        for folder in (self.folder, self.runs, self.models, self.calibration):
             yield from folder.glob(".*.partial")
 
 

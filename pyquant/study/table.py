@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyquant.study.results import ModelResults, Results, RowResults, code_statistics
+from pyquant.study.store import PREREQUISITES
 
 Flat = dict[str, Any]
 
@@ -66,6 +67,9 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
         "n_tokens": _get(found, "n_tokens"),
         "bytes": _get(row.size, "bytes"),
         "bits_per_weight": _get(row.size, "bits_per_weight"),
+        "file_bits": _get(row.size, "file_bits"),
+        "quantized_bits": _get(row.size, "quantized_bits"),
+        **_costs(results, row),
         "rmse": _get(row.size, "rmse"),
         "snr_db": _get(row.size, "snr_db"),
         "zero_weights": _get(row.size, "zero_share"),
@@ -90,6 +94,23 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
         "same_top": _get(found, "same_top", "share"),
         "same_top_error": _get(found, "same_top", "error"),
         **_speed_columns(row.speed),
+    }
+
+
+def _costs(results: Results, row: RowResults) -> Flat:
+    """What it took to make it, and before that what it is made with."""
+
+    def about(key: str | None) -> Flat:
+        return results.provenance.get(key, {}) if row.mode else {}
+
+    before = [about(row.keys.get(kind)) for kind in PREREQUISITES]
+    known = [one for one in before if one]
+    made = about(row.keys.get("size"))
+    return {
+        "seconds": made.get("seconds"),
+        "peak_memory": made.get("peak_memory"),
+        "seconds_before": sum(one["seconds"] for one in known) if known else None,
+        "peak_memory_before": max(one["peak_memory"] for one in known) if known else None,
     }
 
 
@@ -150,13 +171,19 @@ def plus_minus(value: float, error: float) -> str:
 
 QUALITY = (
     Column("bytes", "size (MB)", "of the whole file", "bytes"),
-    Column("bits_per_weight", "bits per weight", "of the tensors' data, as stored"),
+    Column("quantized_bits", "bits", "per weight, of the tensors that were quantized, as stored"),
+    Column("bits_per_weight", "bits, all tensors", "per weight, of all tensors, as stored"),
+    Column("file_bits", "bits, file", "per weight, of the whole file"),
     Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
     Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error"),
     Column("kld", "divergence", "mean Kullback-Leibler divergence in nats", error="kld_error"),
     Column("kld_99.9", "divergence, 99.9 %", "the divergence that 99.9 % of tokens are below"),
     Column("same_top", "same top (%)", "tokens for which both models find the same one most likely",
            "percent", error="same_top_error"),
+    Column("seconds", "made in (s)", "time to quantize the model, to find its step, to pack and hash it"),
+    Column("peak_memory", "memory (MB)", "the most that took, Python's own about 150 MB included", "bytes"),
+    Column("seconds_before", "calibrated in (s)", "time for statistics, tables and sensitivities it is made with"),
+    Column("peak_memory_before", "memory (MB)", "the most that took", "bytes"),
     Column("prompt", "prompt (tokens/s)", "of prompt processing: median of the rounds ± half their range",
            ends=("prompt_low", "prompt_high")),
     Column("generation", "generation (tokens/s)", "of generation: median of the rounds ± half their range",

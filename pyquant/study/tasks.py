@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 from pyquant.errors import StudyError
 from pyquant.study.measure import Task
 from pyquant.study.plan import Plan, Row
+from pyquant.study.prerequisites import about_n_tokens
 from pyquant.study.store import KINDS, Run, Store
 from pyquant.text import Text
 
 # About what a pass over the weights costs, in tokens that a forward pass takes in that time.
 CODES, SIZE = 20, 50
+TRIED = 16  # steps, each quantized and measured, until one is found
 GENERATED = 10  # generation is that much slower than prompt processing
-BYTES_PER_TOKEN = 4
 OVERHEAD = 8_000_000  # weights that a token takes in the time of everything but weights
 
 
@@ -46,22 +46,60 @@ class _Model:
         self.rows = [row for row in plan.rows if row.source is base.source]
         self.makers: dict[Path, str] = {}  # of files: the tasks that make them
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> list[Task]:
         compared = {text.path: self._beside_base(text.path) for text in self.plan.texts}
         timed = self._beside_base(None)
         used = {row.file for rows in [*compared.values(), timed] for row in rows}
+        counted = [row for row in self.rows if self._needed(row.codes)]
+        made = [
+            row for row in self.rows if self._needed(row.size) or (row.file in used and not row.file.exists())
+        ]
+        todo = self._prepare({file for row in [*counted, *made] for file in row.uses})
         name = self.base.source.name
-        for row in self.rows:
-            if self._needed(row.codes):
-                yield self._task("codes", f"codes of {name} {row.label}", [row], [row.codes], CODES)
-            if self._needed(row.size) or (row.file in used and not row.file.exists()):
-                task = self._task("size", f"{name} {row.label}", [row], [row.size], SIZE)
-                self.makers[row.file] = task.name
-                yield task
+        todo += [
+            self._task("codes", f"codes of {name} {row.label}", [row], [row.codes], CODES) for row in counted
+        ]
+        for row in made:
+            todo.append(self._make(row, f"{name} {row.label}"))
+            self.makers[row.file] = todo[-1].name
         for text, called in zip(self.plan.texts, self.plan.text_names):
-            yield from self._quality(text, called, compared[text.path])
-        if timed:
-            yield self._speed(timed)
+            todo += self._quality(text, called, compared[text.path])
+        return [*todo, self._speed(timed)] if timed else todo
+
+    def _prepare(self, wanted: set[Path]) -> list[Task]:
+        """What makes the files that are wanted and not there, and results that are missing."""
+        every = {need.run.key: need for row in self.rows for need in row.needs}
+        needs = sorted(every.values(), key=lambda need: KINDS.index(need.run.kind))
+        missing = []
+        for need in reversed(needs):
+            if self._needed(need.run) or any(file in wanted and not file.exists() for file in need.files):
+                missing.append(need)
+                wanted |= set(need.uses)
+        todo = []
+        for need in reversed(missing):
+            name = f"{need.run.names['quantizer']} of {self.base.source.name}"
+            after = frozenset(self.makers[file] for file in need.uses if file in self.makers)
+            options, run = need.options, self._needed(need.run)
+            todo.append(
+                Task(
+                    name, need.run.kind, self.base.source.path, (None,), need.files, (run,),
+                    self._cost(need.tokens), after, options=options,
+                )
+            )  # fmt: skip
+            self.makers |= dict.fromkeys(need.files, name)
+        return todo
+
+    def _make(self, row: Row, name: str) -> Task:
+        config, storage = self.plan.config, row.quantizer and row.quantizer.storage
+        if storage is None or not storage.searched:
+            return self._task("size", name, [row], [row.size], SIZE)
+        tokens, options = TRIED * SIZE, (("bpw", storage.bpw), ("like", storage.like))
+        if storage.like is None:
+            return self._task("size", name, [row], [row.size], tokens, options=options)
+        text = self.plan.texts[0]
+        tokens += TRIED * about_n_tokens(text, config.ctx, config.chunks)
+        options += (("n_ctx", config.ctx), ("n_chunks", config.chunks))
+        return self._task("size", name, [row], [row.size], tokens, text=text.path.resolve(), options=options)
 
     def _needed(self, run: Run | None) -> Run | None:
         return run if run is not None and run.key in self.missing else None
@@ -77,7 +115,7 @@ class _Model:
 
     def _quality(self, text: Text, called: str, rows: list[Row]) -> Iterator[Task]:
         config = self.plan.config
-        tokens = min(len(text.data) / BYTES_PER_TOKEN, (config.chunks or math.inf) * config.ctx)
+        tokens = about_n_tokens(text, config.ctx, config.chunks)
         options = (("n_ctx", config.ctx), ("n_chunks", config.chunks))
         together = config.together or len(self.rows)
         for begin in range(1, len(rows), together):
@@ -106,7 +144,12 @@ class _Model:
             modes=tuple(row.mode for row in rows),
             files=tuple(row.file for row in rows),
             runs=tuple(map(self._needed, runs)),
-            cost=tokens * len(rows) * (self.base.source.n_weights + OVERHEAD),
-            after=frozenset(self.makers[row.file] for row in rows if row.file in self.makers),
+            cost=self._cost(tokens * len(rows)),
+            after=frozenset(
+                self.makers[file] for row in rows for file in (row.file, *row.uses) if file in self.makers
+            ),
             **more,
         )
+
+    def _cost(self, tokens: float) -> float:
+        return tokens * (self.base.source.n_weights + OVERHEAD)
