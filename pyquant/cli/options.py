@@ -48,7 +48,7 @@ Calibration = Annotated[
 ]
 Damping = Annotated[
     Optional[float],
-    typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.01."),
+    typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.03."),
 ]
 Step = Annotated[
     Optional[float],

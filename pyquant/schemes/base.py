@@ -120,7 +120,7 @@ class Mode(BaseModel):
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: float = Field(
-        0.01, gt=0, le=10, description="of second moments, in units of their mean diagonal"
+        0.03, gt=0, le=10, description="of second moments, in units of their mean diagonal"
     )
     threads: int | None = Field(None, ge=1, le=512, description="default: all processors")
 
