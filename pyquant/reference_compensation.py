@@ -219,21 +219,21 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class UniformFormat:
-    """One fp16 scale for a whole matrix, in blocks of Q8_0; doubled where their weights do not fit."""
+    """One fp16 scale for a whole matrix, in blocks of Q8_0; in blocks that do not fit its first double by
+    which they do, with room for what is passed on."""
 
     columns: ClassVar = SUB
     levels: ClassVar = IntegerLevels(-127, 127)
-    fits: ClassVar = np.float32(112)
     step: np.float16
 
     def open(self, x, w):
         return None
 
     def trials(self, opened, x, w):
-        scale, largest = np.full((1, x.shape[1]), self.step, np.float32), np.abs(x).max(axis=0)
-        while (wide := (largest > self.fits * scale) & (scale < 32768)).any():
-            scale[wide] *= 2
-        return Trials(scale, np.zeros_like(scale), [scale.astype(np.float16)])
+        largest, scale = np.abs(x).max(axis=0), np.full(x.shape[1], self.step, np.float32)
+        while (grows := (largest > 112 * scale) & (scale < 32768)).any():
+            scale[grows] *= 2
+        return Trials(scale[None], np.zeros_like(scale[None]), [scale[None].astype(np.float16)])
 
     def store(self, opened, taken, codes):
         return store_q8_0(taken[0][0], (codes.T - np.uint8(127)).view(np.int8))
