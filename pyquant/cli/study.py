@@ -131,7 +131,7 @@ def show(
     """The last study's table; or one run, whole."""
     from pyquant.study.results import read_results
     from pyquant.study.store import Store
-    from pyquant.study.table import CODES, QUALITY, results_table
+    from pyquant.study.table import CODES, QUALITY, known_columns, results_table
 
     store = Store(results)
     if run:
@@ -146,7 +146,7 @@ def show(
         mine = [row for row in rows if (row["model"], row["text"]) == place]
         title = " on ".join(filter(None, place))
         for group in (QUALITY, CODES):
-            columns = [c for c in group if any(row[c.key] is not None for row in mine)]
+            columns = known_columns(group, mine)
             print_table(
                 ["quantizer", *(column.head for column in columns)],
                 [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],

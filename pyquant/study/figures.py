@@ -17,16 +17,17 @@ from pyquant.plots import BLUE, GRAY, ORANGE, STYLE, draw_codes, draw_runs
 from pyquant.study.results import ModelResults, RowResults, code_statistics
 
 PANEL = (4.5, 3.0)  # inches: about a phone's width at the fonts' size
-LABEL_GAP = 0.055  # between names of points, as a share of the axis
+LETTER, LETTERS = 0.07, 24  # inches of one, and how many leave room enough in a panel
 MOST_LINEAR = 4  # largest over smallest value, above which an axis is logarithmic
 
 Panel = Callable[[Axes], None]
 
 
 def figure(*panels: Panel, height: float = PANEL[1]) -> Figure:
-    """Panels side by side."""
+    """Panels side by side, wide enough for the names in them."""
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(PANEL[0] * len(panels), height), layout="constrained")
+        width = max([PANEL[0], *(panel.width for panel in panels if isinstance(panel, Points))])
+        drawn = Figure(figsize=(width * len(panels), height), layout="constrained")
         for panel, axes in zip(panels, drawn.subplots(1, len(panels), squeeze=False)[0]):
             panel(axes)
         return drawn
@@ -90,6 +91,11 @@ class Points:
     reference: float | None
     axis: str
     title: str
+
+    @property
+    def width(self) -> float:
+        """Inches, of which the names leave most of a panel to the dots."""
+        return PANEL[0] + LETTER * max(0, max(map(len, self.labels)) - LETTERS)
 
     def __call__(self, axes: Axes) -> None:
         at = np.arange(len(self.labels))[::-1]
@@ -156,51 +162,6 @@ def divergences(model: ModelResults, text: int, labels: Sequence[str] | None = N
         axis="mean divergence (nats, ± one standard error)",
         title="Divergence from the unquantized model",
     )
-
-
-def tradeoff(model: ModelResults, text: int) -> Panel:
-    """Divergence against size; the lower and the more to the left, the better."""
-    rows = [(row, found) for row, found in _measured(model, text, None) if row.mode and row.size]
-
-    points: dict[tuple[float, float], list[str]] = {}
-    for row, found in rows:  # recentred codes, say, make the same model
-        points.setdefault((row.size["bits_per_weight"], found["kld"]["mean"]), []).append(row.label)
-
-    def draw(axes: Axes) -> None:
-        bits, klds = zip(*points)
-        axes.plot(bits, klds, "o", color=BLUE, markersize=5)
-        _scale(axes, "y", klds)
-        low, high = min(bits), max(bits)
-        room = (high - low) or 1
-        axes.set_xlim(low - 0.05 * room, high + 0.55 * room)  # room for the last labels
-        axes.margins(y=0.12)
-        axes.autoscale_view(scalex=False)
-        _label_apart(axes, {at: ", ".join(labels) for at, labels in points.items()})
-        axes.set_xlabel("bits per weight, as stored")
-        axes.set_ylabel("mean divergence (nats)")
-        axes.set_title("Divergence for size")
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-
-    return draw
-
-
-def _label_apart(axes: Axes, labels: dict[tuple[float, float], str]) -> None:
-    """Names points to their right, none over another, with a line where a name had to move."""
-    to_axes = axes.transData + axes.transAxes.inverted()
-    last = -np.inf
-    for at, name in sorted(labels.items(), key=lambda item: item[0][1]):
-        x, y = to_axes.transform(at)
-        last = max(y, last + LABEL_GAP)
-        axes.annotate(
-            name,
-            at,
-            (x + 0.05, last),
-            textcoords="axes fraction",
-            fontsize=7,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": GRAY, "linewidth": 0.5, "shrinkB": 3, "shrinkA": 1},
-        )
 
 
 def speeds(model: ModelResults, test: str) -> Panel:

@@ -147,10 +147,28 @@ def _size(task: Task, threads: int | None, report: Report) -> list[dict[str, Any
     (mode,), (file,) = task.modes, task.files
     if mode is None:
         return [size_of(file)]
-    mode = mode.model_copy(update={"threads": threads})
-    if task.options:
-        mode = find_step(task.model, mode, file, task.text, report, **dict(task.options))
-    return [make(task.model, mode, file, _bytes(report))]
+    folder = file.parents[1]
+    here = {
+        key: path.relative_to(folder)
+        for key in ("calibration", "imatrix")
+        if (path := getattr(mode, key)) and path.is_relative_to(folder)
+    }
+    with _inside(folder):
+        mode = mode.model_copy(update={"threads": threads, **here})
+        if task.options:
+            mode = find_step(task.model, mode, file, task.text, report, **dict(task.options))
+        return [make(task.model, mode, file, _bytes(report))]
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    # A model says which statistics it was made with: where the folder is must not decide about its bytes.
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _quality(task: Task, threads: int | None, report: Report) -> list[dict[str, Any]]:

@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 
 from pyquant.plots import STYLE
 from pyquant.study import figures
+from pyquant.study.comparison import compensation_rows
 from pyquant.study.results import ModelResults, Results, RowResults, read_results
 from pyquant.study.store import Store
-from pyquant.study.table import CODES, QUALITY, flat
+from pyquant.study.table import CODES, COMPENSATION, QUALITY, flat, known_columns
+from pyquant.study.tradeoff import tradeoff
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
@@ -33,6 +35,8 @@ def report(store: Store) -> str:
         models=[_model(results, model) for model in results.models],
         quality=QUALITY,
         codes=CODES,
+        compensation=COMPENSATION,
+        known=known_columns,
         made=_made(results),
         data=Markup(json.dumps(_data(results)).replace("<", "\\u003c")),
     )
@@ -50,10 +54,24 @@ def _model(results: Results, model: ModelResults) -> dict[str, Any]:
             {"text": text, "rows": of_text, "floor": _floor(of_text)}
             for text, of_text in zip(model.texts or [None], rows)
         ],
+        "compensation": [_compensation(model, text) for text in range(len(model.texts))],
+        "compensates": any(row.knows and row.knows["how"] == "compensated" for row in model.rows),
         "codes": [one for _, one in counted],
         "quality_figures": _quality_figures(model),
         "speed_figures": _speed_figures(model),
         "codes_figures": [figure for row, _ in counted for figure in _codes_figures(row)],
+    }
+
+
+def _compensation(model: ModelResults, text: int) -> dict[str, Any]:
+    """Compensated quantizers, what they gain by each calibration side by side."""
+    rows = compensation_rows(model, text)
+    by_place = {(row["quantizer"], row["calibration"]): row for row in rows}
+    return {
+        "text": model.texts[text],
+        "calibrations": list(dict.fromkeys(row["calibration"] for row in rows)),
+        "quantizers": list(dict.fromkeys(row["quantizer"] for row in rows)),
+        "row": lambda quantizer, calibration: by_place.get((quantizer, calibration)),
     }
 
 
@@ -81,8 +99,9 @@ def _quality_figures(model: ModelResults) -> list[dict[str, Any]]:
         if all(row.size for row in there):
             drawn.append(
                 _drawn(
-                    f"Divergence on {name} for size: lower and more to the left is better.",
-                    figures.figure(figures.tradeoff(model, text), height=max(tall, 3)),
+                    f"Divergence on {name} for size: lower and more to the left is better. The dotted line "
+                    "falls as squared error does with finer steps.",
+                    figures.figure(tradeoff(model, text), height=5.5),
                 )
             )
     return drawn

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyquant.study.comparison import compensation_rows
 from pyquant.study.results import ModelResults, Results, RowResults, code_statistics
 from pyquant.study.store import PREREQUISITES
 
@@ -40,7 +41,22 @@ def zero_runs_table(results: Results) -> list[Flat]:
     ]
 
 
-TABLES = {"results": results_table, "codes": codes_table, "zero_runs": zero_runs_table}
+def compensation_table(results: Results) -> list[Flat]:
+    """A row for each compensated quantizer, beside what it is to be compared with."""
+    return [
+        {"model": model.name, "text": name, **row}
+        for model in results.models
+        for text, name in enumerate(model.texts)
+        for row in compensation_rows(model, text)
+    ]
+
+
+TABLES = {
+    "results": results_table,
+    "compensation": compensation_table,
+    "codes": codes_table,
+    "zero_runs": zero_runs_table,
+}
 
 
 def _totals(results: Results) -> Iterator[tuple[Flat, dict[str, Any]]]:
@@ -159,6 +175,11 @@ class Column:
         return f"{100 * value:.2f}" if self.style == "percent" else f"{value:.3f}"
 
 
+def known_columns(columns: Iterable[Column], rows: list[Flat]) -> list[Column]:
+    """Those of which at least one row has something."""
+    return [column for column in columns if any(row[column.key] is not None for row in rows)]
+
+
 def plus_minus(value: float, error: float) -> str:
     """Both to the second digit of the error: 6.2317, 0.0123 -> '6.232 ± 0.012'."""
     if not error > 0:
@@ -182,7 +203,7 @@ QUALITY = (
            "percent", error="same_top_error"),
     Column("seconds", "made in (s)", "time to quantize the model, to find its step, to pack and hash it"),
     Column("peak_memory", "memory (MB)", "the most that took, Python's own about 150 MB included", "bytes"),
-    Column("seconds_before", "calibrated in (s)", "time for statistics, tables and sensitivities it is made with"),
+    Column("seconds_before", "calibrated in (s)", "time for its statistics, tables and sensitivities"),
     Column("peak_memory_before", "memory (MB)", "the most that took", "bytes"),
     Column("prompt", "prompt (tokens/s)", "of prompt processing: median of the rounds ± half their range",
            ends=("prompt_low", "prompt_high")),
@@ -195,4 +216,13 @@ CODES = (
     Column("zero_codes", "zeros (%)", "share of codes that are zero", "percent"),
     Column("single_zeros", "single zeros (%)", "share of runs of zeros that have length 1", "percent"),
     Column("single_zeros_by_chance", "by chance (%)", "the same, if zeros came independently", "percent"),
+)  # fmt: skip
+COMPENSATION = (
+    Column("uncompensated_kld", "not compensated", "the type as GGML makes it with the importance matrix of "
+           "the same text, or the same codes rounded one by one", error="uncompensated_kld_error"),
+    Column("kld", "compensated", "with the second moments of inputs", error="kld_error"),
+    Column("ratio", "ratio", "of the two; its error is as if they were independent, so too large",
+           error="ratio_error"),
+    Column("ratio_to_best", "to best stock", "ratio to the divergence of the best stock type of at most "
+           "4.5 bits per weight that is made with this importance matrix", error="ratio_to_best_error"),
 )  # fmt: skip
