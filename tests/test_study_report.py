@@ -152,8 +152,9 @@ def test_every_figure_of_the_thesis(lab: Lab, tmp_path: Path, monkeypatch: pytes
     study = read_study(ROOT / "configs" / "thesis.toml", models=lab.models[:1], texts=[lab.text], ctx=32)
     run_study(study.model_copy(update={"measure": SAME_EVERYWHERE}), results)
     monkeypatch.syspath_prepend(ROOT / "analysis")
-    scripts = [*(ROOT / "analysis").glob("figure_*.py"), ROOT / "analysis" / "perplexity.py"]
-    assert len(scripts) == 10
+    names = ("figure_*.py", "perplexity.py", "divergence_for_size.py")
+    scripts = [script for name in names for script in (ROOT / "analysis").glob(name)]
+    assert len(scripts) == 11
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         monkeypatch.setattr(sys, "argv", ["script", str(results), "--output", str(folder)])
