@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import platform
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from pyquant.model_file import write_bytes
 from pyquant.schemes import Mode
 from pyquant.sensitivity import measure_sensitivity
 from pyquant.speed import measure_speed
+from pyquant.study.machine import cpu_name, forget_peak, peak_memory
 from pyquant.study.size import find_step, make, size_of
 from pyquant.study.store import Run
 
@@ -77,7 +77,7 @@ def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
         "quality": _quality,
         "speed": _speed,
     }[task.kind]
-    _forget_peak()
+    forget_peak()
     with _warnings() as warnings:
         results = measure(task, threads, _reporter(progress_file))
     return Outcome(
@@ -85,7 +85,7 @@ def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
         {
             "started": started,
             "seconds": time.perf_counter() - begin,
-            "peak_memory": _peak_memory(),
+            "peak_memory": peak_memory(),
             "threads": threads,
             "host": platform.node(),
             "cpu": cpu_name(),
@@ -242,26 +242,3 @@ def _bytes(report: Report) -> Callable[[int, int, str], None]:
 
 def _chunks(report: Report) -> Callable[[int, int], None]:
     return lambda done, total: report(done / total, f"chunk {done} of {total}")
-
-
-def _forget_peak() -> None:
-    # A worker does one task after the other. Linux forgets on request; elsewhere the peak is of them all.
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_memory() -> int:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def cpu_name() -> str:
-    """As the system calls it."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
