@@ -177,7 +177,7 @@ def export(
         Path, typer.Argument(metavar="OUTPUT", help="A .csv, .parquet, .sqlite or .duckdb file.")
     ],
     table: Annotated[
-        str, typer.Option(help="For .csv and .parquet: results, codes or zero_runs.")
+        str, typer.Option(help="For .csv and .parquet: results, codes, zero_runs or compensation.")
     ] = "results",
     force: options.Force = False,
 ) -> None:

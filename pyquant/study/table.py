@@ -53,9 +53,9 @@ def compensation_table(results: Results) -> list[Flat]:
 
 TABLES = {
     "results": results_table,
-    "compensation": compensation_table,
     "codes": codes_table,
     "zero_runs": zero_runs_table,
+    "compensation": compensation_table,
 }
 
 
