@@ -40,7 +40,7 @@ def learn_tables(
 
     Alternately every block gets the scale that suits the table as it is, weighted by the inputs'
     second moments if there is a `calibration`, and the table becomes the best there is for weights at
-    these scales (`best_values`). Every tensor counts by the number of its weights, whatever their size.
+    these scales (`best_values`). Every tensor counts by the number of its weights and by its relative error.
     Raises ModelFileError and ConfigError.
     """
     model = model if isinstance(model, ModelFile) else ModelFile(model)
@@ -77,7 +77,12 @@ def _positions(
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
         weights = statistics.diagonal(tensor.name)[matrix.expert] if known else ones
         total += reader.positions(matrix.tensor, weights, values)
-    return total * (tensor.n_weights / max(total.sum(), np.finfo(float).tiny))
+    energy = (total * _middles(len(total)) ** 2).sum()  # of the weights, so that errors count relative to it
+    return total * (tensor.n_weights / max(energy, np.finfo(float).tiny))
+
+
+def _middles(n_bins: int) -> NDArray[np.float64]:
+    return (np.arange(n_bins) + 0.5) * (256 / n_bins) - 128
 
 
 def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
@@ -88,7 +93,7 @@ def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
     Song, Ckmeans.1d.dp, 2011; here centers are integers and bounds lie halfway between them).
     """
     n_bins = len(positions)
-    at = (np.arange(n_bins) + 0.5) * (256 / n_bins) - 128
+    at = _middles(n_bins)
     sums = [np.concatenate([[0.0], np.cumsum(positions * at**power)]) for power in range(3)]
 
     def cost(

@@ -22,6 +22,7 @@ from pyquant.tensor_type import TensorType as Type
 
 SUB = 32  # columns that share a scale
 SUPER = 256  # columns that share the scale of their scales
+TRIALS_ALONE = 3  # where no errors are passed on
 LARGEST = np.float32(3.0e38)
 
 Floats = NDArray[np.float32]
@@ -393,7 +394,7 @@ def _best(
         if u is not None:
             aim[k + 1 :] += (weight[k] - value[k]) * u[k, k + 1 :, None, None]
     least, chosen = np.full(target.shape[1], LARGEST), np.zeros(target.shape[1], np.int64)
-    for t in range(len(cost)):
+    for t in range(len(cost) if u is not None else min(len(cost), TRIALS_ALONE)):
         better = cost[t] < least
         least, chosen = np.where(better, cost[t], least), np.where(better, t, chosen)
     rows = np.arange(target.shape[1])

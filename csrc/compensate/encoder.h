@@ -10,8 +10,8 @@
 
 namespace pyquant {
 
-inline constexpr int kGroups = 2;  // of 16 rows, which share what is read of the factor
-inline constexpr int kRows = kGroups * kLanes;
+inline constexpr int kRows = 32;  // that share what is read of the factor
+inline constexpr int kGroups = kRows / kLanes;
 
 // target[c] += sum over j in [begin, end) of error[j] * u[j][c], for 32 columns and kRows rows, in the
 // order of j. u: a panel; error: (end, kRows), target: (32, kRows).
@@ -91,7 +91,8 @@ private:
         Floats least = all(3.0e38f), best[kSub]{}, level[kSub], error[kSub];
         Ints taken{};
         Floats levels[kSub]{};
-        for (int t = 0; t < trials.n; ++t) {
+        const int n_trials = u ? trials.n : std::min(trials.n, kTrialsAlone);
+        for (int t = 0; t < n_trials; ++t) {
             const Floats cost = attempt(format.levels(), weight, aim, u, d, trials.scale[t], trials.minimum[t], error, level);
             const Ints better = cost < least;
             least = better ? cost : least;

@@ -1,4 +1,4 @@
-// How blocks of 16 rows get their scales and become bytes: one class for each kind of storage.
+// How blocks of kLanes rows get their scales and become bytes: one class for each kind of storage.
 //
 // A format is told when a super-block is entered (`open`: all of its columns, as far as they are known
 // then), and for each of its sub-blocks of 32 columns which scales may be tried (`scales`), which one was
@@ -16,7 +16,9 @@
 
 namespace pyquant {
 
-// Scales that are tried for a sub-block, the most likely first.
+// Scales that are tried for a sub-block, the most likely first: all where errors are passed on, which
+// a search knows nothing of, else the first few, as rounding to a scale of the file is all that is new.
+inline constexpr int kTrialsAlone = 3;
 inline constexpr int kMaxTrials = 9;
 
 struct Trials {

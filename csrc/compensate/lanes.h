@@ -1,5 +1,5 @@
-// Rows side by side: 16 of them, one in each lane of a vector. Rows are independent, so whatever is
-// done to a column of one row is done to 16 at once, in the same order of operations.
+// Rows side by side, one in each lane of a vector. Rows are independent, so whatever is done to a column
+// of one row is done to all of them at once, in the same order of operations.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,14 @@
 
 namespace pyquant {
 
+// One register: GCC takes vectors that are wider apart, element by element.
+#ifdef __AVX512F__
 inline constexpr int kLanes = 16;
+#else
+inline constexpr int kLanes = 8;
+#endif
 
-// Vectors of GCC and Clang: one AVX-512 register, two of AVX2, four of NEON.
+// Vectors of GCC and Clang.
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 

@@ -13,7 +13,7 @@ TableLevels levels_of(const int8_t values[16]) {
     return TableLevels(values, unused, 16);
 }
 
-// x: 16 rows, as floats; rows past n_rows are as good as zero.
+// x: kLanes rows, as floats; rows past n_rows are as good as zero.
 void add_rows(const LearnPass & pass, const TableLevels & levels, const float * x, int64_t n_rows, Positions & sums) {
     for (int64_t first = 0; first < pass.n_per_row; first += kSub) {
         Floats block[kSub];

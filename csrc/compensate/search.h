@@ -12,7 +12,7 @@ inline constexpr int kSub = 32;  // columns that share a scale
 inline constexpr int kFactors = 9;
 inline constexpr float kLowestFactor = 0.76f, kFactorStep = 0.05f;
 
-// x: (kSub) weights of 16 rows; w: (kSub) weights of their squared errors. The scale per row.
+// x: (kSub) weights of kLanes rows; w: (kSub) weights of their squared errors. The scale per row.
 template <class Levels>
 Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
     Floats extreme = x[0];
