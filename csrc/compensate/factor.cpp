@@ -9,6 +9,8 @@
 namespace pyquant {
 namespace {
 
+constexpr double kLeastWeight = 1e-6;  // of a column, in units of the mean
+
 std::vector<int32_t> falling(const float * moments, int64_t n, int together) {
     std::vector<float> diagonal(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
@@ -94,7 +96,11 @@ Factor independent(const float * weights, int64_t n) {
     Factor factor;
     factor.order.resize(size_t(n));
     std::iota(factor.order.begin(), factor.order.end(), 0);
-    factor.diagonal.assign(weights, weights + n);
+    const double mean = std::accumulate(weights, weights + n, 0.0) / double(n);
+    // A column that nothing enters is kept as well as the others let it be.
+    const float least = mean > 0 ? float(kLeastWeight * mean) : 1;
+    factor.diagonal.resize(size_t(n));
+    std::transform(weights, weights + n, factor.diagonal.begin(), [&](float w) { return std::max(w, least); });
     return factor;
 }
 

@@ -33,7 +33,7 @@ struct Factor {
 // not positive definite.
 Factor factorize(const float * moments, int64_t n, float damping, int together);
 
-// weights: (n) of the columns, for a quantizer that knows no second moments.
+// weights: (n) of the columns, for a quantizer that knows no second moments; 0 as a millionth of the mean.
 Factor independent(const float * weights, int64_t n);
 
 }  // namespace pyquant
