@@ -182,7 +182,7 @@ def _label(mode: Mode, storage: Storage, hidden: Collection[str]) -> str:
     for key, value in found.items():
         if key in FILES:
             value = Path(value).stem
-        bare = key in type(mode).model_fields and key not in {*Mode.model_fields, "sensitivity", "step"}
+        bare = key in type(mode).model_fields and key not in {*Mode.model_fields, "store", "sensitivity", "step"}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
     parts += [f"{storage.bpw:g} bits"] if storage.bpw else []
     parts += [f"like {storage.like}"] if storage.like else []

@@ -99,13 +99,15 @@ def run_study(
                 + "\n".join(f"  {line}" for line in lines)
             )
         if not keep:
-            _remove_models(plan)
+            _remove_models(plan, store)
     missing = {run.key for task in todo for run in task.runs if run}
     return Summary(page, len(missing), len(plan.runs()) - len(missing), sorted(work.warnings))
 
 
-def _remove_models(plan: Plan) -> None:
-    """And statistics, which may be as large."""
+def _remove_models(plan: Plan, store: Store) -> None:
+    """And statistics, which may be as large, and spools of calibrations that nobody wants any more."""
+    for spool in store.calibration.glob(".*"):
+        spool.unlink()
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)

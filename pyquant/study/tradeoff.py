@@ -76,7 +76,7 @@ def points(model: ModelResults, text: int) -> list[Point]:
 
 def _short(label: str) -> str:
     """'ggml:Q4_K' -> 'Q4_K', 'q8_table balanced packed' -> 'balanced': colors tell modes."""
-    mode, *parameters = [word for word in label.split() if word != "packed"]
+    mode, *parameters = [word for word in label.split() if not word.endswith("packed")]
     return " ".join(parameters) or mode.removeprefix("ggml:")
 
 
