@@ -20,6 +20,7 @@ from pyquant.schemes.uniform import Uniform
 from pyquant.target import LARGEST_CODE_BITS, START
 
 FILES = ("table", "imatrix", "calibration", "sensitivity")  # keys of a mode that may name a file
+NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
 DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without second moments
 LEARNED = "learned:"  # before what each learned table is for
 MEASURED = "measured"  # in the place of a file of sensitivities
@@ -182,7 +183,7 @@ def _label(mode: Mode, storage: Storage, hidden: Collection[str]) -> str:
     for key, value in found.items():
         if key in FILES:
             value = Path(value).stem
-        bare = key in type(mode).model_fields and key not in {*Mode.model_fields, "store", "sensitivity", "step"}
+        bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
     parts += [f"{storage.bpw:g} bits"] if storage.bpw else []
     parts += [f"like {storage.like}"] if storage.like else []
