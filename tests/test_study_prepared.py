@@ -27,6 +27,7 @@ from pyquant.study.results import ModelResults, read_results
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
 from pyquant.study.table import compensation_table, results_table
+from pyquant.study.tasks import tasks
 from pyquant.study.tradeoff import points, tradeoff
 
 STUDY = """
@@ -237,6 +238,25 @@ def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
         # The model itself, the mismatched calibration and its quantizer.
         kinds = sorted(key.partition("-")[0] for key in same)
         assert kinds == ["calibrate", "quality", "quality", "size", "size"], change
+
+
+def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
+    path = bench.folder / "both.toml"
+    path.write_text(STUDY.replace('calibration = "matched"\n', 'calibration = ["matched", "mismatched"]\n'))
+    study = read_study(path, models=[bench.model], texts=[bench.text])
+    with Store(tmp_path / "results") as store:
+        todo = tasks(make_plan(study, store), store)
+    names = [task.name for task in todo]
+    assert len(set(names)) == len(names)
+    assert sum(task.kind == "learn" for task in todo) == 2
+    made = {
+        file for task in todo if task.kind in ("calibrate", "learn", "sensitivity") for file in task.files
+    }
+    for task in todo:
+        assert task.after <= set(names)
+        if task.kind == "size" and task.modes[0] and task.modes[0].mode == "table":
+            assert len(task.after) == 2
+    assert len(made) == 2 * 2 + 2 + 1
 
 
 def test_killed_while_it_calibrates_it_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None:

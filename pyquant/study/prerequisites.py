@@ -158,7 +158,7 @@ class Preparations:
         mode = one.mode.model_copy(update=files)
         known = mode.calibration or mode.imatrix
         if one.table_per is not None:
-            needs.append(self._learn(one.table_per, known, needs))
+            needs.append(self._learn(one.table_per, one.knows, known, needs))
             files["table"] = str(needs[-1].files[0])
         if one.calibration and one.measured:
             needs.append(self._measure(one.calibration.name, needs[0]))
@@ -179,9 +179,12 @@ class Preparations:
         tokens = sum(made_of.n_tokens(text) for text in made_of.texts)
         return Prerequisite(run, files, (), options, tokens * COLLECTING)
 
-    def _learn(self, per: Per, known: Path | None, needs: list[Prerequisite]) -> Prerequisite:
+    def _learn(
+        self, per: Per, knows: dict[str, str] | None, known: Path | None, needs: list[Prerequisite]
+    ) -> Prerequisite:
         of = needs[0].run.inputs["calibration"] if needs else known and file_sha256("calibration", known)
-        run = self._run("learn", {"per": per, "calibration": of}, f"per {per}")
+        name = " ".join(["per", per, *(knows or {}).values()])
+        run = self._run("learn", {"per": per, "calibration": of}, name)
         options = (("per", per), ("calibration", known))
         return Prerequisite(run, (self._toml(run),), (known,) if needs else (), options, LEARNING)
 
