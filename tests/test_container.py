@@ -19,6 +19,7 @@ from plain_reader import read
 
 import pyquant
 from pyquant import _core
+from pyquant.config import make_mode
 from pyquant.container.index import FRAME_BYTES
 from pyquant.container.layouts import BYTES, LAYOUTS, TEXT, Field, codes, kernel
 from pyquant.container.pack import PackReport, pack_model
@@ -26,6 +27,7 @@ from pyquant.container.packed_file import PackedFile
 from pyquant.container.unpack import as_gguf, unpack_model
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile
+from pyquant.quantize import quantize_model
 from pyquant.statistics import entropy
 
 
@@ -80,16 +82,24 @@ def test_layouts_have_the_bytes_of_ggmls_blocks(kind: Type) -> None:
     assert n_weights == 1 or n_bytes == block or kind not in LAYOUTS
 
 
-@pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in LAYOUTS if kind in gguf.GGML_QUANT_SIZES], ids=lambda kind: kind.name
+)
 def test_blocks_of_every_type_come_back(kind: Type, tmp_path: Path) -> None:
     rng = np.random.default_rng(int(kind))
-    _, block = gguf.GGML_QUANT_SIZES[kind]
+    block = sum(field.length for field in LAYOUTS[kind])
     rows = rng.binomial(255, 0.5, (7, 300 * block)).astype(np.uint8)
     rows[3] = 0
     layout = kernel(LAYOUTS[kind])
     coded = _core.encode_frame(layout, rows.tobytes())
     assert _core.decode_frame(layout, coded, rows.size) == rows.tobytes()
     there_and_back(one_tensor(tmp_path / "m.gguf", kind, rows), tmp_path)
+
+
+def test_codes_of_tables_come_back(small_model: Path, tmp_path: Path) -> None:
+    mode = make_mode({"mode": "q8_table", "table": "basic", "store": "packed"})
+    quantize_model(small_model, tmp_path / "codes.gguf", mode)
+    there_and_back(tmp_path / "codes.gguf", tmp_path)
 
 
 @given(
