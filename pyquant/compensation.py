@@ -70,7 +70,8 @@ class Factors:
             return _core.independent(np.ones(matrix.tensor.n_per_row, np.float32))
         assert self._calibration is not None
         wanted = self._start(matrix)
-        self._coming = self._coming[self._coming.index(matrix) + 1 :]
+        if matrix in self._coming:  # else an order that was not foreseen
+            self._coming = self._coming[self._coming.index(matrix) + 1 :]
         if self._coming:
             self._start(self._coming[0])
         try:

@@ -92,7 +92,7 @@ def make_context(
     *,
     threads: int | None = None,
     n_ubatch: int = 512,
-    collector: _core.Collector | None = None,
+    observer: _core.Collector | None = None,
 ) -> Context:
     """A context for chunks of n_ctx tokens, n_ubatch tokens computed together."""
     return model.context(
@@ -101,7 +101,7 @@ def make_context(
         n_batch=BATCH,
         n_ubatch=n_ubatch,
         threads=threads,
-        collector=collector,
+        observer=observer,
     )
 
 

@@ -79,8 +79,10 @@ class Model:
     begins every text, or None where the model has none put there.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises ModelFileError with llama.cpp's reason, RuntimeLibraryError, and OutputError where there
+    def __init__(self, path: str | os.PathLike[str], *, writable: bool = False) -> None:
+        """writable: its weights are a copy in memory, as they are in the file, for whoever changes them.
+
+        Raises ModelFileError with llama.cpp's reason, RuntimeLibraryError, and OutputError where there
         is no room to expand a packed model."""
         self._llama = llama = bindings()
         self.path = Path(path)
@@ -88,7 +90,8 @@ class Model:
             kind = "a folder, not a file" if self.path.is_dir() else "no such file"
             raise ModelFileError(f"{self.path}: {kind}")
         parameters = llama.llama_model_default_params()
-        parameters.load_mode = llama.LLAMA_LOAD_MODE_MMAP
+        parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
+        parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
         interrupt = Interrupt()
         go_on = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = go_on
@@ -138,14 +141,14 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
-        collector: _core.Collector | None = None,
+        observer: _core.Collector | _core.LockstepPass | None = None,
     ) -> Context:
         """A place to run it: n_seq sequences of n_ctx tokens, n_batch tokens at a time.
 
-        n_ubatch: tokens that are computed together. collector: what sees the nodes of its graph; it
+        n_ubatch: tokens that are computed together. observer: what sees the nodes of its graph; it
         may end a pass before there are logits. Raises ModelFileError with llama.cpp's reason.
         """
-        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), collector)
+        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), observer)
 
     def __enter__(self) -> Model:
         return self
@@ -165,7 +168,7 @@ class Context:
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
-        collector: _core.Collector | None,
+        observer: _core.Collector | _core.LockstepPass | None,
     ) -> None:
         self._llama = llama = model._llama
         self.model = model
@@ -182,10 +185,10 @@ class Context:
         self._interrupt = interrupt = Interrupt()
         self._abort = llama.ggml_abort_callback(lambda _data: interrupt.heard)  # C holds no reference
         parameters.abort_callback = self._abort
-        self._collector = collector  # C holds no reference
-        if collector is not None:
-            parameters.cb_eval = llama.ggml_backend_sched_eval_callback(collector.callback)
-            parameters.cb_eval_user_data = collector.address
+        self._observer = observer  # C holds no reference
+        if observer is not None:
+            parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)
+            parameters.cb_eval_user_data = observer.address
         with collect_errors() as errors, interrupt.held():
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:

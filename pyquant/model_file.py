@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.code_table import CodeTable
@@ -68,6 +69,11 @@ class Tensor:
         with scratch_file() as file:
             PackedFile(self.path).expand_tensor(self.name, file.fileno(), threads=1)
             return file.read()
+
+    def weights(self) -> NDArray[np.float32]:
+        """(n_rows, n_per_row), all at once. Raises ModelFileError."""
+        stored = np.frombuffer(self.data(), np.uint8).reshape(self.n_rows, -1)
+        return self.codec().decode(stored, n_per_row=self.n_per_row)
 
     @property
     def layer(self) -> int:

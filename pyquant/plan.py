@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION
@@ -76,10 +78,36 @@ class Plan:
             return self.scheme.searches(tensor.name, self.calibration)
         return self.calibration is not None and self.types[tensor.name] in COMPENSATED
 
+    def offset(self, tensor: Tensor) -> int:
+        """Where its data begin in the output."""
+        return self._offsets[tensor.name]
+
+    @cached_property
+    def _offsets(self) -> dict[str, int]:
+        sizes = (padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
+        offsets = itertools.accumulate(sizes, initial=len(self.header.header()))
+        return {tensor.name: offset for tensor, offset in zip(self.model.tensors, offsets)}
+
+    @property
+    def in_order(self) -> list[Tensor]:
+        """The tensors that are rounded while the model runs, in about its order; see `sequential`."""
+        if not self.mode.sequential:
+            return []
+        by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
+        return [by_name[name] for name in self.calibration.matrices if name in by_name]
+
     def factors(self) -> Factors:
-        """What `parts` needs to know of inputs, for its tensors in the model's order."""
-        wanted = [m for tensor in self.model.tensors if self.searched(tensor) for m in self._matrices(tensor)]
+        """What `parts` needs to know of inputs, for its tensors in the order in which they are rounded."""
+        first = self.in_order
+        rest = [tensor for tensor in self.model.tensors if tensor not in first]
+        wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
         return Factors(self.calibration, self.mode.damping, wanted)
+
+    def decoder(self, tensor: Tensor) -> _core.Codec:
+        """Of what the tensor becomes."""
+        if self._has_scheme(tensor) and self.scheme.packed:
+            return _core.table_codec(self.scheme.table_of(tensor.name).array())
+        return _core.ggml_codec(int(self.types[tensor.name]))
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """What a tensor is made of, in the order in which it is stored."""
@@ -115,6 +143,8 @@ def make_plan(model: ModelFile, mode: Mode) -> Plan:
     Raises ModelFileError and ConfigError.
     """
     calibration = Calibration.read(mode.calibration) if mode.calibration else None
+    if mode.sequential and not (calibration and calibration.origin):
+        raise ConfigError("sequential: needs --calibration with a file that `pyquant calibrate` wrote")
     importance = _importance(mode, calibration)
     types = choose_types(model, mode, has_importance=importance is not None)
     sha256 = None
@@ -172,6 +202,8 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
         entries[f"pyquant.{key}"] = value
     if plan.calibration:
         entries["pyquant.damping"] = f"{mode.damping:g}"
+    if mode.sequential:
+        entries["pyquant.sequential"] = mode.sequential
     if scheme is not None and scheme.packed:
         packed = (name for name, kind in plan.types.items() if kind == scheme.container)
         entries |= table_entries((name, scheme.table_of(name)) for name in packed)

@@ -6,11 +6,15 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyquant import _core
-from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output, padded
+from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
 from pyquant.plan import Plan, make_plan, set_metadata
 from pyquant.schemes import Mode
 from pyquant.source_hash import SourceHash
@@ -139,34 +143,49 @@ def quantize_model(
 
 
 def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> list[TensorReport]:
-    model = plan.model
-    reports = []
+    model, mode = plan.model, plan.mode
+    reports: dict[str, TensorReport] = {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
-        TensorReader(model, model.tensors, plan.mode.threads, progress) as reader,
+        TensorReader(model, model.tensors, mode.threads, progress) as reader,
         plan.factors() as factors,
     ):
-        offset = len(plan.header.header())
-        for tensor in model.tensors:
-            end = offset + padded(plan.n_bytes(tensor))
-            results = []
+
+        def write(tensor: Tensor, weights: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+            results, offset = [], plan.offset(tensor)
             for part in plan.parts(tensor, factors):
                 work = {"check": True} if part.target is None else {"measure": True}
+                run = reader.run if weights is None else partial(reader.run_weights, weights=weights)
                 results.append(
-                    reader.run(
+                    run(
                         part.tensor, out_file=file.fileno(), out_offset=offset, target=part.target,
                         importance=part.importance, **work,
                     )
                 )  # fmt: skip
                 offset += part.n_bytes
-            reports.append(_report(plan, tensor, results))
-            offset = end
+            reports[tensor.name] = _report(plan, tensor, results)
+
+        def write_and_read(tensor: Tensor, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
+            write(tensor, weights)
+            data = os.pread(file.fileno(), plan.n_bytes(tensor), plan.offset(tensor))
+            rows = np.frombuffer(data, np.uint8).reshape(tensor.n_rows, -1)
+            return plan.decoder(tensor).decode(rows, n_per_row=tensor.n_per_row)
+
+        if mode.sequential:
+            from pyquant.sequential import write_in_order
+
+            write_in_order(
+                model, plan.calibration, plan.in_order, mode.sequential, write_and_read, threads=mode.threads
+            )
+        for tensor in model.tensors:
+            if tensor.name not in reports:
+                write(tensor)
         if plan.scheme is not None and plan.sha256 is None:
             set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
         file.write(plan.header.header(), 0)
         file.commit()
-    return reports
+    return [reports[tensor.name] for tensor in model.tensors]
 
 
 def _report(plan: Plan, tensor: Tensor, results: Sequence[_core.PassResult] = ()) -> TensorReport:

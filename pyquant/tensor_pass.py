@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ from pyquant import _core
 from pyquant.container.packed_file import PackedFile, is_packed, scratch_file
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile, Tensor
+from pyquant.tensor_type import TensorType as Type
 
 # (bytes of source read so far, all of them, the tensor at work)
 Progress = Callable[[int, int, str], None]
@@ -52,17 +54,16 @@ class TensorReader:
         Raises ModelFileError (the tensor and the weight named) and OutputError.
         """
         with weight_errors(self.model, tensor):
-            in_file, in_offset = self._stored(tensor)
-            result = _core.run_pass(
-                in_file=in_file,
-                in_offset=in_offset,
-                n_rows=tensor.n_rows,
-                n_per_row=tensor.n_per_row,
-                source=tensor.codec(),
-                n_threads=self.threads,
-                progress=self._report(tensor),
-                **work,
-            )
+            result = _core.run_pass(**self._source(tensor), **work)
+        self._done += tensor.n_bytes
+        return result
+
+    def run_weights(self, tensor: Tensor, weights: NDArray[np.float32], **work: Any) -> _core.PassResult:
+        """The same over other weights than `tensor` has, (n_rows, n_per_row)."""
+        as_floats = replace(tensor, type=Type.F32, n_bytes=weights.nbytes)
+        with weight_errors(self.model, tensor), scratch_file(memoryview(weights).cast("B")) as file:
+            rows = self._rows(as_floats, tensor.n_bytes)
+            result = _core.run_pass(in_file=file.fileno(), in_offset=0, **rows, **work)
         self._done += tensor.n_bytes
         return result
 
@@ -75,18 +76,7 @@ class TensorReader:
         `_core.find_positions` does. Raises ModelFileError.
         """
         with weight_errors(self.model, tensor):
-            in_file, in_offset = self._stored(tensor)
-            result = _core.find_positions(
-                in_file=in_file,
-                in_offset=in_offset,
-                n_rows=tensor.n_rows,
-                n_per_row=tensor.n_per_row,
-                source=tensor.codec(),
-                weights=weights,
-                values=values,
-                n_threads=self.threads,
-                progress=self._report(tensor),
-            )
+            result = _core.find_positions(**self._source(tensor), weights=weights, values=values)
         self._done += tensor.n_bytes
         return result
 
@@ -123,11 +113,27 @@ class TensorReader:
             reader.run(broken, check=True)  # says in which file, and where
         raise ModelFileError(f"{tensor.path}, {other.path}: tensor {tensor.name!r}: {failure}")
 
-    def _report(self, tensor: Tensor) -> Callable[[int], None] | None:
+    def _report(self, tensor: Tensor, counted: int | None = None) -> Callable[[int], None] | None:
+        """counted: the bytes of source that all of the tensor stands for, if not its own."""
         if not self._progress:
             return None
         before, progress = self._done, self._progress
-        return lambda n: progress(before + n, self._total, tensor.name)
+        counted = tensor.n_bytes if counted is None else counted
+        return lambda n: progress(before + n * counted // max(tensor.n_bytes, 1), self._total, tensor.name)
+
+    def _source(self, tensor: Tensor) -> dict[str, Any]:
+        """What a pass over it reads."""
+        in_file, in_offset = self._stored(tensor)
+        return {"in_file": in_file, "in_offset": in_offset, **self._rows(tensor)}
+
+    def _rows(self, tensor: Tensor, counted: int | None = None) -> dict[str, Any]:
+        return {
+            "n_rows": tensor.n_rows,
+            "n_per_row": tensor.n_per_row,
+            "source": tensor.codec(),
+            "n_threads": self.threads,
+            "progress": self._report(tensor, counted),
+        }
 
     def _stored(self, tensor: Tensor) -> tuple[int, int]:
         """The file and offset where its data are; of a packed model, expanded until the next call."""

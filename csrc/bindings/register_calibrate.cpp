@@ -1,11 +1,15 @@
 // Collecting what enters a model's matrices while llama.cpp runs it.
+#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "bindings/register.h"
 #include "calibrate/collector.h"
+#include "calibrate/lockstep.h"
+#include "stream/codec.h"
 
 namespace py = pybind11;
 using namespace pyquant;
@@ -33,6 +37,31 @@ py::array_t<float> sums(const Collector & collector, const Input & input, int64_
     const py::gil_scoped_release release;
     collector.sums().read(input.first_record + group, data);
     return sums;
+}
+
+// (n, n_in) float32, or None: a view of llama.cpp's memory.
+py::object view(const Rows * rows, int64_t n_in) {
+    if (!rows) {
+        return py::none();
+    }
+    const py::capsule not_ours(rows->data, [](void *) {});
+    const auto float_size = py::ssize_t(sizeof(float));
+    return py::array_t<float>({rows->n, n_in}, {rows->stride * float_size, float_size}, rows->data, not_ours);
+}
+
+// round: (name, original, changed) -> (n_rows, n_in) float32; what it is given is valid while it runs.
+std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::function round) {
+    return std::make_unique<Lockstep>(std::move(matrices), [round](ggml_tensor * matrix, const Rows * original,
+                                                                    const Rows * changed) {
+        const int64_t n_in = matrix->ne[0], n_rows = ggml_nrows(matrix);
+        const py::gil_scoped_acquire acquire;
+        const auto rounded = py::cast<py::array_t<float, py::array::c_style>>(
+            round(matrix->name, view(original, n_in), view(changed, n_in)));
+        if (rounded.size() != n_rows * n_in) {
+            throw py::value_error("expected as many weights as the matrix has");
+        }
+        ggml_codec(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
+    });
 }
 
 }  // namespace
@@ -65,4 +94,20 @@ void register_calibrate(py::module_ & module) {
         .def("count", [](const Collector & self, const Input & input, int64_t group) {
             return self.sums().count(input.first_record + group);
         });
+
+    py::class_<Lockstep::Pass>(module, "LockstepPass")
+        .def_property_readonly(
+            "address", [](const Lockstep::Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Lockstep::evaluate); })
+        .def("leave", [](Lockstep::Pass & self) { self.both->leave(self.side); });
+
+    py::class_<Lockstep>(module, "Lockstep")
+        .def(py::init(&make_lockstep), py::arg("matrices"), py::arg("round"))
+        .def_property_readonly("original", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kOriginal); },
+                               py::return_value_policy::reference_internal)
+        .def_property_readonly("changed", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kChanged); },
+                               py::return_value_policy::reference_internal)
+        .def_property_readonly("left", &Lockstep::left)
+        .def("rethrow", &Lockstep::rethrow);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "calibrate/nodes.h"
 #include "ggml.h"
 #include "stream/chunks.h"
 
@@ -11,7 +12,6 @@ namespace pyquant {
 namespace {
 
 constexpr int64_t kFewestTokens = 16;  // llama-imatrix passes over smaller batches
-constexpr const char * kLastHiddenState = "result_norm";
 
 int64_t n_groups(const ggml_tensor * matrix) { return matrix->ne[2] * matrix->ne[3]; }
 

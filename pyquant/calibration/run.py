@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
-from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
+from pyquant.calibration.sample import sample_chunks
+from pyquant.calibration.stats_file import TOKENS, CalibrationText, Origin, make_header
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.forward import BATCH, Chunks, cut, make_context, portions, together
 from pyquant.imatrix import write_imatrix
@@ -121,16 +122,16 @@ def calibrate_model(
         ]
         if not 0 <= random < 1:
             raise ConfigError(f"random: expected a share from 0 to below 1, got {random:g}")
-        work = _work(cuts, weights)
-        n_of_texts = len(work)
+        n_of_texts = len(_work(cuts, weights))
         if random > 0:
             chunks, weight = random_chunks(model, cuts, weights, random)
             used.append(CalibrationText(RANDOM_TOKENS, "", weight, chunks.n_chunks))
-            work = _work([*cuts, chunks], [*weights, weight])
+            cuts, weights = [*cuts, chunks], [*weights, weight]
+        work, kept = _work(cuts, weights), sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
-        with make_context(model, n_ctx, threads=threads, n_ubatch=BATCH, collector=collector) as context:
+        with make_context(model, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             _learn(context, cuts[0], collector)
-            header = make_header(origin, collector.inputs)
+            header = make_header(origin, collector.inputs, n_kept=len(kept))
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
@@ -143,7 +144,7 @@ def calibrate_model(
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = _squares_of_texts(output, collector, n_of_texts)
                 run(until=len(work))
-                _write(file, header, collector, squares)
+                _write(file, header, collector, squares, kept)
                 if imatrix:
                     write_imatrix(
                         imatrix, _importance(collector, squares), datasets=[str(text.path) for text in read],
@@ -286,10 +287,17 @@ def _spool(
     path.unlink()
 
 
-def _write(file: OutputFile, header: _core.Gguf, collector: _core.Collector, squares: Squares) -> None:
+def _write(
+    file: OutputFile,
+    header: _core.Gguf,
+    collector: _core.Collector,
+    squares: Squares,
+    kept: NDArray[np.int32],
+) -> None:
     begin = header.header()
     file.write(begin, 0)
     at = {name: len(begin) + offset for name, _, _, offset, _ in header.tensors()}
+    file.write(kept.tobytes(), at[TOKENS])
     for i in collector.inputs:
         name = i.matrices[0]
         for what, values in zip(("in_sum2", "counts"), squares[name]):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.panels import packed_size, unpack
+from pyquant.calibration.sample import spread
 from pyquant.errors import ModelFileError
 from pyquant.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.model_file import ModelFile, Tensor
@@ -21,6 +22,7 @@ from pyquant.tensor_type import TensorType as Type
 
 VERSION = 1
 _KEY = "pyquant.calibration"
+TOKENS = "tokens"  # the tensor that holds them
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Origin:
         return self.chunk_size * sum(text.n_chunks for text in self.texts)
 
 
-def make_header(origin: Origin, inputs: Iterable[_core.Input]) -> _core.Gguf:
-    """The header of a STATS file; its tensors' values follow in the order of `inputs`: sums of squares,
-    counts and, where they were wanted, moments."""
+def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -> _core.Gguf:
+    """The header of a STATS file; its tensors' values follow: the tokens of n_kept chunks and, in the order
+    of `inputs`, sums of squares, counts and, where they were wanted, moments."""
     header = _core.Gguf()
     header.set_text("general.type", _KEY)
     header.set_u32(f"{_KEY}.version", VERSION)
@@ -64,6 +66,7 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input]) -> _core.Gguf:
     pairs = [(matrix, i.matrices[0]) for i in inputs for matrix in i.matrices]
     header.set_texts(f"{_KEY}.matrices", [matrix for matrix, _ in pairs])
     header.set_texts(f"{_KEY}.inputs", [name for _, name in pairs])
+    header.add_tensor(TOKENS, Type.I32, [origin.chunk_size, n_kept])
     for i in inputs:
         name = i.matrices[0]
         header.add_tensor(f"{name}.in_sum2", Type.F32, [i.n_in, i.n_groups])
@@ -185,6 +188,15 @@ class Calibration:
         packed = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
         packed *= np.float32(1 / count)
         return unpack(packed, self._tensors[f"{self._inputs[name]}.in_sum2"].n_per_row)
+
+    def tokens(self, n_chunks: int) -> NDArray[np.int32]:
+        """(n_chunks, n_ctx) some of the tokens that the model was run over, random ones among them; or as
+        many as there are. Raises ModelFileError if there are none."""
+        tensor = self._tensors.get(TOKENS)
+        if tensor is None:
+            raise ModelFileError(f"{self.path}: holds no tokens to run the model over; calibrate anew")
+        kept = np.fromfile(tensor.path, np.int32, tensor.n_weights, offset=tensor.offset)
+        return spread(kept.reshape(-1, tensor.n_per_row), n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:
         """Raises ModelFileError if this is of another model than the one with this hash."""

@@ -50,6 +50,14 @@ Damping = Annotated[
     Optional[float],
     typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.03."),
 ]
+Sequential = Annotated[
+    Optional[int],
+    typer.Option(
+        metavar="CHUNKS",
+        help="With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
+        "rounding the ones before it did.",
+    ),
+]
 Step = Annotated[
     Optional[float],
     typer.Option(

@@ -40,6 +40,7 @@ def quantize(
     imatrix: options.Imatrix = None,
     calibration: options.Calibration = None,
     damping: options.Damping = None,
+    sequential: options.Sequential = None,
     step: options.Step = None,
     sensitivity: options.SensitivityFile = None,
     bpw: Annotated[
@@ -83,8 +84,8 @@ def quantize(
         raise ConfigError("--like needs --text FILE, on which divergence is measured")
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
-        calibration=calibration, damping=damping, sensitivity=sensitivity, tensors=tensors, threads=threads,
-        step=START if given else step,
+        calibration=calibration, damping=damping, sequential=sequential, sensitivity=sensitivity,
+        tensors=tensors, threads=threads, step=START if given else step,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")

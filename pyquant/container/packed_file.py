@@ -160,10 +160,17 @@ class PackedFile:
             raise ModelFileError(f"{self.path}: {error.strerror}") from None
 
 
-def scratch_file() -> IO[bytes]:
-    """A file in the folder for temporary files that has no name and goes when it is closed."""
-    with _output_errors("a temporary file"):
-        return tempfile.TemporaryFile(buffering=0)
+def scratch_file(data: memoryview | None = None) -> IO[bytes]:
+    """A file of these data, or empty, without a name in the folder for temporary files; it goes when closed.
+
+    Raises OutputError.
+    """
+    with _output_errors("a temporary file"), contextlib.ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+        if data is not None:
+            _write(file.fileno(), data, 0)
+        stack.pop_all()
+        return file
 
 
 def path_of(file: IO[bytes]) -> Path:

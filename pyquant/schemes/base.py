@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import _core
+from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.calibration.stats_file import Calibration
 from pyquant.code_table import CodeTable
 from pyquant.model_file import Tensor
@@ -121,6 +122,9 @@ class Mode(BaseModel):
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: float = Field(
         0.03, gt=0, le=10, description="of second moments, in units of their mean diagonal"
+    )
+    sequential: int | None = Field(
+        None, ge=1, le=MOST_CHUNKS, description="chunks of the calibration's tokens, to correct by in order"
     )
     threads: int | None = Field(None, ge=1, le=512, description="default: all processors")
 

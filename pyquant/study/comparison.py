@@ -8,6 +8,7 @@ from typing import Any
 
 from pyquant.study.results import ModelResults, RowResults
 
+COMPENSATES = ("compensated", "sequential")  # how inputs may be known
 BUDGET = 4.5  # bits per weight of the stock types that most people use
 
 
@@ -22,15 +23,15 @@ def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
     rows = [row for row in model.rows if row.knows and _kld(row, text)]
     found = []
     for row in rows:
-        if row.knows["how"] != "compensated":
+        if row.knows["how"] not in COMPENSATES:
             continue
         peers = [one for one in rows if one.knows["name"] == row.knows["name"] and one is not row]
-        others = [one for one in peers if one.knows["how"] != "compensated"]
+        others = [one for one in peers if one.knows["how"] not in COMPENSATES]
         same = [one for one in others if one.alike == row.alike]
         stock = [one for one in others if _is_stock(one) and _bits(one) <= BUDGET]
         found.append(
             {
-                "quantizer": row.alike,
+                "quantizer": f"{row.alike}{' in order' * (row.knows['how'] == 'sequential')}",
                 "calibration": row.knows["name"],
                 "bits": _bits(row) if row.size else None,
                 **_measured("", row, text),

@@ -70,12 +70,17 @@ class Quantizer:
     @property
     def knows(self) -> dict[str, str] | None:
         """What it knows of inputs: the name of a calibration or file, and how that is used: compensated,
-        diagonal (rounded one by one, weighted) or imatrix (by GGML)."""
+        sequential (that, in order), diagonal (rounded one by one, weighted) or imatrix (by GGML)."""
         path = self.mode.calibration or self.mode.imatrix
         if path is None:
             return None
-        compensates = self.calibration is None or self.calibration.kind == "moments"
-        how = "imatrix" if self.mode.imatrix else "compensated" if compensates else "diagonal"
+        if self.mode.imatrix:
+            how = "imatrix"
+        elif self.mode.sequential:
+            how = "sequential"
+        else:
+            compensates = self.calibration is None or self.calibration.kind == "moments"
+            how = "compensated" if compensates else "diagonal"
         return {"name": self.information.name if self.information else path.stem, "how": how}
 
     @property
@@ -128,7 +133,7 @@ def _make(
             raise ConfigError(f"{where}: give one of step, bpw and like")
         settings["step"] = START
     mode = make_mode(settings, where)
-    of_inputs = ("calibration", "imatrix", "damping", "sensitivity")
+    of_inputs = ("calibration", "imatrix", "damping", "sequential", "sensitivity")
     one = Quantizer(
         mode=mode,
         storage=storage,

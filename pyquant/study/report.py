@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from pyquant.plots import STYLE
 from pyquant.study import figures
-from pyquant.study.comparison import compensation_rows
+from pyquant.study.comparison import COMPENSATES, compensation_rows
 from pyquant.study.results import ModelResults, Results, RowResults, read_results
 from pyquant.study.store import Store
 from pyquant.study.table import CODES, COMPENSATION, QUALITY, flat, known_columns
@@ -55,7 +55,7 @@ def _model(results: Results, model: ModelResults) -> dict[str, Any]:
             for text, of_text in zip(model.texts or [None], rows)
         ],
         "compensation": [_compensation(model, text) for text in range(len(model.texts))],
-        "compensates": any(row.knows and row.knows["how"] == "compensated" for row in model.rows),
+        "compensates": any(row.knows and row.knows["how"] in COMPENSATES for row in model.rows),
         "codes": [one for _, one in counted],
         "quality_figures": _quality_figures(model),
         "speed_figures": _speed_figures(model),

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyquant.plots import BLUE, GRAY, ORANGE
+from pyquant.study.comparison import COMPENSATES
 from pyquant.study.results import ModelResults, RowResults
 
 # The rest of the palette of Okabe and Ito.
@@ -40,7 +41,7 @@ FAMILIES = (
     Family("uniform, compensated", VERMILLION, "o", True, lambda row: row.mode == "uniform"),
     Family("multi-zero", ORANGE, "^", True, lambda row: row.mode == "q4_0_multizero"),
     Family("tables", GREEN, "D", False, lambda row: row.mode in ("q8_table", "table")),
-    Family("stock types, compensated", BLUE, "s", False, lambda row: _how(row) == "compensated"),
+    Family("stock types, compensated", BLUE, "s", False, lambda row: _how(row) in COMPENSATES),
     Family("stock types with imatrix", SKY, "s", False, lambda row: _how(row) == "imatrix"),
     Family("stock types", GRAY, "s", False, lambda row: True),
 )

@@ -1,0 +1,25 @@
+"""The tokens that STATS keeps: some of those that the model was run over, each text in its share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_CHUNKS = 256  # the sequences that llama.cpp computes at once
+
+
+def sample_chunks(texts: Sequence[NDArray[np.int32]], weights: Sequence[float]) -> NDArray[np.int32]:
+    """texts: each (n_chunks, n_ctx). Returns (n_chunks, n_ctx), MOST_CHUNKS at most: of each text chunks at
+    even distances, as many as its tokens' weights are a share of all, if it has as many."""
+    sizes = np.array([len(text) for text in texts])
+    parts = sizes * np.array(weights)
+    wanted = np.ceil(parts / parts.sum() * min(MOST_CHUNKS, sizes.sum())).astype(int)
+    kept = [spread(text, n) for text, n in zip(texts, wanted)]
+    return spread(np.concatenate(kept), MOST_CHUNKS)
+
+
+def spread(chunks: NDArray[np.int32], n: int) -> NDArray[np.int32]:
+    """n of the chunks, or all if there are fewer, at even distances."""
+    return chunks[np.linspace(0, len(chunks) - 1, min(n, len(chunks))).round().astype(int)]
