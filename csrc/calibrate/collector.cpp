@@ -177,7 +177,6 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
             }
             block = {gathered_.data(), n, n_in};
         }
-        const SerialBlas serial;
         const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
         share(panels, panels.n_threads(n_threads_),
               [&](int, int64_t panel) { add_rows(layout, block, weight_, panel, sums); }, [](int64_t) {});

@@ -37,7 +37,4 @@ void add_rows(const Layout & layout, const Rows & rows, float weight, int64_t pa
     }
 }
 
-SerialBlas::SerialBlas() : before_(scipy_openblas_get_num_threads()) { scipy_openblas_set_num_threads(1); }
-SerialBlas::~SerialBlas() { scipy_openblas_set_num_threads(before_); }
-
 }  // namespace pyquant

@@ -34,16 +34,4 @@ struct Layout {
 // Adds the rows, times weight, to one panel's columns of the sums.
 void add_rows(const Layout & layout, const Rows & rows, float weight, int64_t panel, float * sums);
 
-// Keeps OpenBLAS from using threads of its own while ours call it.
-class SerialBlas {
-public:
-    SerialBlas();
-    ~SerialBlas();
-    SerialBlas(const SerialBlas &) = delete;
-    SerialBlas & operator=(const SerialBlas &) = delete;
-
-private:
-    int before_;
-};
-
 }  // namespace pyquant

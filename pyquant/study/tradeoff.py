@@ -15,7 +15,7 @@ from pyquant.study.comparison import COMPENSATES
 from pyquant.study.results import ModelResults, RowResults
 
 # The rest of the palette of Okabe and Ito.
-GREEN, VERMILLION, PURPLE, SKY = "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+GREEN, VERMILLION, PURPLE, SKY, BLACK = "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
 
 PER_BIT = 4.0  # of squared error, and so of divergence: 6.02 dB
 LABEL_GAP = 0.032  # between names of points, as a share of the axis
@@ -38,6 +38,9 @@ def _how(row: RowResults) -> str | None:
 
 FAMILIES = (
     Family("uniform", PURPLE, "o", True, lambda row: row.mode == "uniform" and _how(row) == "diagonal"),
+    Family(
+        "uniform, in order", BLACK, "o", True, lambda row: row.mode == "uniform" and _how(row) == "sequential"
+    ),
     Family("uniform, compensated", VERMILLION, "o", True, lambda row: row.mode == "uniform"),
     Family("multi-zero", ORANGE, "^", True, lambda row: row.mode == "q4_0_multizero"),
     Family("tables", GREEN, "D", False, lambda row: row.mode in ("q8_table", "table")),
