@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.billion import billion
 from benchmarks.compensation import compensation
 from benchmarks.container import container
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
@@ -170,7 +171,8 @@ def calibrate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     source, text = model(arguments, LARGE, "large-f16.gguf"), evaluation_text(arguments)
     stats, imatrix = str(arguments.folder / "stats"), str(arguments.folder / "imatrix.gguf")
     passes = ["--ctx", "512", "--chunks", "16", "--threads", str(arguments.threads)]
-    command = [PYQUANT, "calibrate", str(source), "--text", str(text), "-o", stats, *passes]
+    # The same tokens for all of them: no random ones.
+    command = [PYQUANT, "calibrate", str(source), "--text", str(text), "-o", stats, *passes, "--random", "0"]
     ours = Runs("pyquant calibrate", command, clean=[stats])
     spooled = Runs("pyquant calibrate, spooled", [*command, "--memory", "330MB"], clean=[stats])
     theirs = Runs(
@@ -256,6 +258,7 @@ SUITES = {
     "startup": startup,
     "table_type": table_type,
     "compensation": compensation,
+    "billion": billion,
 }
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from pyquant.policy import quantizable
 from tests.models import Model
 from tests.passes import run_pass
 
-# 75 M weights, nearly all of them in blocks.
+# 0.29 G weights, nearly all of them in blocks.
 MODEL = Model(
-    n_embd=2048, n_ff=5632, n_layer=2, n_head=32, n_head_kv=4, n_vocab=512, tied=True, type=Type.F16
+    n_embd=2048, n_ff=5632, n_layer=7, n_head=32, n_head_kv=4, n_vocab=512, tied=True, type=Type.F16
 )
 SHAPES = ((2048, 2048), (2048, 5632))  # rows, and how long they are
 

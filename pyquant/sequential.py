@@ -19,6 +19,7 @@ from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama import Context, Model
+from pyquant.machine import available_memory
 from pyquant.model_file import ModelFile, Tensor
 
 # Of the second moments of changed inputs, in units of their mean diagonal: what keeps chance in few
@@ -27,7 +28,7 @@ DAMPING = 0.1
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 PORTION = 4096  # tokens whose moments are summed up together
-LOGITS_BYTES = 1 << 30  # that llama.cpp may keep, which nobody reads
+LOGITS_BYTES = 1 << 29  # that llama.cpp may keep, which nobody reads
 
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; returns what it became.
 Write = Callable[[Tensor, NDArray[np.float32] | None], NDArray[np.float32]]
@@ -65,14 +66,29 @@ def write_in_order(
         return write(tensor, aim.weights(tensor, original, changed) if enough else None)
 
     steps = _core.Lockstep(set(by_name), round_matrix)
-    with Model(model.path) as as_it_is, Model(model.path, writable=True) as copy:
+    with Model(model.path) as as_it_is:
+        _check_memory(as_it_is, model.n_bytes, by_name.values(), tokens)
         if (bos := as_it_is.bos) is not None:
             tokens[:, 0] = bos
         with (
+            Model(model.path, writable=True) as copy,
             _context(as_it_is, tokens, threads, steps.original) as original,
             _context(copy, tokens, threads, steps.changed) as changed,
         ):
             _run_together(original, changed, steps, tokens)
+
+
+def _check_memory(model: Model, n_bytes: int, tensors: Iterable[Tensor], tokens: NDArray[np.int32]) -> None:
+    # A system that gives more memory than it has would kill the process, and without a word.
+    widths = [tensor.n_per_row for tensor in tensors]
+    activations = 4 * tokens.size * (4 * max(widths, default=0) + 6 * min(widths, default=0))
+    logits = min(LOGITS_BYTES, 4 * tokens.size * model.n_vocab)
+    needed, there = n_bytes + 2 * (activations + logits), available_memory()
+    if there is not None and needed > there:
+        raise ConfigError(
+            f"sequential: {len(tokens)} chunks of {tokens.shape[1]} tokens need about {needed / 1e9:.2g} GB "
+            f"of memory, {there / 1e9:.2g} GB are free; give fewer chunks"
+        )
 
 
 class _Aim:

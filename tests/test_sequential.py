@@ -16,6 +16,7 @@ from gguf import GGUFReader
 from test_cli import ENVIRONMENT, run
 
 from pyquant.calibration.run import calibrate_model
+from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
 from pyquant.calibration.stats_file import Calibration
 from pyquant.compare import compare_models
 from pyquant.config import make_mode
@@ -90,6 +91,20 @@ def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch)
     at_once = correction(original, changed, DAMPING)
     monkeypatch.setattr("pyquant.sequential.PORTION", 7)
     np.testing.assert_allclose(correction(original, changed, DAMPING), at_once, atol=1e-5)
+
+
+def test_kept_chunks_are_of_all_texts_in_their_shares() -> None:
+    def text(n: int, begin: int) -> np.ndarray:
+        return np.arange(begin, begin + n, dtype=np.int32)[:, None].repeat(4, 1)
+
+    kept = sample_chunks([text(3000, 0), text(1000, 10_000)], [1, 1])[:, 0]
+    assert len(kept) == MOST_CHUNKS
+    assert (kept >= 10_000).sum() == MOST_CHUNKS / 4
+    assert np.ptp(np.diff(kept[kept < 10_000])) <= 1  # at even distances
+    few = sample_chunks([text(300, 0), text(50, 10_000)], [1, 6])[:, 0]
+    assert (few >= 10_000).sum() == 50  # all there are
+    np.testing.assert_array_equal(sample_chunks([text(7, 0)], [1]), text(7, 0))
+    np.testing.assert_array_equal(spread(text(7, 0), 3)[:, 0], [0, 3, 6])
 
 
 def in_order(path: Path, stats: Path, write: Callable, names: str = "blk") -> list[str]:
@@ -201,6 +216,13 @@ def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> Non
     refused(source, out, ConfigError, few, calibration=stats, sequential=2)
     with pytest.raises(ConfigError, match="sequential"):
         make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
+
+
+def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("pyquant.sequential.available_memory", lambda: 10_000_000)
+    message = r"32 chunks of 64 tokens need about 0\.\d+ GB of memory, 0\.01 GB are free; give fewer chunks"
+    settings = {"calibration": stats_of(F32), "sequential": 32}
+    refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)
 
 
 def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from pyquant.compare import compare_models
 from pyquant.histogram import count_codes
 from pyquant.info import environment
 from pyquant.learn import learn_tables
+from pyquant.machine import cpu_name, forget_peak, peak_memory
 from pyquant.model_file import write_bytes
 from pyquant.schemes import Mode
 from pyquant.sensitivity import measure_sensitivity
 from pyquant.speed import measure_speed
-from pyquant.study.machine import cpu_name, forget_peak, peak_memory
 from pyquant.study.size import find_step, make, size_of
 from pyquant.study.store import Run
 

@@ -1,4 +1,4 @@
-"""What a worker runs on, and how much of its memory it took."""
+"""What a process runs on, and its memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def peak_memory() -> int:
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def available_memory() -> int | None:
+    """Bytes that a process can still take without others having to go; None where the system does not say."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return None
 
 
 def cpu_name() -> str:

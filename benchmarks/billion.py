@@ -1,0 +1,52 @@
+"""A model of a billion weights, calibrated and quantized as a whole, beside the passes alone."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+from gguf import GGMLQuantizationType as Type
+
+from benchmarks.inputs import PYQUANT, evaluation_text, model
+from benchmarks.timing import Runs, row
+from tests.models import Model
+
+BILLION = Model(n_embd=2048, n_ff=5632, n_layer=22, n_head=32, n_head_kv=4, n_vocab=32000, type=Type.F16)
+N_CTX, N_CHUNKS = 512, 128
+SHORT, LONG = 4, 20  # chunks of two runs: their difference is passes and nothing else
+
+
+def billion(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Each command once, the passes before and after: a quarter of an hour or more."""
+    source, text = model(arguments, BILLION, "billion-f16.gguf"), arguments.folder / "long-text.txt"
+    text.write_text(evaluation_text(arguments).read_text() * 8)
+    stats, output = arguments.folder / "billion-stats", arguments.folder / "billion-iq4_nl.gguf"
+    common = [str(source), "--text", str(text), "--ctx", str(N_CTX), "--threads", str(arguments.threads)]
+
+    def passes(n: int) -> Runs:
+        return Runs(f"{n} chunks", [PYQUANT, "perplexity", *common, "--chunks", str(n)])
+
+    short, long = passes(SHORT), passes(LONG)
+    of_all = [*common, "--chunks", str(N_CHUNKS), "--random", "0", "--force"]
+    calibrate = Runs(f"calibrate, {N_CHUNKS} chunks", [PYQUANT, "calibrate", *of_all, "-o", str(stats)])
+    bounded = ["--mode", "ggml:IQ4_NL", "--calibration", str(stats), "--threads", str(arguments.threads)]
+    quantize = Runs("quantize", [PYQUANT, "quantize", str(source), str(output), *bounded], [str(output)])
+    for runs in (short, long, calibrate, quantize, short, long):
+        runs.run()
+    per_chunk = [(b - a) / (LONG - SHORT) for a, b in zip(short.seconds, long.seconds)]
+    alone = Runs(f"passes alone, {N_CHUNKS} chunks", [], seconds=[N_CHUNKS * s for s in per_chunk])
+    both = Runs("calibrate and quantize", [], seconds=[calibrate.median + quantize.median])
+    output.unlink()
+    stats.unlink()
+    return [
+        {**row(alone, None, 0), "peak_mb": long.peak_bytes / 1e6},
+        *(_beside(runs, alone) for runs in (calibrate, quantize, both)),
+    ]
+
+
+def _beside(runs: Runs, alone: Runs) -> dict[str, Any]:
+    times = [seconds / runs.median for seconds in alone.seconds]
+    return row(runs, None, 0) | {
+        "times_as_fast": statistics.median(times), "low": min(times), "high": max(times), "peer": alone.name,
+    }  # fmt: skip
