@@ -37,10 +37,12 @@ def billion(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     per_chunk = [(b - a) / (LONG - SHORT) for a, b in zip(short.seconds, long.seconds)]
     alone = Runs(f"passes alone, {N_CHUNKS} chunks", [], seconds=[N_CHUNKS * s for s in per_chunk])
     both = Runs("calibrate and quantize", [], seconds=[calibrate.median + quantize.median])
+    both.peak_bytes = max(calibrate.peak_bytes, quantize.peak_bytes)
+    alone.peak_bytes = long.peak_bytes
     output.unlink()
     stats.unlink()
     return [
-        {**row(alone, None, 0), "peak_mb": long.peak_bytes / 1e6},
+        row(alone, None, 0),
         *(_beside(runs, alone) for runs in (calibrate, quantize, both)),
     ]
 
