@@ -60,8 +60,6 @@ def machine() -> str:
 
 
 def line(result: dict[str, Any]) -> str:
-    if "tokens_per_second" in result:
-        return f"{result['command']:<32}{result['tokens_per_second']:9.1f} tokens per second"
     if "coded_bits" in result:
         above = result["coded_bits"] / result["entropy"] - 1
         return (
@@ -69,7 +67,11 @@ def line(result: dict[str, Any]) -> str:
             f"{result['codes_per_second'] / 1e9:.2f} G weights decoded per second and core; of "
             f"{result['gguf_bytes']:,} bytes {result['packed_bytes']:,}, by zstd -1 {result['zstd_bytes']:,}"
         )
-    text = f"{result['command']:<32}{result['seconds']:9.3f} s"
+    text = f"{result['command']:<32}"
+    if "tokens_per_second" in result:
+        text += f"{result['tokens_per_second']:9.1f} tokens per second"
+    else:
+        text += f"{result['seconds']:9.3f} s"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
     if "weights_per_second" in result:
