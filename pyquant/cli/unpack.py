@@ -24,13 +24,14 @@ def unpack(
     that they equal, for any llama.cpp."""
     from pyquant.container.packed_file import is_packed
     from pyquant.container.unpack import unpack_model
-    from pyquant.unpack import unpack_tables
 
     with progress_bar("unpack") as progress:
         if is_packed(source):
             packed = unpack_model(source, output, force=force, threads=threads, progress=progress)
             result = packed.to_json()
         else:
+            from pyquant.unpack import unpack_tables  # what it needs takes a while to load
+
             n_bytes = unpack_tables(source, output, force=force, progress=progress)
             result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
             result |= {"source_bytes": source.stat().st_size, "output_bytes": n_bytes}
