@@ -66,6 +66,16 @@ class Oracle:
                 return printed
         pytest.fail(f"{tool} does not print {pattern!r}:\n{printed[-2000:]}")
 
+    def refuses(self, pattern: str, tool: str, *arguments: object) -> None:
+        """Runs a tool that has to fail until what it prints matches: its last lines may be left out, and of
+        a tool that fails at once they mostly are."""
+        for _ in range(40):
+            with pytest.raises(AssertionError) as refusal:
+                self.run(tool, *arguments)
+            if re.search(pattern, str(refusal.value)):
+                return
+        pytest.fail(f"{tool} does not say {pattern!r}:\n{refusal.value}")
+
     def quantize(self, source: Path, output: Path, kind: str, *options: object) -> Path:
         self.run("llama-quantize", *options, source, output, kind, 2)
         return output
