@@ -276,17 +276,20 @@ def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
     assert out.read_bytes() == made(F32).read_bytes()
 
 
-@pytest.mark.parametrize("seconds", [0.4, 0.8, 1.6])
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 1])
 def test_ctrl_c(shared: Path, tmp_path: Path, seconds: float) -> None:
     source, stats, out = shared / "models/techdocs-5M-f16.gguf", tmp_path / "stats", tmp_path / "out.gguf"
     calibrate_model(source, [shared / "data/wiki.valid.raw"], stats, n_ctx=256, n_chunks=32, threads=1)
     arguments = ["quantize", source, out, "--mode", "ggml:Q4_0", "--calibration", stats, "--sequential", 32]
     command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    while process.poll() is None and not (tmp_path / ".out.gguf.partial").exists():
+        time.sleep(0.01)
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 130 or out.exists()
+    # Complete, or not there; the signal may also come when all is done, on Python's way out.
+    assert out.exists() or process.returncode == 130
     assert b"Traceback" not in told
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("stats", "out.gguf")] == []
 
