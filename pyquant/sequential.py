@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.interrupt import Interrupt
 from pyquant.llama import Context, Model
 from pyquant.machine import available_memory
 from pyquant.model_file import ModelFile, Tensor
@@ -157,9 +158,10 @@ def _run_together(
             side.leave()
 
     thread = threading.Thread(target=run, args=(original, steps.original))
-    thread.start()
-    run(changed, steps.changed)  # here, where Ctrl-C is heard
-    thread.join()
+    with Interrupt().held():  # Ctrl-C ends the passes, and must not end the waiting for them
+        thread.start()
+        run(changed, steps.changed)  # here, where it is heard
+        thread.join()
     steps.rethrow()
     if failures:
         raise failures[0]
