@@ -139,7 +139,7 @@ def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -
 
 
 def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> None:
-    """All inputs of the second layer's matrices doubled: these want half of their weights."""
+    """What the output projections get is doubled: they want half of their weights."""
     found = {}
 
     def scale(tensor: Tensor, weights: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> 
     in_order(generated(F32), stats_of(F32), scale, "blk.0.")
     for name in ("attn_output", "ffn_down"):
         corrected, own = found[f"blk.0.{name}.weight"]
-        # Of changed inputs 2 x the damping is 1/4 of DAMPING's part; small directions are left alone.
+        # Not all of it: damping leaves directions alone in which little enters.
         share = np.linalg.norm(corrected - own / 2) / np.linalg.norm(own / 2)
         assert share < 0.6
         assert np.linalg.norm(corrected) < 0.8 * np.linalg.norm(own)

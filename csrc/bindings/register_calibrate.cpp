@@ -108,6 +108,5 @@ void register_calibrate(py::module_ & module) {
                                py::return_value_policy::reference_internal)
         .def_property_readonly("changed", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kChanged); },
                                py::return_value_policy::reference_internal)
-        .def_property_readonly("left", &Lockstep::left)
         .def("rethrow", &Lockstep::rethrow);
 }

@@ -47,16 +47,13 @@ public:
 
     void rethrow();
 
-    // Matrices that neither pass came to.
-    const std::set<std::string> & left() const { return left_; }
-
 private:
     void reach(Pass & pass, ggml_tensor * node);
     void hand_over(Side to);
     void wait_for_turn(Side side);
     bool goes_on(Side side);
 
-    std::set<std::string> left_;
+    std::set<std::string> left_;  // matrices that are not rounded yet
     Round round_;
     Pass passes_[2];
 
