@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION
@@ -103,11 +104,13 @@ class Plan:
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
         return Factors(self.calibration, self.mode.damping, wanted)
 
-    def decoder(self, tensor: Tensor) -> _core.Codec:
-        """Of what the tensor becomes."""
-        if self._has_scheme(tensor) and self.scheme.packed:
-            return _core.table_codec(self.scheme.table_of(tensor.name).array())
-        return _core.ggml_codec(int(self.types[tensor.name]))
+    def made(self, tensor: Tensor, path: Path) -> Tensor:
+        """What the tensor becomes in the output, which is at `path`."""
+        packed = self._has_scheme(tensor) and self.scheme.packed
+        return replace(
+            tensor, type=self.types[tensor.name], path=path, offset=self.offset(tensor),
+            n_bytes=self.n_bytes(tensor), table=self.scheme.table_of(tensor.name) if packed else None,
+        )  # fmt: skip
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """What a tensor is made of, in the order in which it is stored."""

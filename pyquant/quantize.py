@@ -152,11 +152,11 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
         plan.factors() as factors,
     ):
 
-        def write(tensor: Tensor, weights: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        def write(tensor: Tensor, weights: NDArray[np.float32] | None = None) -> None:
             results, offset = [], plan.offset(tensor)
+            run = reader.run if weights is None else partial(reader.run_weights, weights=weights)
             for part in plan.parts(tensor, factors):
                 work = {"check": True} if part.target is None else {"measure": True}
-                run = reader.run if weights is None else partial(reader.run_weights, weights=weights)
                 results.append(
                     run(
                         part.tensor, out_file=file.fileno(), out_offset=offset, target=part.target,
@@ -168,9 +168,7 @@ def _write(plan: Plan, output: Path, force: bool, progress: Progress | None) -> 
 
         def write_and_read(tensor: Tensor, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
             write(tensor, weights)
-            data = os.pread(file.fileno(), plan.n_bytes(tensor), plan.offset(tensor))
-            rows = np.frombuffer(data, np.uint8).reshape(tensor.n_rows, -1)
-            return plan.decoder(tensor).decode(rows, n_per_row=tensor.n_per_row)
+            return plan.made(tensor, file.partial).weights()
 
         if mode.sequential:
             from pyquant.sequential import write_in_order
