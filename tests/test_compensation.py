@@ -13,12 +13,13 @@ from passes import run_pass
 
 from pyquant import _core
 from pyquant import reference_compensation as twin
+from pyquant import reference_formats as formats
 from pyquant.histogram import IQ4_NL_VALUES
 from pyquant.tensor_type import TensorType as Type
 
 N = 512  # columns: two of the blocks that are stored as wholes
 
-every_type = pytest.mark.parametrize("kind", twin.FORMATS, ids=lambda kind: kind.name)
+every_type = pytest.mark.parametrize("kind", formats.FORMATS, ids=lambda kind: kind.name)
 every_input = pytest.mark.parametrize("known", ["moments", "diagonal", "ones"])
 
 TABLES = {
@@ -83,7 +84,7 @@ def assert_rows_equal(codec: _core.Codec, x: np.ndarray, expected: np.ndarray, b
 @every_input
 def test_rounding_equals_its_twin(kind: Type, known: str) -> None:
     known_input = factor(known, _core.columns_together(int(kind)))
-    x, form = hand_made(), twin.FORMATS[kind]
+    x, form = hand_made(), formats.FORMATS[kind]
     stored, values = twin.encode(x, known_input, form)
     codec = _core.compensated_codec(int(kind), known_input)
     assert_rows_equal(codec, x, stored, stored.shape[1] * form.columns // N)
@@ -103,7 +104,7 @@ def test_rounding_to_tables_equals_its_twin(container: Type, values: list[int], 
         getattr(_core.Container, container.name), values, codes, table, known_input
     )
     x = hand_made()
-    stored, decoded = twin.encode(x, known_input, twin.table_format(container, values, codes))
+    stored, decoded = twin.encode(x, known_input, formats.table_format(container, values, codes))
     assert_rows_equal(codec, x, stored, stored.shape[1] * 32 // N)
     np.testing.assert_array_equal(codec.decode(stored, N), decoded)
 
@@ -112,7 +113,7 @@ def test_rounding_to_tables_equals_its_twin(container: Type, values: list[int], 
 def test_rounding_to_one_step_equals_its_twin(known: str) -> None:
     known_input = factor(known, 32)
     x, step = hand_made(), np.float16(0.0123)
-    stored, decoded = twin.encode(x, known_input, twin.UniformFormat(step))
+    stored, decoded = twin.encode(x, known_input, formats.UniformFormat(step))
     codec = _core.uniform_codec(step, known_input)
     assert_rows_equal(codec, x, stored, 34)
     np.testing.assert_array_equal(codec.decode(stored, N), decoded)
@@ -133,6 +134,25 @@ def test_passing_errors_on_pays(kind: Type) -> None:
     )
     errors = [output_error(h, x, codec.decode(codec.encode(x), N)) for codec in (compensated, weighted)]
     assert errors[0] < 0.6 * errors[1]
+
+
+@every_type
+def test_no_sweep_adds_to_the_error(kind: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    few = np.exp(-np.arange(N) / 100)[:, None]  # directions that most of the inputs lie in
+    inputs = rng.normal(size=(4 * N, N)) @ (rng.normal(size=(N, N)) * few)
+    h = (inputs.T @ inputs / len(inputs)).astype(np.float32)
+    known_input = _core.factorize(h, damping=0.03, together=_core.columns_together(int(kind)))
+    damped = np.empty((N, N))
+    damped[np.ix_(known_input.order, known_input.order)] = known_input.moments
+    x = rng.laplace(size=(16, N)).astype(np.float32)
+    errors = []
+    for sweeps in range(4):
+        monkeypatch.setattr(twin, "SWEEPS", sweeps)
+        e = (x - twin.encode(x, known_input, formats.FORMATS[kind])[1]).astype(np.float64)
+        errors.append(((e @ damped) * e).sum(axis=1))
+    assert (np.diff(errors, axis=0) <= 1e-6 * errors[0]).all()
+    assert np.sum(errors[2]) < 0.92 * np.sum(errors[0])
 
 
 @every_type
@@ -195,6 +215,7 @@ def test_a_factor_is_of_the_damped_moments(together: int) -> None:
     # U and D are rounded to float32; each entry is a sum no greater than the root of two diagonals.
     bound = 3e-7 * np.sqrt(np.outer(expected.diagonal(), expected.diagonal()))
     assert (np.abs((u * d) @ u.T - expected) <= bound).all()
+    np.testing.assert_array_equal(found.moments, expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("together", [32, 256])
@@ -219,10 +240,10 @@ def test_equal_columns_keep_their_order() -> None:
 
 def test_a_factor_is_read_only() -> None:
     found = factor("moments", 32)
-    for array in (found.order, found.diagonal, found.upper):
+    for array in (found.order, found.diagonal, found.upper, found.moments):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
-    assert factor("diagonal", 32).upper is None
+    assert factor("diagonal", 32).upper is factor("diagonal", 32).moments is None
 
 
 def dead(h: np.ndarray) -> np.ndarray:

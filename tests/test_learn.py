@@ -16,7 +16,7 @@ from models import Model
 from test_cli import run
 
 from pyquant import _core, learn
-from pyquant import reference_compensation as twin
+from pyquant import reference_search as twin
 from pyquant.calibration.run import calibrate_model
 from pyquant.config import make_mode
 from pyquant.error_map import measure_error

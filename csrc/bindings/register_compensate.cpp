@@ -56,6 +56,21 @@ std::optional<py::array_t<float>> upper(const Factor & factor) {
     return read_only(result);
 }
 
+// (n, n): H in the order of the columns, damped.
+std::optional<py::array_t<float>> damped_moments(const Factor & factor) {
+    if (!factor.passes_on()) {
+        return std::nullopt;
+    }
+    py::array_t<float> result({factor.n(), factor.n()});
+    auto h = result.mutable_unchecked<2>();
+    for (int64_t j = 0; j < factor.n(); ++j) {
+        for (int64_t k = 0; k < factor.n(); ++k) {
+            h(j, k) = factor.moment_panel(k / kSub)[j * kSub + k % kSub];
+        }
+    }
+    return read_only(result);
+}
+
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
 std::unique_ptr<Codec> make_table_codec(Container container, const py::array_t<int8_t, py::array::c_style> & values,
                                         const py::array_t<uint8_t, py::array::c_style> & codes,
@@ -101,7 +116,8 @@ void register_compensate(py::module_ & module) {
         .def_property_readonly("diagonal", [](const Factor & factor) {
             return read_only(py::array_t<float>(factor.n(), factor.diagonal.data()));
         })
-        .def_property_readonly("upper", &upper);
+        .def_property_readonly("upper", &upper)
+        .def_property_readonly("moments", &damped_moments);
     module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"), py::arg("together"));
     module.def("independent", &make_independent, py::arg("weights").noconvert());
     module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {

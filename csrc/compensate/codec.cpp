@@ -4,7 +4,9 @@
 #include <numeric>
 #include <string>
 
+#include "compensate/block_formats.h"
 #include "compensate/encoder.h"
+#include "compensate/super_formats.h"
 
 namespace pyquant {
 namespace {
@@ -25,7 +27,7 @@ public:
                      const Format & format)
         : layout_(layout), stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {
         for (int64_t k = 0; k < factor_->n(); ++k) {
-            for (const int64_t together : {int64_t(kSub), int64_t(Format::kSuper)}) {
+            for (const int64_t together : {int64_t(kSub), int64_t(Format::Stored::kSubs * kSub)}) {
                 const int64_t first = k / together * together;
                 if (factor_->n() % together != 0 ||
                     factor_->order[size_t(k)] / together != factor_->order[size_t(first)] / together) {

@@ -1,4 +1,5 @@
-// Rounding of rows in which every column makes up for the errors of those before it.
+// Rounding of rows in which every column makes up for the errors of the others: at first for those before
+// it, then, for some sweeps, for all.
 #pragma once
 
 #include <algorithm>
@@ -6,12 +7,14 @@
 #include <vector>
 
 #include "compensate/factor.h"
-#include "compensate/formats.h"
+#include "compensate/format.h"
+#include "compensate/refine.h"
 
 namespace pyquant {
 
 inline constexpr int kRows = 32;  // that share what is read of the factor
 inline constexpr int kGroups = kRows / kLanes;
+inline constexpr int kSweeps = 2;
 
 // target[c] += sum over j in [begin, end) of error[j] * u[j][c], for 32 columns and kRows rows, in the
 // order of j. u: a panel; error: (end, kRows), target: (32, kRows).
@@ -21,8 +24,9 @@ template <class Format>
 class Encoder {
 public:
     Encoder(const Factor & factor, const Format & format)
-        : factor_(factor), formats_(kGroups, format), error_(size_t(factor.n() * kGroups)),
-          weight_(error_.size()), target_(size_t(Format::kSuper * kGroups)) {}
+        : factor_(factor), format_(format), stored_(size_t(factor.n() / kSuper * kGroups)),
+          error_(size_t(factor.n() * kGroups)), level_(error_.size()), weight_(error_.size()),
+          target_(size_t(kSuper * kGroups)) {}
 
     // x: n_rows rows, at most kRows; out: the same rows, stored.
     void encode(const float * x, int64_t n_rows, uint8_t * out) {
@@ -33,37 +37,45 @@ public:
                 lanes[r] = r < n_rows ? x[r * n + factor_.order[size_t(k)]] : 0.0f;
             }
         }
-        const int64_t row_bytes = n / Format::kSuper * Format::kBytes;
-        for (int64_t begin = 0; begin < n; begin += Format::kSuper) {
+        for (int64_t begin = 0; begin < n; begin += kSuper) {
             super_block(begin);
-            const int64_t block = factor_.order[size_t(begin)] / Format::kSuper;
-            for (int64_t r = 0; r < n_rows; ++r) {
-                formats_[size_t(r / kLanes)].store(int(r % kLanes), out + r * row_bytes + block * Format::kBytes);
+        }
+        for (int sweep = 0; sweep < kSweeps && factor_.passes_on(); ++sweep) {
+            for (int64_t first = 0; first < n; first += kSub) {
+                refine_sub_block(first);
             }
+        }
+        for (int64_t begin = 0; begin < n; begin += kSuper) {
+            store(begin, n_rows, out);
         }
     }
 
 private:
+    using Stored = typename Format::Stored;
+    static constexpr int kSuper = Stored::kSubs * kSub;
+
+    Stored & stored_at(int64_t column, int group) { return stored_[size_t(column / kSuper * kGroups + group)]; }
+    int sub_at(int64_t column) const { return factor_.order[size_t(column)] % kSuper / kSub; }
+
     void super_block(int64_t begin) {
-        constexpr int n_subs = Format::kSuper / kSub;
         std::copy_n(&weight_[size_t(begin * kGroups)], target_.size(), target_.begin());
-        for (int sub = 0; sub < n_subs && factor_.passes_on(); ++sub) {
+        for (int sub = 0; sub < Stored::kSubs && factor_.passes_on(); ++sub) {
             feed_back(factor_.panel(begin / kSub + sub), 0, begin, error_.data(), &target_[size_t(sub * kSub * kGroups)]);
         }
         // A format looks at the columns in the order in which they are stored.
-        Floats stored[Format::kSuper];
-        float weights[Format::kSuper];
-        if (n_subs > 1) {
+        Floats columns[kSuper];
+        float weights[kSuper];
+        if (Stored::kSubs > 1) {
             for (int group = 0; group < kGroups; ++group) {
-                for (int k = 0; k < Format::kSuper; ++k) {
-                    const int at = factor_.order[size_t(begin + k)] % Format::kSuper;
-                    stored[at] = target_[size_t(k * kGroups + group)];
+                for (int k = 0; k < kSuper; ++k) {
+                    const int at = factor_.order[size_t(begin + k)] % kSuper;
+                    columns[at] = target_[size_t(k * kGroups + group)];
                     weights[at] = factor_.diagonal[size_t(begin + k)];
                 }
-                formats_[size_t(group)].open(stored, weights);
+                format_.open(columns, weights, stored_at(begin, group));
             }
         }
-        for (int sub = 0; sub < n_subs; ++sub) {
+        for (int sub = 0; sub < Stored::kSubs; ++sub) {
             const int64_t first = begin + sub * kSub;
             Floats * target = &target_[size_t(sub * kSub * kGroups)];
             if (factor_.passes_on()) {
@@ -77,7 +89,6 @@ private:
 
     // The scale whose codes, found with errors passed on within the sub-block, cost least.
     void sub_block(int64_t first, const Floats * target, int group) {
-        Format & format = formats_[size_t(group)];
         Floats weight[kSub], aim[kSub];
         for (int k = 0; k < kSub; ++k) {
             weight[k] = weight_[size_t((first + k) * kGroups + group)];
@@ -85,29 +96,31 @@ private:
         }
         const float * d = &factor_.diagonal[size_t(first)];
         const float * u = factor_.passes_on() ? factor_.panel(first / kSub) + first * kSub : nullptr;
-        const int at = factor_.order[size_t(first)] % Format::kSuper / kSub;
-        Trials trials;
-        format.scales(at, aim, d, trials);
-        Floats least = all(3.0e38f), best[kSub]{}, level[kSub], error[kSub];
-        Ints taken{};
-        Floats levels[kSub]{};
+        Stored & stored = stored_at(first, group);
+        auto & taken = stored.of_sub[sub_at(first)];
+        Trials trials{};
+        format_.trials(stored, aim, d, trials);
+        std::copy_n(trials.stored[0], kParts, taken);
+        Floats least = all(3.0e38f), best[kSub]{}, levels[kSub]{}, level[kSub], error[kSub];
         const int n_trials = u ? trials.n : std::min(trials.n, kTrialsAlone);
         for (int t = 0; t < n_trials; ++t) {
-            const Floats cost = attempt(format.levels(), weight, aim, u, d, trials.scale[t], trials.minimum[t], error, level);
+            const auto & tried = trials.stored[t];
+            const Floats cost = attempt(format_.levels(), weight, aim, u, d, format_.value(stored, kScale, tried[kScale]),
+                                        format_.value(stored, kMinimum, tried[kMinimum]), error, level);
             const Ints better = cost < least;
             least = better ? cost : least;
-            taken = better ? Ints{} + t : taken;
+            for (int part = 0; part < kParts; ++part) {
+                taken[part] = better ? tried[part] : taken[part];
+            }
             for (int k = 0; k < kSub; ++k) {
                 best[k] = better ? error[k] : best[k];
                 levels[k] = better ? level[k] : levels[k];
             }
         }
-        Floats stored[kSub];
         for (int k = 0; k < kSub; ++k) {
             error_[size_t((first + k) * kGroups + group)] = best[k];
-            stored[factor_.order[size_t(first + k)] % kSub] = levels[k];
+            level_[size_t((first + k) * kGroups + group)] = levels[k];
         }
-        format.take(at, taken, stored);
     }
 
     template <class Levels>
@@ -121,18 +134,57 @@ private:
             level[k] = levels.round((aim[k] + minimum) * inv);
             const Floats value = scale * level[k] - minimum;
             const Floats missed = aim[k] - value;
-            cost += d[k] * (missed * missed);
+            cost = fma(d[k] * missed, missed, cost);
             error[k] = weight[k] - value;
             for (int j = k + 1; u && j < kSub; ++j) {
-                aim[j] += error[k] * u[k * kSub + j];
+                aim[j] = fma(u[k * kSub + j], error[k], aim[j]);
             }
         }
         return cost;
     }
 
+    void refine_sub_block(int64_t first) {
+        const float * moments = factor_.moment_panel(first / kSub);
+        Floats all_gradients[kSub * kGroups]{};
+        feed_back(moments, 0, factor_.n(), error_.data(), all_gradients);
+        for (int group = 0; group < kGroups; ++group) {
+            Floats gradient[kSub], level[kSub];
+            for (int k = 0; k < kSub; ++k) {
+                gradient[k] = all_gradients[k * kGroups + group];
+                level[k] = level_[size_t((first + k) * kGroups + group)];
+            }
+            Stored & stored = stored_at(first, group);
+            auto & of_sub = stored.of_sub[sub_at(first)];
+            refine(format_, moments + first * kSub, stored, of_sub, gradient, level);
+            const Floats scale = format_.value(stored, kScale, of_sub[kScale]);
+            const Floats minimum = format_.value(stored, kMinimum, of_sub[kMinimum]);
+            for (int k = 0; k < kSub; ++k) {
+                const size_t at = size_t((first + k) * kGroups + group);
+                level_[at] = level[k];
+                error_[at] = weight_[at] - (scale * level[k] - minimum);
+            }
+        }
+    }
+
+    void store(int64_t begin, int64_t n_rows, uint8_t * out) {
+        const int64_t row_bytes = factor_.n() / kSuper * Format::kBytes;
+        const int64_t block = factor_.order[size_t(begin)] / kSuper;
+        for (int group = 0; group < kGroups; ++group) {
+            Codes codes[Stored::kSubs];
+            for (int k = 0; k < kSuper; ++k) {
+                const int at = factor_.order[size_t(begin + k)] % kSuper;
+                codes[at / kSub][size_t(at % kSub)] = format_.levels().code(level_[size_t((begin + k) * kGroups + group)]);
+            }
+            for (int64_t r = group * kLanes; r < std::min<int64_t>(n_rows, (group + 1) * kLanes); ++r) {
+                format_.store(stored_at(begin, group), codes, int(r % kLanes), out + r * row_bytes + block * Format::kBytes);
+            }
+        }
+    }
+
     const Factor & factor_;
-    std::vector<Format> formats_;
-    std::vector<Floats> error_, weight_, target_;
+    const Format format_;
+    std::vector<Stored> stored_;
+    std::vector<Floats> error_, level_, weight_, target_;
 };
 
 }  // namespace pyquant

@@ -60,12 +60,13 @@ Factor factorize(const float * moments, int64_t n, float damping, int together) 
     // Cholesky of the reversed matrix: H = C C^T, C upper triangular, in the order of the columns.
     // LAPACK's lower triangle of columns is the upper one of rows.
     std::vector<double> c(static_cast<size_t>(n * n));
+    const double added = mean > 0 ? damping * mean : 1;
     const auto column = [&](int64_t k) { return int64_t(factor.order[size_t(n - 1 - k)]); };
     for (int64_t i = 0; i < n; ++i) {
         for (int64_t j = i; j < n; ++j) {
             c[size_t(i * n + j)] = moments[column(i) * n + column(j)];
         }
-        c[size_t(i * n + i)] += mean > 0 ? damping * mean : 1;
+        c[size_t(i * n + i)] += added;
     }
     if (scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', lapack_int(n), c.data(), lapack_int(n)) != 0) {
         throw std::domain_error("second moments are not positive definite");
@@ -86,6 +87,16 @@ Factor factorize(const float * moments, int64_t n, float damping, int together) 
         for (int64_t j = 0; j < kSub * (p + 1); ++j) {
             for (int64_t k = std::max(j + 1, kSub * p); k < kSub * (p + 1); ++k) {
                 panel[j * kSub + k - kSub * p] = float(value(j, k) / value(k, k));
+            }
+        }
+    }
+    factor.moments.resize(size_t(n * n));
+    for (int64_t p = 0; p < n_panels; ++p) {
+        float * panel = const_cast<float *>(factor.moment_panel(p));
+        for (int64_t j = 0; j < n; ++j) {
+            for (int64_t k = kSub * p; k < kSub * (p + 1); ++k) {
+                const double h = moments[factor.order[size_t(j)] * n + factor.order[size_t(k)]];
+                panel[j * kSub + k - kSub * p] = float(j == k ? h + added : h);
             }
         }
     }

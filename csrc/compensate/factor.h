@@ -17,6 +17,7 @@ struct Factor {
     std::vector<int32_t> order;    // (n) the column that comes k-th
     std::vector<float> diagonal;   // (n) D, in that order
     std::vector<float> panels;     // U above its diagonal, 32 columns at a time: see panel()
+    std::vector<float> moments;    // H, 32 columns at a time: see moment_panel()
 
     int64_t n() const { return int64_t(order.size()); }
 
@@ -25,6 +26,9 @@ struct Factor {
 
     // (32 * (p + 1), 32) row-major: U[j][32 p + c], zero on the diagonal and below it.
     const float * panel(int64_t p) const { return panels.data() + kSub * kSub * (p * (p + 1) / 2); }
+
+    // (n, 32) row-major: H[j][32 p + c].
+    const float * moment_panel(int64_t p) const { return moments.data() + kSub * n() * p; }
 };
 
 // moments: (n, n) symmetric; n a multiple of 32. To its diagonal `damping` times the mean of the

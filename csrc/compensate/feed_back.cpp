@@ -1,28 +1,29 @@
+#include <algorithm>
+
 #include "compensate/encoder.h"
 
 namespace pyquant {
+namespace {
+
+constexpr int kTile = 16 / kGroups;  // columns whose sums stay in registers
+constexpr int64_t kRun = 128;        // columns whose errors, and what is read of the panel, stay in the first cache
+
+}  // namespace
 
 void feed_back(const float * u, int64_t begin, int64_t end, const Floats * error, Floats * target) {
-    constexpr int tile = 4;  // columns whose sums stay in registers
-    for (int c = 0; c < kSub; c += tile) {
-        Floats sum[tile][kGroups];
-        for (int i = 0; i < tile; ++i) {
-            for (int g = 0; g < kGroups; ++g) {
-                sum[i][g] = target[(c + i) * kGroups + g];
-            }
-        }
-        for (int64_t j = begin; j < end; ++j) {
-            const float * row = u + j * kSub + c;
-            for (int i = 0; i < tile; ++i) {
-                for (int g = 0; g < kGroups; ++g) {
-                    sum[i][g] += row[i] * error[j * kGroups + g];
+    for (int64_t from = begin; from < end; from += kRun) {
+        const int64_t to = std::min(end, from + kRun);
+        for (int c = 0; c < kSub; c += kTile) {
+            Floats sum[kTile * kGroups];
+            std::copy_n(target + c * kGroups, kTile * kGroups, sum);
+            for (int64_t j = from; j < to; ++j) {
+                for (int i = 0; i < kTile; ++i) {
+                    for (int g = 0; g < kGroups; ++g) {
+                        sum[i * kGroups + g] = fma(u[j * kSub + c + i], error[j * kGroups + g], sum[i * kGroups + g]);
+                    }
                 }
             }
-        }
-        for (int i = 0; i < tile; ++i) {
-            for (int g = 0; g < kGroups; ++g) {
-                target[(c + i) * kGroups + g] = sum[i][g];
-            }
+            std::copy_n(sum, kTile * kGroups, target + c * kGroups);
         }
     }
 }

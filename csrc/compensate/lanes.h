@@ -2,7 +2,12 @@
 // of one row is done to all of them at once, in the same order of operations.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/half.h"
 
@@ -35,6 +40,24 @@ inline Floats magnitude(Floats x) {
     return x < 0 ? -x : x;
 }
 
+// a * b + c, rounded once: the same everywhere, but slow where the processor has no instruction for it.
+inline Floats fma(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
+#elif defined(__FMA__)
+    return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
+#else
+    for (int r = 0; r < kLanes; ++r) {
+        c[r] = std::fma(a[r], b[r], c[r]);
+    }
+    return c;
+#endif
+}
+
+inline Floats fma(float a, Floats b, Floats c) {
+    return fma(all(a), b, c);
+}
+
 // To the nearest integer, halves to even, of numbers within +-2^22.
 inline Floats nearest(Floats x) {
     const Floats shift = all(12582912.0f);  // 1.5 * 2^23: above it floats are integers
@@ -46,18 +69,11 @@ inline Floats inverse(Floats x) {
     return x != 0 ? 1.0f / x : all(0.0f);
 }
 
-inline Ints halves(Floats x) {
-    Ints out;
-    for (int r = 0; r < kLanes; ++r) {
-        out[r] = float_to_half(x[r]);
-    }
-    return out;
-}
-
-inline Floats from_halves(Ints halves) {
+// To the nearest fp16.
+inline Floats as_halves(Floats x) {
     Floats out;
     for (int r = 0; r < kLanes; ++r) {
-        out[r] = half_to_float(uint16_t(halves[r]));
+        out[r] = half_to_float(float_to_half(x[r]));
     }
     return out;
 }

@@ -26,8 +26,9 @@ Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
             Floats xq{}, qq{};
             for (int k = 0; k < kSub; ++k) {
                 const Floats q = levels.round(x[k] * inv);
-                xq += w[k] * (x[k] * q);
-                qq += w[k] * (q * q);
+                const Floats wq = w[k] * q;
+                xq = fma(wq, x[k], xq);
+                qq = fma(wq, q, qq);
             }
             const Floats fit = xq * inverse(qq);
             const Floats explained = fit * xq;  // of the sum of w x^2
@@ -63,9 +64,10 @@ inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * 
         Floats sum_c{}, sum_cc{}, sum_xc{};
         for (int k = 0; k < kSub; ++k) {
             const Floats c = levels.round((x[k] - low) * inv);
-            sum_c += w[k] * c;
-            sum_cc += w[k] * (c * c);
-            sum_xc += w[k] * (x[k] * c);
+            const Floats wc = w[k] * c;
+            sum_c += wc;
+            sum_cc = fma(wc, c, sum_cc);
+            sum_xc = fma(wc, x[k], sum_xc);
         }
         // x = scale * c + offset, by least squares; where the offset came out above 0, without one
         const Floats inverse_determinant = inverse(sum_w * sum_cc - sum_c * sum_c);

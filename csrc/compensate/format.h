@@ -1,0 +1,46 @@
+// What is common to the formats in which blocks of kLanes rows are stored. The weight of a code is
+// scale * level - minimum. A format says which scales and minima there are: when a super-block is entered
+// (`open`: all of its columns, as far as they are known then), for each of its sub-blocks of 32 columns
+// (`trials`, and `value` for what a stored one is worth), and when others are wanted (`representable`:
+// what is stored for the nearest). In the end it makes bytes of a row (`store`).
+#pragma once
+
+#include <array>
+
+#include "compensate/levels.h"
+#include "compensate/search.h"
+
+namespace pyquant {
+
+enum Part { kScale, kMinimum, kParts };
+
+// What a super-block has beside its codes, as the file stores it: whole, for all of its columns, and for
+// each sub-block a multiple of it.
+template <int n_subs>
+struct Scales {
+    static constexpr int kSubs = n_subs;
+
+    Floats whole[kParts];
+    Floats of_sub[n_subs][kParts];
+};
+
+// Of a sub-block, what is tried for it, the most likely first: all where errors are passed on, which a
+// search knows nothing of, else the first few, as rounding to a scale of the file is all that is new.
+inline constexpr int kTrialsAlone = 3;
+inline constexpr int kMaxTrials = 9;
+
+struct Trials {
+    int n;
+    Floats stored[kMaxTrials][kParts];
+};
+
+// Codes of a sub-block, in the order of its columns.
+using Codes = std::array<Ints, kSub>;
+
+inline void store_nibbles(const Codes & codes, int row, uint8_t * out) {
+    for (int j = 0; j < kSub / 2; ++j) {
+        out[j] = uint8_t(codes[size_t(j)][row] | codes[size_t(j + kSub / 2)][row] << 4);
+    }
+}
+
+}  // namespace pyquant

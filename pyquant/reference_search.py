@@ -1,0 +1,170 @@
+"""Numpy twins of csrc/compensate's searches for scales, bit for bit.
+
+All is float32, and sums run in the order in which the kernels add. Arrays have columns first and rows
+last, as the kernels have them in vectors: a block's weights x are (32, n_rows), the weights w of their
+squared errors (32,). A level is what a code stands for in multiples of its block's scale; a weight
+becomes scale * level - minimum.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+
+SUB = 32  # columns that share a scale
+LARGEST = np.float32(3.0e38)
+
+Floats = NDArray[np.float32]
+
+# Factors on the scale at which the extreme weight meets the first or the last level.
+SCALE_FACTORS = [np.float32(0.76) + np.float32(f) * np.float32(0.05) for f in range(9)]
+
+
+def fma(a: Floats, b: Floats, c: Floats) -> Floats:
+    """a * b + c, rounded once. The product is exact in float64; their sum is rounded to odd, so that
+    rounding it again, to float32, is as good as rounding the exact one."""
+    product = np.multiply(a, b, dtype=np.float64)
+    total = product + c
+    of_c = total - product
+    rest = (product - (total - of_c)) + (c - of_c)  # what the sum left out, exactly (Knuth)
+    to_odd = np.isfinite(rest) & (rest != 0) & (total.view(np.int64) % 2 == 0)
+    return np.where(to_odd, np.nextafter(total, np.copysign(np.inf, rest)), total).astype(np.float32)
+
+
+def inverse(x: Floats) -> Floats:
+    return np.where(x != 0, np.float32(1) / x, np.float32(0))
+
+
+def clip(x: Floats, low: float, high: float) -> Floats:
+    """A NaN becomes `low`."""
+    x = np.where(x > low, x, np.float32(low))
+    return np.where(x < high, x, np.float32(high))
+
+
+def nearest(x: Floats) -> Floats:
+    """To integers, halves to even, without a -0."""
+    shift = np.float32(1.5 * 2**23)
+    return (x + shift) - shift
+
+
+class Levels(Protocol):
+    first: np.float32
+    last: np.float32
+
+    def round(self, x: Floats) -> Floats:
+        """The level of each number."""
+        raise NotImplementedError
+
+    def code(self, level: Floats) -> NDArray[np.uint8]:
+        raise NotImplementedError
+
+
+class IntegerLevels:
+    """All integers between two; the first has code 0."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = np.float32(first), np.float32(last)
+
+    def round(self, x: Floats) -> Floats:
+        return nearest(clip(x, self.first, self.last))
+
+    def code(self, level: Floats) -> NDArray[np.uint8]:
+        return (level - self.first).astype(np.uint8)
+
+
+class TableLevels:
+    """Ascending integers (n,) and the codes (n,) that stand for them; halfway between two the lower one."""
+
+    def __init__(self, values: NDArray[np.int8], codes: NDArray[np.uint8]) -> None:
+        self._values, self._codes = values.astype(np.float32), codes
+        self._bounds = (self._values[1:] + self._values[:-1]) / 2
+        self.first, self.last = self._values[0], self._values[-1]
+
+    def _index(self, x: Floats) -> NDArray[np.int64]:
+        return (x[..., None] > self._bounds).sum(axis=-1)
+
+    def round(self, x: Floats) -> Floats:
+        return self._values[self._index(x)]
+
+    def code(self, level: Floats) -> NDArray[np.uint8]:
+        return self._codes[self._index(level)]
+
+
+def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
+    """(n_rows,): of the least squares fits to the codes that candidates give, the one of least error."""
+    extreme = x[0]
+    for k in range(1, SUB):
+        extreme = np.where(np.abs(x[k]) > np.abs(extreme), x[k], extreme)
+    tried = np.array([factor / end for end in (levels.first, levels.last) for factor in SCALE_FACTORS])
+    inv = inverse(extreme * tried[:, None])
+    xq, qq = np.zeros_like(inv), np.zeros_like(inv)
+    for k in range(SUB):
+        q = levels.round(x[k] * inv)
+        wq = w[k] * q
+        xq = fma(wq, x[k], xq)
+        qq = fma(wq, q, qq)
+    fit = xq * inverse(qq)
+    explained = fit * xq
+    best, scale = np.full_like(extreme, -1), np.zeros_like(extreme)
+    for f in range(len(tried)):
+        better = explained[f] > best
+        best = np.where(better, explained[f], best)
+        scale = np.where(better, fit[f], scale)
+    return scale
+
+
+def search_scale_and_minimum(x: Floats, w: Floats, highest: int) -> tuple[Floats, Floats]:
+    """(n_rows,) each, both >= 0: the same for codes 0..highest above a minimum."""
+    levels = IntegerLevels(0, highest)
+    low, high, sum_x, sum_w = x[0], x[0], np.zeros_like(x[0]), np.float32(0)
+    for k in range(SUB):
+        low = np.where(low < x[k], low, x[k])
+        high = np.where(high > x[k], high, x[k])
+        sum_x = sum_x + w[k] * x[k]
+        sum_w = sum_w + w[k]
+    low = np.where(low < 0, low, np.float32(0))
+    steps = np.float32(highest) + np.float32(0.25) * np.arange(-4, 5, dtype=np.float32)
+    inv = steps[:, None] * inverse(high - low)
+    sum_c, sum_cc, sum_xc = np.zeros_like(inv), np.zeros_like(inv), np.zeros_like(inv)
+    for k in range(SUB):
+        c = levels.round((x[k] - low) * inv)
+        wc = w[k] * c
+        sum_c += wc
+        sum_cc = fma(wc, c, sum_cc)
+        sum_xc = fma(wc, x[k], sum_xc)
+    inverse_determinant = inverse(sum_w * sum_cc - sum_c * sum_c)
+    scale = (sum_w * sum_xc - sum_x * sum_c) * inverse_determinant
+    offset = (sum_cc * sum_x - sum_c * sum_xc) * inverse_determinant
+    above = offset > 0
+    scale = np.where(above, sum_xc * inverse(sum_cc), scale)
+    offset = np.where(above, np.float32(0), offset)
+    error = scale * (scale * sum_cc - 2 * sum_xc) + offset * (offset * sum_w - 2 * sum_x)
+    error = error + 2 * scale * offset * sum_c
+    best, chosen, minimum = np.full_like(low, LARGEST), np.zeros_like(low), np.zeros_like(low)
+    for f in range(len(steps)):
+        better = (error[f] < best) & (scale[f] >= 0)
+        best = np.where(better, error[f], best)
+        chosen = np.where(better, scale[f], chosen)
+        minimum = np.where(better, -offset[f], minimum)
+    return chosen, minimum
+
+
+def find_positions(x: Floats, w: Floats, values: NDArray[np.int8]) -> NDArray[np.float64]:
+    """(4096,): what is kept for learning a table of weights (n_rows, n_per_row), column weights
+    (n_per_row,) and values (16,): by the weight's place in multiples of its block's scale, in bins from
+    -128 on, the sum of w scale^2. Equal up to the order of summation in float64."""
+    levels = TableLevels(values, np.zeros(len(values), np.uint8))
+    sums = np.zeros(256 * _core.BINS_PER_LEVEL)
+    with np.errstate(all="ignore"):
+        for at in range(0, x.shape[1], SUB):
+            block, of_block = x[:, at : at + SUB].T, w[at : at + SUB]
+            scale = search_scale(block, of_block, levels)
+            place = block * inverse(scale)
+            place = clip(place, -127.99, 127.99)
+            bins = ((place + np.float32(128)) * np.float32(_core.BINS_PER_LEVEL)).astype(np.int32)
+            np.add.at(sums, bins, (of_block[:, None] * (scale * scale)).astype(np.float64))
+    return sums
