@@ -20,7 +20,7 @@ from pyquant.tensor_pass import Progress
 
 START = 0.005  # a step that makes codes of about 4 bits
 TRIES = 8
-CLOSE = 0.004  # below a wanted size, as a share of it
+CLOSE = 0.0015  # below a wanted size, as a share of it
 AS_GOOD = 0.03  # below a wanted divergence, as a share of it
 NONE = 1e-12  # a divergence that is none
 LARGEST_CODE_BITS = 6.5  # with more, most blocks do not fit into int8 by the model's step

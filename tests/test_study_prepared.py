@@ -38,9 +38,11 @@ measure = ["size", "quality"]
 tensors = "blk"
 [[calibration]]
 name = "matched"
+ctx = 32
 texts = ["matched.txt"]
 [[calibration]]
 name = "mismatched"
+ctx = 32
 texts = ["mismatched.txt"]
 chunks = 8
 [[quantizer]]

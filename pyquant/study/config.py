@@ -35,7 +35,9 @@ class CalibrationConfig(BaseModel):
     name: str = Field(min_length=1, description="what quantizers call it")
     texts: list[Path] = Field([], description="UTF-8 texts")
     weights: list[float] | None = Field(None, description="how much each text's tokens count")
-    ctx: int | None = Field(None, ge=16, description="tokens in a chunk; the study's, if left out")
+    ctx: int | None = Field(
+        None, ge=16, description="tokens in a chunk; 512, or what the model was trained with, if left out"
+    )
     chunks: int | None = Field(None, ge=1, description="chunks of each text; all, if left out")
     random: float = Field(RANDOM_SHARE, ge=0, lt=1, description="share of random tokens in moments")
 

@@ -152,7 +152,7 @@ def make_plan(config: StudyConfig, store: Store, hashing: Callable[[str], None] 
     rows = []
     for source in sources:
         rows.append(_row(config, store, source, texts))
-        preparations = Preparations(store, source.name, calibrations, partial(_inputs, source))
+        preparations = Preparations(store, source.name, calibrations, partial(_inputs, source), config.ctx)
         for one, about in zip(quantizers, inputs):
             rows.append(_row(config, store, source, texts, one, about, *preparations.of(one)))
     return Plan(config, texts, rows)

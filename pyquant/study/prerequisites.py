@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyquant.calibration.run import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.learn import Per
 from pyquant.schemes import Mode
@@ -56,13 +57,13 @@ class CalibrationInputs:
 
     texts: list[Text]
     weights: list[float]
-    n_ctx: int
+    n_ctx: int | None
     n_chunks: int | None
     random: float
 
     def n_tokens(self, text: Text) -> float:
         """About how many tokens of a text are used."""
-        return about_n_tokens(text, self.n_ctx, self.n_chunks)
+        return about_n_tokens(text, self.n_ctx or DEFAULT_CTX, self.n_chunks)
 
     def to_json(self) -> dict[str, Any]:
         """All that decides what comes out."""
@@ -82,7 +83,7 @@ def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[
         one.name: CalibrationInputs(
             [read_text(path) for path in one.texts],
             list(one.weights or [1.0] * len(one.texts)),
-            one.ctx or config.ctx,
+            one.ctx,
             one.chunks,
             one.random,
         )
@@ -95,7 +96,7 @@ def quantizer_inputs(
     one: Quantizer, calibrations: Mapping[str, CalibrationInputs], evaluation: dict[str, Any]
 ) -> dict[str, Any]:
     """A quantizer as far as it decides about results: files by what they hold, what the study makes by
-    what that is made of. evaluation: what `like` is measured on. Raises ConfigError."""
+    what that is made of. evaluation: how sensitivities are measured, and `like`. Raises ConfigError."""
     mode = one.mode
     inputs = mode.model_dump(mode="json", exclude={"threads"}, exclude_none=True)
     for key, reference in (("calibration", one.calibration), ("imatrix", one.imatrix)):
@@ -103,7 +104,9 @@ def quantizer_inputs(
             inputs[key] = {"kind": reference.kind, **calibrations[reference.name].to_json()}
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
-    if inputs.get("sensitivity") and not one.measured:
+    if one.measured:
+        inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
+    elif inputs.get("sensitivity"):
         inputs["sensitivity"] = file_sha256("sensitivity", inputs["sensitivity"])
     if str(inputs.get("table", "")).endswith(".toml"):
         inputs["table"] = _table_inputs(mode, inputs["table"])
@@ -142,10 +145,12 @@ class Preparations:
         model: str,
         calibrations: Mapping[str, CalibrationInputs],
         inputs_of: Callable[[str], dict[str, Any]],
+        n_ctx: int,
     ) -> None:
-        """model: its name. inputs_of: what every run of a kind depends on that is made of the model."""
+        """model: its name. inputs_of: what every run of a kind depends on that is made of the model. n_ctx:
+        tokens in a chunk where divergence is measured."""
         self._folder, self._model = store.calibration, model
-        self._calibrations, self._inputs_of = calibrations, inputs_of
+        self._calibrations, self._inputs_of, self._n_ctx = calibrations, inputs_of, n_ctx
 
     def of(self, one: Quantizer) -> tuple[Mode, list[Prerequisite]]:
         """The mode with files in the place of names, and what makes them, in an order that works."""
@@ -191,15 +196,16 @@ class Preparations:
     def _measure(self, name: str, calibrate: Prerequisite) -> Prerequisite:
         made_of, stats = self._calibrations[name], calibrate.files[0]
         n_chunks = min(made_of.n_chunks or SENSITIVITY_CHUNKS, SENSITIVITY_CHUNKS)
-        run = self._run("sensitivity", {**calibrate.run.inputs, "n_chunks": n_chunks}, name)
+        more = {**calibrate.run.inputs, "n_ctx": self._n_ctx, "n_chunks": n_chunks}
+        run = self._run("sensitivity", more, name)
         options = (
             ("calibration", stats),
             ("text", made_of.texts[0].path.resolve()),
             ("step", SENSITIVITY_STEP),
-            ("n_ctx", made_of.n_ctx),
+            ("n_ctx", self._n_ctx),
             ("n_chunks", n_chunks),
         )
-        tokens = KINDS_OF_TENSORS * n_chunks * made_of.n_ctx
+        tokens = KINDS_OF_TENSORS * n_chunks * self._n_ctx
         return Prerequisite(run, (self._toml(run),), (stats,), options, tokens)
 
     def _toml(self, run: Run) -> Path:
