@@ -1,7 +1,7 @@
-// Runs every kernel, and the sharing of work between threads, over buffers of exactly the size they
-// may touch; compiled with sanitizers by test_sanitizers.py. Weights come from the first argument
-// (blocks of 32 floats of any bits); what the kernels make of them goes to the second, for Python to
-// compare with the build under test: for every block Q4_0 (18 bytes) and Q8_0 (34), zeros where it has
+// Runs every kernel, products in BF16 and the sharing of work between threads over buffers of exactly
+// the size they may touch; compiled with sanitizers by test_sanitizers.py. Weights come from the first
+// argument (blocks of 32 floats of any bits); what the kernels make of them goes to the second, for Python
+// to compare with the build under test: for every block Q4_0 (18 bytes) and Q8_0 (34), zeros where it has
 // no encoding, then all 65536 halves as floats and these back as halves.
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/bf16_inputs.h"
 #include "kernels/block.h"
 #include "kernels/count.h"
 #include "kernels/error.h"
@@ -143,6 +144,27 @@ void multiply_all(const char * bytes) {
     }
 }
 
+// Threads round an input and sum up its moments, in rows and panels that end with the buffer.
+void sum_up_moments(const float * x, int64_t n_weights) {
+    for (const int64_t n_in : {1, 63, 64, 66, 257, 600}) {
+        for (const int64_t n : {1, 2, 5}) {
+            expect(n * n_in <= n_weights, "there are enough weights");
+            const auto inputs = exactly(x, size_t(n * n_in));
+            const Chunks panels((n_in + kPanel - 1) / kPanel, 1 << 20, 0);
+            Bf16Inputs rounded;
+            rounded.resize(n, n_in);
+            share(panels, 2, [&](int, int64_t p) { rounded.round({inputs.get(), n, n_in}, p); }, [](int64_t) {});
+            share(panels, 2, [&](int, int64_t p) {
+                const int64_t height = n_in - p * kPanel;
+                std::vector<float> panel(size_t(height * std::min(kPanel, height)));
+                if (Bf16Inputs::supported()) {
+                    rounded.add_products(1, p, panel.data());
+                }
+            }, [](int64_t) {});
+        }
+    }
+}
+
 void count_all(const char * bytes, int64_t size) {
     for (const bool nibbles : {true, false}) {
         const int64_t block_bytes = nibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
@@ -242,6 +264,7 @@ int main(int argc, char ** argv) {
     measure_all(x.data(), n_weights);
     count_all(bytes.data(), int64_t(bytes.size()));
     multiply_all(bytes.data());
+    sum_up_moments(x.data(), n_weights);
     score_all(x.data(), n_weights);
     share_all();
 }

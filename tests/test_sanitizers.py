@@ -19,7 +19,11 @@ from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.q8_0 import q8_0
 
 CSRC = Path(__file__).parents[1] / "csrc"
-SOURCES = [*sorted(CSRC.glob("kernels/*.cpp")), CSRC / "stream" / "chunks.cpp"]
+SOURCES = [
+    *sorted(CSRC.glob("kernels/*.cpp")),
+    CSRC / "calibrate/bf16_inputs.cpp",
+    CSRC / "stream/chunks.cpp",
+]
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Werror"]
 MEMORY = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 THREADS = ["-fsanitize=thread"]

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "bindings/arrays.h"
 #include "bindings/register.h"
+#include "calibrate/bf16_inputs.h"
 #include "calibrate/collector.h"
 #include "calibrate/lockstep.h"
 #include "stream/codec.h"
@@ -25,6 +27,25 @@ void start(Collector & collector, int64_t memory, int file, const std::string & 
     std::copy(key.begin(), key.end(), bytes.begin());
     const py::gil_scoped_release release;
     collector.start(memory, Spool(file, collector.sizes(), bytes));
+}
+
+// (n,) float32: the sums of these rows alone, as they lie in memory. bf16: of the rows rounded.
+py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int n_threads) {
+    if (x.ndim() != 2 || x.size() == 0) {
+        throw py::value_error("x: expected rows");
+    }
+    if (bf16 && !Bf16Inputs::supported()) {
+        throw py::value_error("bf16: this processor does not multiply it");
+    }
+    const Rows rows{x.data(), x.shape(0), x.shape(1)};
+    const Layout layout{x.shape(1), true};
+    py::array_t<float> sums(layout.size());
+    float * data = sums.mutable_data();
+    const py::gil_scoped_release release;
+    std::fill_n(data, layout.size(), 0.0f);
+    Bf16Inputs rounded;
+    add_rows(layout, rows, weight, bf16 ? &rounded : nullptr, n_threads, data);
+    return sums;
 }
 
 // (n,) float32: an input's sums in one group, as they lie in memory.
@@ -68,6 +89,9 @@ std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::func
 
 void register_calibrate(py::module_ & module) {
     module.attr("PANEL") = kPanel;
+    module.attr("HAS_BF16_PRODUCTS") = Bf16Inputs::supported();
+    module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(), py::arg("bf16"),
+               py::arg("n_threads"));
 
     py::class_<Input>(module, "Input")
         .def_readonly("matrices", &Input::matrices)

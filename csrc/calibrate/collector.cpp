@@ -6,7 +6,6 @@
 
 #include "calibrate/nodes.h"
 #include "ggml.h"
-#include "stream/chunks.h"
 
 namespace pyquant {
 namespace {
@@ -177,9 +176,7 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
             }
             block = {gathered_.data(), n, n_in};
         }
-        const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
-        share(panels, panels.n_threads(n_threads_),
-              [&](int, int64_t panel) { add_rows(layout, block, weight_, panel, sums); }, [](int64_t) {});
+        add_rows(layout, block, weight_, Bf16Inputs::supported() ? &rounded_ : nullptr, n_threads_, sums);
         for (int64_t i = 0; i < n_in; ++i) {
             if (!std::isfinite(sums[i])) {
                 throw std::domain_error("what enters " + input.matrices[0] + " is not finite, or too large");

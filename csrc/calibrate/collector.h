@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "calibrate/accumulators.h"
+#include "calibrate/bf16_inputs.h"
 #include "calibrate/moments.h"
 
 struct ggml_tensor;
@@ -80,6 +81,7 @@ private:
     uint64_t visit_ = 0;  // of any input, since the first pass
     float weight_ = 1;
     std::vector<float> gathered_;
+    Bf16Inputs rounded_;
     std::exception_ptr failure_;
 };
 

@@ -4,7 +4,33 @@
 
 #include <cblas.h>
 
+#include "calibrate/bf16_inputs.h"
+#include "stream/chunks.h"
+
 namespace pyquant {
+namespace {
+
+// In llama-imatrix's order and precision, so that its file comes out to the last bit.
+void add_squares(const Rows & rows, float weight, int64_t first, int64_t width, float * sums) {
+    for (int64_t i = 0; i < rows.n; ++i) {
+        const float * x = rows.data + i * rows.stride + first;
+        for (int64_t j = 0; j < width; ++j) {
+            sums[first + j] += weight * (x[j] * x[j]);
+        }
+    }
+}
+
+void add_products(const Rows & rows, float weight, int64_t first, int64_t width, int64_t below, float * at) {
+    const float * x = rows.data + first;
+    const auto n = blasint(rows.n), stride = blasint(rows.stride), columns = blasint(width);
+    scipy_cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, columns, n, weight, x, stride, 1, at, columns);
+    if (below > 0) {
+        scipy_cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blasint(below), columns, n, weight,
+                          x + width, stride, x, stride, 1, at + width * width, columns);
+    }
+}
+
+}  // namespace
 
 int64_t Layout::size() const {
     if (!all) {
@@ -14,27 +40,25 @@ int64_t Layout::size() const {
     return panel_offset(last) + width * width;
 }
 
-void add_rows(const Layout & layout, const Rows & rows, float weight, int64_t panel, float * sums) {
-    const int64_t first = panel * kPanel, width = std::min(kPanel, layout.n_in - first);
-    // In llama-imatrix's order and precision, so that its file comes out to the last bit.
-    for (int64_t i = 0; i < rows.n; ++i) {
-        const float * x = rows.data + i * rows.stride + first;
-        for (int64_t j = 0; j < width; ++j) {
-            sums[first + j] += weight * (x[j] * x[j]);
+void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs * rounded, int n_threads,
+              float * sums) {
+    const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
+    n_threads = panels.n_threads(n_threads);
+    if (layout.all && rounded) {
+        rounded->resize(rows.n, layout.n_in);
+        share(panels, n_threads, [&](int, int64_t panel) { rounded->round(rows, panel); }, [](int64_t) {});
+    }
+    const auto add = [&](int, int64_t panel) {
+        const int64_t first = panel * kPanel, width = std::min(kPanel, layout.n_in - first);
+        add_squares(rows, weight, first, width, sums);
+        float * at = sums + layout.panel_offset(panel);
+        if (layout.all && rounded) {
+            rounded->add_products(weight, panel, at);
+        } else if (layout.all) {
+            add_products(rows, weight, first, width, layout.n_in - first - width, at);
         }
-    }
-    if (!layout.all) {
-        return;
-    }
-    const float * x = rows.data + first;
-    const auto n = blasint(rows.n), stride = blasint(rows.stride), columns = blasint(width);
-    float * at = sums + layout.panel_offset(panel);
-    scipy_cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, columns, n, weight, x, stride, 1, at, columns);
-    const int64_t below = layout.n_in - first - width;
-    if (below > 0) {
-        scipy_cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blasint(below), columns, n, weight,
-                          x + width, stride, x, stride, 1, at + width * width, columns);
-    }
+    };
+    share(panels, n_threads, add, [](int64_t) {});
 }
 
 }  // namespace pyquant

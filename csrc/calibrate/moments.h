@@ -9,6 +9,8 @@
 
 namespace pyquant {
 
+class Bf16Inputs;
+
 inline constexpr int64_t kPanel = 256;  // wide enough for SGEMM's full speed
 
 // Tokens' inputs: n of them, the next one `stride` floats after the one before.
@@ -31,7 +33,9 @@ struct Layout {
     int64_t size() const;  // in floats
 };
 
-// Adds the rows, times weight, to one panel's columns of the sums.
-void add_rows(const Layout & layout, const Rows & rows, float weight, int64_t panel, float * sums);
+// Adds the rows, times weight, to the sums. rounded: where they are rounded to BF16, products then being of
+// what they are rounded to; null for those of the rows as they are.
+void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs * rounded, int n_threads,
+              float * sums);
 
 }  // namespace pyquant

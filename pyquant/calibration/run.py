@@ -256,7 +256,8 @@ def _squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> S
 def _key(origin: Origin, collector: _core.Collector, process_output: bool) -> bytes:
     """Of all that decides what is spooled."""
     build = _core.build_info()
-    what = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], build["system"]]
+    processor = [build["system"], _core.HAS_BF16_PRODUCTS]
+    what = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], processor]
     return hashlib.sha256(json.dumps(what).encode()).digest()
 
 
