@@ -20,7 +20,7 @@ from pyquant.tensor_pass import Progress
 
 START = 0.005  # a step that makes codes of about 4 bits
 TRIES = 8
-CLOSE = 0.0015  # below a wanted size, as a share of it
+CLOSE = 0.0015  # below a wanted size, as a share of what codes take of it
 AS_GOOD = 0.03  # below a wanted divergence, as a share of it
 NONE = 1e-12  # a divergence that is none
 LARGEST_CODE_BITS = 6.5  # with more, most blocks do not fit into int8 by the model's step
@@ -73,7 +73,8 @@ class StepSearch:
         wanted = wanted or f"{n_bytes:,} bytes"
         with temporary_folder() as folder:
             first = self._packed(self._mode.step, folder)
-            n_codes = self._check_reachable(n_bytes, wanted, first)
+            n_codes, rest = self._check_reachable(n_bytes, wanted, first)
+            close = CLOSE * (n_bytes - rest) / n_bytes
 
             def size(step: float) -> float:
                 report = first if step == self._mode.step else self._packed(step, folder)
@@ -82,7 +83,7 @@ class StepSearch:
                 return report.output_bytes
 
             # Of every code a bit.
-            return self._meet(size, n_bytes, CLOSE, lambda found: 8 * found / n_codes, -1, wanted)
+            return self._meet(size, n_bytes, close, lambda found: 8 * found / n_codes, -1, wanted)
 
     def for_divergence_of(self, kind: str, evaluation: Evaluation) -> Uniform:
         """The mode whose divergence from the model is that of a stock type, or a little less.
@@ -150,8 +151,8 @@ class StepSearch:
         quantize_model(self._model, stock, mode, force=True, progress=self._progress)
         return pack_model(stock, packed, force=True, threads=mode.threads, progress=self._progress)
 
-    def _check_reachable(self, n_bytes: int, wanted: str, report: PackReport) -> int:
-        """The number of codes in the file. Raises ConfigError."""
+    def _check_reachable(self, n_bytes: int, wanted: str, report: PackReport) -> tuple[int, int]:
+        """The number of codes in the file, and the bytes of all else. Raises ConfigError."""
         coded = [use for use in report.streams if use.type == "Q8_0" and use.content == "codes"]
         n_codes = sum(use.n_bytes for use in coded)
         if not n_codes:
@@ -172,4 +173,4 @@ class StepSearch:
                 f"fit into int8: at most {most:,.0f} bytes ({most * per_weight:.2f} bits per weight) are "
                 f"reachable; mode q8_0 is for more"
             )
-        return n_codes
+        return n_codes, rest

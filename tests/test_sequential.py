@@ -157,7 +157,7 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> 
 
 
 def test_the_first_inputs_are_as_they_were(made) -> None:
-    in_order, alone = stored(made(F32)), stored(made(F32, sequential=None))
+    in_order, alone = stored(made(F32)), stored(made(F32, sequential=None, damping=0.3))
     for name in ("attn_q", "attn_k", "attn_v"):
         np.testing.assert_array_equal(in_order[f"blk.0.{name}.weight"], alone[f"blk.0.{name}.weight"])
     assert (in_order["blk.0.ffn_down.weight"] != alone["blk.0.ffn_down.weight"]).any()
@@ -167,7 +167,7 @@ def test_the_first_inputs_are_as_they_were(made) -> None:
 
 
 def test_experts_are_rounded_by_their_own_moments(made) -> None:
-    in_order, alone = stored(made(EXPERTS)), stored(made(EXPERTS, sequential=None))
+    in_order, alone = stored(made(EXPERTS)), stored(made(EXPERTS, sequential=None, damping=0.3))
     experts = [name for name in in_order if "exps" in name]
     assert experts
     for name in experts:
@@ -304,3 +304,11 @@ def test_it_is_nearer_to_the_model(shared: Path, tmp_path: Path) -> None:
     found = compare_models(source, files, text, n_ctx=256, n_chunks=24, threads=1).to_json()
     alone, in_order = (one["kld"]["mean"] for one in found["candidates"])
     assert in_order < 0.85 * alone
+
+
+def test_more_damping_in_order_unless_asked_otherwise() -> None:
+    alone, in_order, asked = (
+        make_mode({"mode": "q4_0", "calibration": "stats", **more}).damping
+        for more in ({}, {"sequential": 4}, {"sequential": 4, "damping": 0.05})
+    )
+    assert (alone, in_order, asked) == (0.03, 0.3, 0.05)

@@ -48,7 +48,10 @@ Calibration = Annotated[
 ]
 Damping = Annotated[
     Optional[float],
-    typer.Option(help="With --calibration: added to second moments, in units of their mean diagonal; 0.03."),
+    typer.Option(
+        help="With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
+        "with --sequential 0.3."
+    ),
 ]
 Sequential = Annotated[
     Optional[int],

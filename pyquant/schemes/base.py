@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from gguf import LlamaFileType
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyquant import _core
 from pyquant.calibration.sample import MOST_CHUNKS
@@ -18,6 +18,8 @@ from pyquant.calibration.stats_file import Calibration
 from pyquant.code_table import CodeTable
 from pyquant.model_file import Tensor
 from pyquant.tensor_type import TensorType as Type
+
+DAMPING_IN_ORDER = 0.3  # docs/compensation.md
 
 GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
 
@@ -121,7 +123,7 @@ class Mode(BaseModel):
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: float = Field(
-        0.03, gt=0, le=10, description="of second moments, in units of their mean diagonal"
+        0.03, gt=0, le=10, description="of second moments, in units of their mean diagonal; in order 0.3"
     )
     sequential: int | None = Field(
         None, ge=1, le=MOST_CHUNKS, description="chunks of the calibration's tokens, to correct by in order"
@@ -129,6 +131,11 @@ class Mode(BaseModel):
     threads: int | None = Field(None, ge=1, le=512, description="default: all processors")
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _more_damping_in_order(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        return {"damping": DAMPING_IN_ORDER, **settings} if settings.get("sequential") else settings
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
