@@ -210,3 +210,19 @@ def test_sensitivities_that_are_none(generated, stats_of, content, says, tmp_pat
     with pytest.raises(ConfigError, match=says):
         quantize_model(generated(F32), tmp_path / "out.gguf", mode)
     assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize("in_order", [None, 16])
+def test_shards_give_what_the_whole_gives(text: Path, tmp_path: Path, in_order: int | None) -> None:
+    model = Model(n_layer=2)
+    whole = model.write(tmp_path / "whole.gguf")
+    split = model.write(tmp_path / "split.gguf", tensors_per_shard=5)
+    written = []
+    for source in (whole, split):
+        stats = tmp_path / f"{source.stem}.stats"
+        calibrate_model(source, [text], stats, n_ctx=64, n_chunks=16)
+        packed = tmp_path / f"{source.stem}.pqz"
+        quantize_packed(source, packed, uniform(stats, sequential=in_order))
+        written.append({tensor.name: tensor.weights() for tensor in ModelFile(packed).tensors})
+    for name, expected in written[0].items():
+        np.testing.assert_array_equal(written[1][name], expected)
