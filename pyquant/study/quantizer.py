@@ -133,6 +133,7 @@ def _make(
             raise ConfigError(f"{where}: give one of step, bpw and like")
         settings["step"] = START
     mode = make_mode(settings, where)
+    hidden = {*hidden, *({"damping"} - settings.keys())}  # whose default depends on the rest
     of_inputs = ("calibration", "imatrix", "damping", "sequential", "sensitivity")
     one = Quantizer(
         mode=mode,
