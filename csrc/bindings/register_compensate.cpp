@@ -41,34 +41,32 @@ py::array_t<T> read_only(py::array_t<T> array) {
     return array;
 }
 
-// (n, n): U, its diagonal included.
-std::optional<py::array_t<float>> upper(const Factor & factor) {
+// (n, n) of an element's value, or nothing where no errors are passed on.
+template <class Value>
+std::optional<py::array_t<float>> square(const Factor & factor, const Value & value) {
     if (!factor.passes_on()) {
         return std::nullopt;
     }
     py::array_t<float> result({factor.n(), factor.n()});
-    auto u = result.mutable_unchecked<2>();
+    auto all = result.mutable_unchecked<2>();
     for (int64_t j = 0; j < factor.n(); ++j) {
         for (int64_t k = 0; k < factor.n(); ++k) {
-            u(j, k) = j < k ? factor.panel(k / kSub)[j * kSub + k % kSub] : j == k;
+            all(j, k) = value(j, k);
         }
     }
     return read_only(result);
 }
 
-// (n, n): H in the order of the columns, damped.
+// U, its diagonal included.
+std::optional<py::array_t<float>> upper(const Factor & factor) {
+    return square(factor, [&](int64_t j, int64_t k) {
+        return j < k ? factor.panel(k / kSub)[j * kSub + k % kSub] : float(j == k);
+    });
+}
+
+// H in the order of the columns, damped.
 std::optional<py::array_t<float>> damped_moments(const Factor & factor) {
-    if (!factor.passes_on()) {
-        return std::nullopt;
-    }
-    py::array_t<float> result({factor.n(), factor.n()});
-    auto h = result.mutable_unchecked<2>();
-    for (int64_t j = 0; j < factor.n(); ++j) {
-        for (int64_t k = 0; k < factor.n(); ++k) {
-            h(j, k) = factor.moment_panel(k / kSub)[j * kSub + k % kSub];
-        }
-    }
-    return read_only(result);
+    return square(factor, [&](int64_t j, int64_t k) { return factor.moment_panel(k / kSub)[j * kSub + k % kSub]; });
 }
 
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
