@@ -15,7 +15,7 @@ SWEEPS = 2  # over all columns, once they have codes
 
 def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.uint8], Floats]:
     """Rows (n_rows, n_per_row) to what is stored of them, (n_rows, n_bytes), and what that decodes to."""
-    order, upper = factor.order, factor.upper
+    order, upper, moments = factor.order, factor.upper, factor.moments  # arrays made at every access
     columns = form.columns
     rows = _Rows(np.ascontiguousarray(x[:, order].T), len(order) // columns, columns // SUB)
     with np.errstate(all="ignore"):
@@ -36,22 +36,20 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
                 of_sub = rows.stored[begin // columns, order[first] % columns // SUB]
                 rows.level[sub], of_sub[:] = _best(form, opened, rows.weight[sub], aim, d, u)
                 rows.settle(form, sub, opened, of_sub)
-        for first in [*range(0, len(order), SUB)] * SWEEPS if upper is not None else []:
+        for first in [*range(0, len(order), SUB)] * SWEEPS if moments is not None else []:
             sub, at = slice(first, first + SUB), first // columns
             gradient = np.zeros_like(rows.error[sub])
-            _feed_back(factor.moments, range(len(order)), sub, rows.error, gradient)
+            _feed_back(moments, range(len(order)), sub, rows.error, gradient)
             of_sub = rows.stored[at, order[first] % columns // SUB]
             rows.level[sub], of_sub[:] = _refined(
-                form, factor.moments[sub, sub], rows.opened[at], of_sub, gradient, rows.level[sub]
+                form, moments[sub, sub], rows.opened[at], of_sub, gradient, rows.level[sub]
             )
             rows.settle(form, sub, rows.opened[at], of_sub)
         blocks = [np.empty(0, np.uint8)] * (len(order) // columns)
-        for begin in range(0, len(order), columns):
+        for at, begin in enumerate(range(0, len(order), columns)):
+            block = slice(begin, begin + columns)
             codes = np.empty((columns, len(x)), np.uint8)
-            codes[order[begin : begin + columns] % columns] = form.levels.code(
-                rows.level[begin : begin + columns]
-            )
-            at = begin // columns
+            codes[order[block] % columns] = form.levels.code(rows.level[block])
             blocks[order[begin] // columns] = form.store(rows.opened[at], rows.stored[at], codes)
     decoded = np.empty_like(x)
     decoded[:, order] = rows.value.T
@@ -78,10 +76,11 @@ class _Rows:
         self.error[sub] = self.weight[sub] - self.value[sub]
 
 
-def _feed_back(upper: Floats | None, done: range, columns: slice, error: Floats, target: Floats) -> None:
-    if upper is not None:
+def _feed_back(matrix: Floats | None, done: range, columns: slice, error: Floats, target: Floats) -> None:
+    """Adds the product of errors with rows `done` of U, or of H, to target; without one nothing."""
+    if matrix is not None:
         for j in done:
-            target[:] = fma(upper[j, columns][:, None], error[j], target)
+            target[:] = fma(matrix[j, columns][:, None], error[j], target)
 
 
 def _best(
