@@ -28,9 +28,9 @@ from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
 from pyquant.histogram import count_codes
+from pyquant.machine import n_threads
 from pyquant.quantize import quantize_model
 from pyquant.speed import measure_speed
-from pyquant.tensor_pass import n_threads
 
 
 def main() -> None:

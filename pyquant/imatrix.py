@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.model_file import ModelFile, Tensor, padded, write_bytes
+from pyquant.model_file import ModelFile, Tensor, padded
+from pyquant.output_file import write_bytes
 from pyquant.tensor_type import TensorType as Type
 
 

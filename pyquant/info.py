@@ -16,8 +16,8 @@ from gguf import LlamaFileType
 from pyquant import _core
 from pyquant.code_table import PACKED_FILE_TYPE, is_table_entry
 from pyquant.container.packed_file import PackedFile, is_packed
+from pyquant.machine import n_threads
 from pyquant.model_file import ModelFile, Tensor
-from pyquant.tensor_pass import n_threads
 from pyquant.tensor_type import TensorType
 
 LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies are not

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core, llama_log
-from pyquant.container.unpack import as_gguf
+from pyquant.container.as_gguf import as_gguf
 from pyquant.errors import ModelFileError, RuntimeLibraryError, TextError
 from pyquant.interrupt import Interrupt
 from pyquant.llama_log import collect_errors, reason
-from pyquant.tensor_pass import n_threads
+from pyquant.machine import n_threads
 
 
 @cache

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 
 from pyquant import _core
-from pyquant.container.unpack import as_gguf
+from pyquant.container.as_gguf import as_gguf
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.interrupt import Interrupt
 from pyquant.llama import bindings
 from pyquant.llama_log import collect_errors, reason
-from pyquant.model_file import UNQUANTIZED, ModelFile, OutputFile, check_output
+from pyquant.machine import n_threads
+from pyquant.model_file import UNQUANTIZED, ModelFile
+from pyquant.output_file import OutputFile, check_output
 from pyquant.plan import Plan, importance_metadata, make_plan, metadata
 from pyquant.schemes import Mode
-from pyquant.tensor_pass import n_threads
 from pyquant.tensor_type import TensorType as Type
 
 _hook = threading.Lock()  # the process has one

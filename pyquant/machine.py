@@ -1,11 +1,19 @@
-"""What a process runs on, and its memory."""
+"""What a process runs on: processors and memory."""
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 from contextlib import suppress
 from pathlib import Path
+
+
+def n_threads(asked: int | None) -> int:
+    """The number asked for, or the processors that this process may use."""
+    if asked:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def forget_peak() -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from pyquant.errors import OutputError
 from pyquant.histogram import CodeStatistics, Histogram
-from pyquant.model_file import check_output, write_bytes
+from pyquant.output_file import check_output, write_bytes
 from pyquant.statistics import RUN_BINS, geometric_runs, shares
 
 FORMATS = (".png", ".svg", ".pdf")

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
+from pyquant.model_file import ModelFile, Tensor
+from pyquant.output_file import OutputFile, check_output
 from pyquant.plan import Plan, make_plan, set_metadata
 from pyquant.schemes import Mode
 from pyquant.source_hash import SourceHash

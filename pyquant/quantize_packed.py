@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.container.pack import PackReport, pack_model
-from pyquant.model_file import ModelFile, check_output
+from pyquant.model_file import ModelFile
+from pyquant.output_file import check_output
 from pyquant.quantize import QuantizeReport, quantize_model
 from pyquant.schemes import Mode
 from pyquant.tensor_pass import Progress

@@ -16,16 +16,12 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.container.packed_file import PackedFile, is_packed, scratch_file
 from pyquant.errors import ModelFileError, OutputError
+from pyquant.machine import n_threads
 from pyquant.model_file import ModelFile, Tensor
 from pyquant.tensor_type import TensorType as Type
 
 # (bytes of source read so far, all of them, the tensor at work)
 Progress = Callable[[int, int, str], None]
-
-
-def n_threads(asked: int | None) -> int:
-    """The number asked for, or the processors that this process may use."""
-    return asked or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class TensorReader:

@@ -10,7 +10,8 @@ import numpy as np
 from pyquant import _core
 from pyquant.code_table import STOCK_FILE_TYPES, is_table_entry
 from pyquant.errors import ModelFileError
-from pyquant.model_file import ModelFile, OutputFile, Tensor, check_output
+from pyquant.model_file import ModelFile, Tensor
+from pyquant.output_file import OutputFile, check_output
 from pyquant.plan import padded, set_metadata
 from pyquant.tensor_pass import Progress
 

@@ -139,13 +139,13 @@ def resealed(data: bytes) -> bytes:
     """A packed model with checksums that fit whatever it is made of now, as far as it can be read."""
     data = bytearray(data)
     _, _, n_frames, coded, _, _, _, _ = HEAD.unpack_from(data)
-    begin, end = HEAD_BYTES + coded, HEAD_BYTES + coded + n_frames * FRAME.itemsize
+    begin, end = HEAD_BYTES + coded, HEAD_BYTES + coded + n_frames * FRAME.size
     if end <= len(data):
-        frames = np.frombuffer(data, FRAME, n_frames, begin)
         at = end
-        for frame in frames:
-            frame["checksum"] = _core.checksum(bytes(data[at : at + int(frame["n_bytes"])]))
-            at += int(frame["n_bytes"])
+        for entry in range(begin, end, FRAME.size):
+            n_bytes, _ = FRAME.unpack_from(data, entry)
+            FRAME.pack_into(data, entry, n_bytes, _core.checksum(bytes(data[at : at + n_bytes])))
+            at += n_bytes
         head = [*HEAD.unpack_from(data)]
         head[6] = _core.checksum(bytes(data[HEAD_BYTES:end]))
         HEAD.pack_into(data, 0, *head)

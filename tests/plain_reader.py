@@ -10,22 +10,41 @@ import numpy as np
 import zstandard
 
 
+def rans(coded: bytes, n: int) -> bytes:
+    """n bytes of one stream of method 1, all lanes at once."""
+    frequencies, at = [], 0
+    while len(frequencies) < 256:
+        if coded[at] == 0:
+            frequencies += [0] * (1 + coded[at + 1])
+        elif coded[at] < 128:
+            frequencies.append(coded[at])
+        else:
+            frequencies.append(coded[at] - 128 + 128 * coded[at + 1])
+        at += 1 if 0 < coded[at] < 128 else 2
+    f = np.array(frequencies)
+    before = np.cumsum(f) - f
+    symbols = np.repeat(np.arange(256), f)
+    assert len(symbols) == 4096
+    states = np.frombuffer(coded, "<u4", 64, at).astype(np.int64)
+    words = np.frombuffer(coded, "<u2", offset=at + 256)
+    data = np.zeros(n, np.uint8)
+    for begin in range(0, n, 64):
+        lanes = states[: n - begin]  # a view
+        place = lanes % 4096
+        symbol = symbols[place]
+        data[begin : begin + 64] = symbol
+        lanes[:] = f[symbol] * (lanes // 4096) + place - before[symbol]
+        low = lanes < 65536
+        lanes[low] = 65536 * lanes[low] + words[: low.sum()]
+        words = words[low.sum() :]
+    assert len(words) == 0
+    assert (states == 65536).all()
+    return data.tobytes()
+
+
 def stream(coded: bytes, n: int) -> bytes:
     """n bytes of one stream."""
-    if coded[0] == 0:
-        return zstandard.decompress(coded[1:], n)
-    length, n_table = coded[1], coded[2]
-    at = 3 + length * n_table
-    table = np.frombuffer(coded, np.uint8, length * n_table, 3).reshape(n_table, length)
-    (size,) = struct.unpack_from("<I", coded, at)
-    symbols = np.frombuffer(zstandard.decompress(coded[at + 4 : at + 4 + size]), np.uint8)
-    rest = zstandard.decompress(coded[at + 4 + size :])
-    escaped = symbols == n_table
-    n_escaped = length * int(escaped.sum())
-    groups = np.zeros((len(symbols), length), np.uint8)
-    groups[~escaped] = table[symbols[~escaped]]
-    groups[escaped] = np.frombuffer(rest[:n_escaped], np.uint8).reshape(-1, length)
-    return groups.tobytes() + rest[n_escaped:]
+    return {0: zstandard.decompress, 1: rans}[coded[0]](coded[1:], n)
 
 
 def frame(coded: bytes, lengths: list[int], n: int) -> bytes:
@@ -45,7 +64,7 @@ def read(path: Path) -> bytes:
     """The GGUF."""
     data = path.read_bytes()
     magic, version, n_frames, n_coded, n_description, n_gguf = struct.unpack_from("<8sIIIIQ", data)
-    assert (magic, version) == (b"PYQUANTZ", 1)
+    assert (magic, version) == (b"PYQUANTZ", 2)
     at = 80
     index = json.loads(frame(data[at : at + n_coded], [1], n_description))
     coded = np.frombuffer(data, [("n", "<u4"), ("xxh3", "<u8")], n_frames, at + n_coded)["n"].tolist()

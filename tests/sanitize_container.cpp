@@ -8,6 +8,7 @@
 
 #include "container/transfer.h"
 #include "stream/chunks.h"
+#include "stream/file.h"
 
 using namespace pyquant;
 

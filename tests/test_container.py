@@ -20,11 +20,13 @@ from plain_reader import read
 import pyquant
 from pyquant import _core
 from pyquant.config import make_mode
+from pyquant.container.as_gguf import as_gguf
 from pyquant.container.index import FRAME_BYTES
-from pyquant.container.layouts import BYTES, LAYOUTS, TEXT, Field, codes, kernel
-from pyquant.container.pack import PackReport, pack_model
+from pyquant.container.layout import BYTES, TEXT, Field, kernel
+from pyquant.container.layouts import LAYOUTS, codes
+from pyquant.container.pack import PackReport, entropy_bytes, pack_model
 from pyquant.container.packed_file import PackedFile
-from pyquant.container.unpack import as_gguf, unpack_model
+from pyquant.container.unpack import unpack_model
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile
 from pyquant.quantize import quantize_model
@@ -118,7 +120,6 @@ def test_any_bytes_come_back(data: bytes, repeat: int, content: str) -> None:
     seed=st.integers(0, 99),
 )
 def test_uneven_symbols_come_back(probability: float, n_symbols: int, n: int, seed: int) -> None:
-    # Such as are coded in groups, with escapes and a rest at the end.
     rng = np.random.default_rng(seed)
     symbols = np.minimum(rng.geometric(probability, n), n_symbols).astype(np.uint8).tobytes()
     layout = kernel(codes(1, 8))
@@ -127,13 +128,13 @@ def test_uneven_symbols_come_back(probability: float, n_symbols: int, n: int, se
 
 @pytest.mark.parametrize("spread", [0.55, 0.7, 1, 1.5, 2, 3, 5, 10, 40])
 @pytest.mark.parametrize("shape", ["normal", "laplace"])
-def test_codes_take_within_two_percent_of_their_entropy(shape: str, spread: float) -> None:
+def test_codes_take_what_their_entropy_says(shape: str, spread: float) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=FRAME_BYTES) if shape == "normal" else rng.laplace(scale=0.5**0.5, size=FRAME_BYTES)
     stored = np.clip(np.rint(spread * x), -127, 127).astype(np.int8)
     coded = _core.encode_frame(kernel(codes(1, 8)), stored.tobytes())
     least = entropy(np.bincount(stored.view(np.uint8)))
-    assert 8 * len(coded) / len(stored) < 1.02 * least
+    assert 8 * len(coded) / len(stored) < 1.005 * least + 0.004  # a table and states: 500 bytes
 
 
 def test_equal_scales_cost_nothing(tmp_path: Path) -> None:
@@ -154,8 +155,8 @@ def test_equal_scales_cost_nothing(tmp_path: Path) -> None:
 def test_the_entropy_of_nibbles_is_counted_by_nibble() -> None:
     counts = np.zeros(256, np.uint64)
     counts[0x10] = 8
-    assert Field("codes", 16, 4).entropy_bytes(counts) == pytest.approx(2)  # 16 symbols of a bit
-    assert Field("codes", 16, 8).entropy_bytes(counts) == 0
+    assert entropy_bytes(Field("codes", 16, 4), counts) == pytest.approx(2)  # 16 symbols of a bit
+    assert entropy_bytes(Field("codes", 16, 8), counts) == 0
 
 
 @pytest.mark.parametrize("mode", ["q4_0", "q4_0_multizero", "q8_table"])

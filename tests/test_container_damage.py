@@ -19,11 +19,12 @@ from models import Model, resealed
 
 import pyquant
 from pyquant import _core
+from pyquant.container.as_gguf import as_gguf
 from pyquant.container.index import HEAD, HEAD_BYTES, read_head
-from pyquant.container.layouts import TEXT, kernel
+from pyquant.container.layout import TEXT, kernel
 from pyquant.container.pack import pack_model
 from pyquant.container.packed_file import PackedFile
-from pyquant.container.unpack import as_gguf, unpack_model
+from pyquant.container.unpack import unpack_model
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.model_file import ModelFile
 
@@ -125,7 +126,7 @@ def test_a_later_version(packed: Path, tmp_path: Path) -> None:
     data[8:12] = (7).to_bytes(4, "little")
     (tmp_path / "later.pqz").write_bytes(resealed(data))
     said = refused(tmp_path / "later.pqz", tmp_path)
-    assert "of version 7 of the format; this pyquant reads version 1" in said
+    assert "of version 7 of the format; this pyquant reads version 2" in said
     with pytest.raises(ModelFileError, match="of version 7"):
         ModelFile(tmp_path / "later.pqz")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -14,9 +15,10 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from models import Model
 
+from pyquant import _core
 from pyquant.config import make_mode
 from pyquant.errors import OutputError
-from pyquant.model_file import OutputFile
+from pyquant.output_file import OutputFile
 from pyquant.quantize import quantize_model
 
 Q4_0 = make_mode({"mode": "q4_0"})
@@ -174,15 +176,24 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, small_model: Path) -> None
     assert names(tmp_path) == []
 
 
-def test_a_disk_that_fills_up_meanwhile(small_disk: Path, generated) -> None:
+def fill(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / "other").write_bytes(b"x" * (200 << 10))
+
+
+def test_room_is_taken_before_it_is_written(small_disk: Path, generated) -> None:
+    source, out = generated("f32, rows of 64 and 96"), small_disk / "out.gguf"
+    quantize_model(source, out, Q4_0, progress=lambda *_: fill(small_disk))
+    again = small_disk.with_name("again.gguf")
+    quantize_model(source, again, Q4_0)
+    assert out.read_bytes() == again.read_bytes()
+
+
+def test_a_disk_that_fills_up_where_no_room_can_be_taken(small_disk: Path, generated, monkeypatch) -> None:
+    monkeypatch.setattr(_core, "reserve", os.ftruncate)
     source = generated("f32, rows of 64 and 96")
-
-    def fill(*progress: object) -> None:
-        if not (small_disk / "other").exists():
-            (small_disk / "other").write_bytes(b"x" * (200 << 10))
-
     with pytest.raises(OutputError, match=r"No space left on device while writing tensor '.*'"):
-        quantize_model(source, small_disk / "out.gguf", Q4_0, progress=fill)
+        quantize_model(source, small_disk / "out.gguf", Q4_0, progress=lambda *_: fill(small_disk))
     assert names(small_disk) == ["other"]
     with pytest.raises(OutputError, match="are free in"):
         quantize_model(source, small_disk / "out.gguf", Q4_0)

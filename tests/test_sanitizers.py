@@ -23,6 +23,7 @@ SOURCES = [
     *sorted(CSRC.glob("kernels/*.cpp")),
     CSRC / "calibrate/bf16_inputs.cpp",
     CSRC / "stream/chunks.cpp",
+    CSRC / "stream/file.cpp",
 ]
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Werror"]
 MEMORY = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
@@ -99,12 +100,16 @@ def test_under_sanitizers(flags: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("flags", "n_frames"), [(MEMORY, 20_000), (THREADS, 50)], ids=["memory", "threads"])
+@pytest.mark.parametrize(
+    ("flags", "n_frames"),
+    [(MEMORY, 10_000), ([*MEMORY, "-march=native"], 10_000), (THREADS, 50)],
+    ids=["memory", "memory-native", "threads"],
+)
 def test_the_container_under_sanitizers(flags: list[str], n_frames: int, tmp_path: Path) -> None:
     vendored = CSRC.parent / "build" / "vendor"
     (zstd,), (xxhash, *_) = vendored.glob("zstd-*/zstd.c"), vendored.glob("llama.cpp-*/vendor/hash/xxhash")
     subprocess.run(["cc", "-O2", "-w", "-c", zstd, "-o", tmp_path / "zstd.o"], check=True)
     sources = [Path(__file__).with_name("sanitize_container.cpp"), *sorted(CSRC.glob("container/*.cpp"))]
-    sources += [CSRC / "stream" / "chunks.cpp", tmp_path / "zstd.o"]
+    sources += [CSRC / "stream" / "chunks.cpp", CSRC / "stream" / "file.cpp", tmp_path / "zstd.o"]
     headers = ["-isystem", str(zstd.parent), "-isystem", str(xxhash)]
     run([compiled([*flags, *headers], tmp_path, sources), str(n_frames)])

@@ -13,6 +13,7 @@
 #include "kernels/scheme.h"
 #include "stream/codec.h"
 #include "stream/compare.h"
+#include "stream/file.h"
 #include "stream/pass.h"
 
 namespace py = pybind11;
@@ -195,4 +196,5 @@ void register_stream(py::module_ & module) {
                py::arg("n_per_row"), py::arg("importance").noconvert() = py::none(),
                py::arg("count") = false, py::arg("nibbles") = false, py::arg("zero_code") = 0,
                py::arg("n_threads") = 1, py::arg("progress") = py::none());
+    module.def("reserve", &reserve, py::arg("file"), py::arg("size"));
 }

@@ -9,7 +9,7 @@
 #include <set>
 #include <system_error>
 
-#include "stream/chunks.h"
+#include "stream/file.h"
 
 namespace pyquant {
 namespace {

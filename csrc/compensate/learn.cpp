@@ -4,6 +4,7 @@
 
 #include "compensate/search.h"
 #include "stream/chunks.h"
+#include "stream/file.h"
 
 namespace pyquant {
 namespace {

@@ -34,6 +34,16 @@ auto copier(int length) {
     }
 }
 
+// work(first, n) for as many blocks at a time as the fastest cache keeps for all their fields.
+template <typename Work>
+void in_tiles(size_t stride, size_t n_blocks, const Work & work) {
+    constexpr size_t kTileBytes = 1 << 13;
+    const size_t tile = std::max<size_t>(kTileBytes / stride, 1);
+    for (size_t first = 0; first < n_blocks; first += tile) {
+        work(first, std::min(tile, n_blocks - first));
+    }
+}
+
 // Numbers of kPlanes bytes from as many planes, together: field by field would be slower than memory.
 template <int kPlanes>
 void join_planes(const uint8_t * planes, size_t n, uint8_t * numbers) {
@@ -56,11 +66,15 @@ int Layout::block_bytes() const {
 
 void split(const Layout & layout, const uint8_t * blocks, size_t n_blocks, uint8_t * streams) {
     const size_t stride = size_t(layout.block_bytes());
-    for (const Field & field : layout.fields) {
-        const size_t length = size_t(field.length);
-        copier(field.length)(blocks, stride, streams, length, n_blocks, length);
-        blocks += length, streams += length * n_blocks;
-    }
+    in_tiles(stride, n_blocks, [&](size_t first, size_t n) {
+        const uint8_t * from = blocks + first * stride;
+        uint8_t * stream = streams;
+        for (const Field & field : layout.fields) {
+            const size_t length = size_t(field.length);
+            copier(field.length)(from, stride, stream + first * length, length, n, length);
+            from += length, stream += length * n_blocks;
+        }
+    });
 }
 
 void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8_t * blocks) {
@@ -73,11 +87,15 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
             default: break;
         }
     }
-    for (const Field & field : layout.fields) {
-        const size_t length = size_t(field.length);
-        copier(field.length)(streams, length, blocks, stride, n_blocks, length);
-        blocks += length, streams += length * n_blocks;
-    }
+    in_tiles(stride, n_blocks, [&](size_t first, size_t n) {
+        const uint8_t * stream = streams;
+        uint8_t * to = blocks + first * stride;
+        for (const Field & field : layout.fields) {
+            const size_t length = size_t(field.length);
+            copier(field.length)(stream + first * length, length, to, stride, n, length);
+            to += length, stream += length * n_blocks;
+        }
+    });
 }
 
 }  // namespace pyquant

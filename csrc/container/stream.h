@@ -1,25 +1,14 @@
-// One stream of bytes, coded: by zstd, and where single symbols cost much less than their shortest
-// code word, in groups of symbols. What is written, byte by byte: docs/container.md.
+// One stream of bytes, coded: by rANS, or by zstd where bytes repeat or there are few of them. What is
+// written, byte by byte: docs/container.md.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <vector>
 
 #include "container/layout.h"
+#include "container/rans.h"
 #include "zstd.h"
 
 namespace pyquant {
-
-using Bytes = std::vector<uint8_t>;
-using Histogram = uint64_t[256];
-
-// Coded bytes that no encoder writes.
-struct Damaged : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 class StreamEncoder {
 public:
@@ -34,12 +23,10 @@ private:
     };
 
     void compress(const uint8_t * data, size_t n, int level, Bytes & out);
-    bool group(const uint8_t * data, size_t n, const Histogram & counts, size_t length, Bytes & out);
 
     std::unique_ptr<ZSTD_CCtx, FreeContext> context_;
-    Bytes best_, other_, symbols_, escaped_;
-    std::vector<uint32_t> group_counts_;
-    Bytes symbol_of_group_;
+    rans::Encoder rans_;
+    Bytes best_, other_;
 };
 
 class StreamDecoder {
@@ -55,10 +42,9 @@ private:
     };
 
     void expand(const uint8_t * coded, size_t n_coded, uint8_t * data, size_t n);
-    void ungroup(const uint8_t * coded, size_t n_coded, uint8_t * data, size_t n);
 
     std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
-    Bytes symbols_, escaped_;
+    rans::Decoder rans_;
 };
 
 }  // namespace pyquant

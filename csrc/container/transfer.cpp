@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "stream/chunks.h"
+#include "stream/file.h"
 
 namespace pyquant {
 namespace {

@@ -1,15 +1,11 @@
 #include "stream/chunks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace pyquant {
@@ -98,35 +94,6 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
         std::rethrow_exception(failure);
     }
     tick(chunks.first_row.back() * chunks.row_bytes);
-}
-
-void read_fully(int file, void * data, int64_t size, int64_t offset) {
-    char * at = static_cast<char *>(data);
-    while (size > 0) {
-        const ssize_t n = pread(file, at, size_t(size), off_t(offset));
-        if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "read");
-        }
-        if (n == 0) {
-            throw std::system_error(EIO, std::generic_category(), "the file ends early");
-        }
-        if (n > 0) {
-            at += n, size -= n, offset += n;
-        }
-    }
-}
-
-void write_fully(int file, const void * data, int64_t size, int64_t offset) {
-    const char * at = static_cast<const char *>(data);
-    while (size > 0) {
-        const ssize_t n = pwrite(file, at, size_t(size), off_t(offset));
-        if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "write");
-        }
-        if (n > 0) {
-            at += n, size -= n, offset += n;
-        }
-    }
 }
 
 }  // namespace pyquant

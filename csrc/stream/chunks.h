@@ -32,10 +32,4 @@ struct Chunks {
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick);
 
-// Throws std::system_error, also where the file ends early.
-void read_fully(int file, void * data, int64_t size, int64_t offset);
-
-// Throws std::system_error.
-void write_fully(int file, const void * data, int64_t size, int64_t offset);
-
 }  // namespace pyquant

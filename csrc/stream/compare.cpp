@@ -5,6 +5,7 @@
 
 #include "kernels/block.h"
 #include "stream/chunks.h"
+#include "stream/file.h"
 
 namespace pyquant {
 namespace {

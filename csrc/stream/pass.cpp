@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "stream/chunks.h"
+#include "stream/file.h"
 
 namespace pyquant {
 namespace {

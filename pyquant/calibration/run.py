@@ -26,9 +26,10 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.forward import BATCH, Chunks, cut, make_context, portions, together
 from pyquant.imatrix import write_imatrix
 from pyquant.llama import Context, Model
-from pyquant.model_file import ModelFile, OutputFile, check_output, padded
+from pyquant.machine import n_threads
+from pyquant.model_file import ModelFile, padded
+from pyquant.output_file import OutputFile, check_output
 from pyquant.policy import quantizable
-from pyquant.tensor_pass import n_threads
 from pyquant.text import read_text
 
 DEFAULT_CTX = 512

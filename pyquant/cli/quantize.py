@@ -69,7 +69,8 @@ def quantize(
 ) -> None:
     """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
     from pyquant.errors import ConfigError
-    from pyquant.model_file import ModelFile, check_output
+    from pyquant.model_file import ModelFile
+    from pyquant.output_file import check_output
     from pyquant.quantize import quantize_model
     from pyquant.quantize_packed import SUFFIX, quantize_packed
     from pyquant.target import START

@@ -26,7 +26,7 @@ def sensitivity(
     json: options.Json = False,
 ) -> None:
     """Measure how much divergence errors in each kind of tensor cause, for mode uniform."""
-    from pyquant.model_file import check_output, write_bytes
+    from pyquant.output_file import check_output, write_bytes
     from pyquant.sensitivity import measure_sensitivity
 
     sources = [model, calibration, text]

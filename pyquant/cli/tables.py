@@ -96,7 +96,7 @@ def learn(
     """Learn tables for mode `table` from a model's weights."""
     from pyquant.errors import ConfigError
     from pyquant.learn import learn_tables
-    from pyquant.model_file import check_output
+    from pyquant.output_file import check_output
 
     if per not in ("model", "kind", "tensor"):
         raise ConfigError(f"per: {per!r} is none of model, kind, tensor")
@@ -108,7 +108,7 @@ def learn(
 
 
 def _give(text: str, output: Path | None, source: Path, force: bool) -> None:
-    from pyquant.model_file import write_bytes
+    from pyquant.output_file import write_bytes
 
     if output is None:
         print(text, end="")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import Field as Checked
 
 from pyquant import _core
-from pyquant.container.layouts import TEXT, Content, Field, Layout, kernel
+from pyquant.container.layout import TEXT, Content, Field, Layout, block_bytes, kernel
 
 MAGIC = b"PYQUANTZ"
-VERSION = 1
+VERSION = 2  # 1 had groups of symbols in Huffman codes
 FRAME_BYTES = 1 << 20  # expanded, about: enough to learn a code, and two of them fit a core's cache
 LARGEST_FRAME = 1 << 26  # that a reader makes room for
 
@@ -25,13 +23,20 @@ LARGEST_FRAME = 1 << 26  # that a reader makes room for
 HEAD = struct.Struct("<8sIIIIQQ32s")
 CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = HEAD.size + CHECKSUM.size
-FRAME = np.dtype([("n_bytes", "<u4"), ("checksum", "<u8")])
+FRAME = struct.Struct("<IQ")  # coded bytes, checksum
 
 Count = Annotated[int, Checked(ge=0, lt=2**62)]
 
 
 class BadIndex(ValueError):
     """The beginning of a file that is not one of a packed model; its message says why."""
+
+
+class CodedFrame(NamedTuple):
+    """An entry of the frame table. checksum: of the coded bytes."""
+
+    n_bytes: int
+    checksum: int
 
 
 class _FieldEntry(BaseModel):
@@ -95,12 +100,18 @@ class Index:
         """All frames, in the order of `parts`; where they are coded is not known yet."""
         frames = []
         for number, part in enumerate(self.parts()):
-            block = sum(field.length for field in part.layout)
-            size = max(1, self.frame_bytes // block) * block
+            size = self._frame_size(part)
             for begin in range(0, part.n_bytes, size):
                 n_bytes = min(size, part.n_bytes - begin)
                 frames.append(_core.Frame(part.begin + begin, n_bytes, number))
         return frames
+
+    def n_frames(self) -> int:
+        return sum(math.ceil(part.n_bytes / self._frame_size(part)) for part in self.parts())
+
+    def _frame_size(self, part: Part) -> int:
+        block = block_bytes(part.layout)
+        return max(1, self.frame_bytes // block) * block
 
     def description(self) -> bytes:
         """All of it but n_bytes, as JSON."""
@@ -113,9 +124,9 @@ class Index:
         return described.model_dump_json().encode()
 
 
-def write_index(index: Index, description: bytes, frames: NDArray[np.void], sha256: bytes) -> bytes:
-    """The beginning of a file. description: coded. frames: (n,) of FRAME."""
-    tail = description + frames.tobytes()
+def write_index(index: Index, description: bytes, frames: list[CodedFrame], sha256: bytes) -> bytes:
+    """The beginning of a file. description: coded. frames: all of them."""
+    tail = description + b"".join(FRAME.pack(*frame) for frame in frames)
     raw = len(index.description())
     head = HEAD.pack(
         MAGIC, VERSION, len(frames), len(description), raw, index.n_bytes, _core.checksum(tail), sha256
@@ -137,7 +148,7 @@ class Head:
     @property
     def end(self) -> int:
         """Where the index ends and frames begin."""
-        return HEAD_BYTES + self.coded_description + self.n_frames * FRAME.itemsize
+        return HEAD_BYTES + self.coded_description + self.n_frames * FRAME.size
 
 
 def read_head(data: bytes) -> Head:
@@ -155,8 +166,8 @@ def read_head(data: bytes) -> Head:
     return Head(*rest)
 
 
-def read_index(head: Head, tail: bytes) -> tuple[Index, NDArray[np.void]]:
-    """What `write_index` wrote after the head: the index, and (n,) of FRAME. Raises BadIndex."""
+def read_index(head: Head, tail: bytes) -> tuple[Index, list[CodedFrame]]:
+    """What `write_index` wrote after the head: the index, and the frame table. Raises BadIndex."""
     if _core.checksum(tail) != head.checksum:
         raise BadIndex("its index is damaged")
     if head.description > LARGEST_FRAME:
@@ -172,9 +183,9 @@ def read_index(head: Head, tail: bytes) -> tuple[Index, NDArray[np.void]]:
     }
     _check_tensors(described.tensors, layouts, head.n_bytes)
     index = Index(head.n_bytes, described.tools, layouts, described.tensors, described.frame_bytes)
-    if _n_frames(index) != head.n_frames:
-        raise BadIndex(f"{head.n_frames} frames where its tensors need {_n_frames(index)}")
-    return index, np.frombuffer(tail, FRAME, head.n_frames, head.coded_description)
+    if index.n_frames() != head.n_frames:
+        raise BadIndex(f"{head.n_frames} frames where its tensors need {index.n_frames()}")
+    return index, [CodedFrame(*entry) for entry in FRAME.iter_unpack(tail[head.coded_description :])]
 
 
 def _check_tensors(tensors: list[PackedTensor], layouts: dict[str, Layout], n_bytes: int) -> None:
@@ -184,14 +195,6 @@ def _check_tensors(tensors: list[PackedTensor], layouts: dict[str, Layout], n_by
             raise BadIndex(f"tensor {tensor.name!r} has no layout")
         if tensor.begin < end or tensor.begin + tensor.n_bytes > n_bytes:
             raise BadIndex(f"tensor {tensor.name!r} is not where it can be")
-        if tensor.n_bytes % sum(field.length for field in layouts[tensor.type]):
+        if tensor.n_bytes % block_bytes(layouts[tensor.type]):
             raise BadIndex(f"tensor {tensor.name!r} has no whole number of blocks")
         end = tensor.begin + tensor.n_bytes
-
-
-def _n_frames(index: Index) -> int:
-    n = 0
-    for part in index.parts():
-        block = sum(field.length for field in part.layout)
-        n += math.ceil(part.n_bytes / (max(1, index.frame_bytes // block) * block))
-    return n

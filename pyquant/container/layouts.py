@@ -1,4 +1,4 @@
-"""What the bytes of each type's blocks are, so that those of one meaning are coded together.
+"""The layout of each type's blocks.
 
 A type that is not here is packed too, as bytes that mean nothing. Files say the layouts that they were
 written with, so that changing or adding one here changes nothing about older files.
@@ -6,36 +6,8 @@ written with, so that changing or adding one here changes nothing about older fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
-
-from pyquant import _core
-from pyquant.statistics import entropy
+from pyquant.container.layout import Field, Layout
 from pyquant.tensor_type import TensorType as Type
-
-Content = Literal["codes", "numbers", "text"]
-
-
-@dataclass(frozen=True)
-class Field:
-    """The next `length` bytes of a block, a stream of their own. bits: of one symbol in them, 1..8."""
-
-    content: Content
-    length: int
-    bits: int = 8
-
-    def entropy_bytes(self, counts: NDArray[np.uint64]) -> float:
-        """What symbols cost at least if each is coded by itself. counts: (256,) of the stream's bytes."""
-        symbols = np.zeros(1 << self.bits, np.uint64)
-        for shift in range(0, 8, self.bits):
-            np.add.at(symbols, (np.arange(256) >> shift) % len(symbols), counts)
-        return entropy(symbols) * float(symbols.sum()) / 8
-
-
-Layout = tuple[Field, ...]
 
 
 def codes(length: int, bits: int) -> Layout:
@@ -87,10 +59,3 @@ LAYOUTS: dict[Type, Layout] = {
     Type.TQ2_0: codes(64, 2) + half,
     Type.MXFP4: scales(1) + codes(16, 4),
 }
-BYTES: Layout = (Field("numbers", 1),)
-TEXT: Layout = (Field("text", 1),)  # metadata and vocabulary
-
-
-def kernel(layout: Layout) -> _core.Layout:
-    """The layout as C++ takes it. Raises ValueError if there can be none like it."""
-    return _core.Layout([(field.length, getattr(_core.Content, field.content)) for field in layout])

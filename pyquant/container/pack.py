@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.container.index import FRAME, HEAD_BYTES, Index, PackedTensor, Part, write_index
-from pyquant.container.layouts import BYTES, LAYOUTS, TEXT, kernel
+from pyquant.container.index import FRAME, HEAD_BYTES, CodedFrame, Index, PackedTensor, Part, write_index
+from pyquant.container.layout import BYTES, TEXT, Field, kernel
+from pyquant.container.layouts import LAYOUTS
 from pyquant.container.packed_file import Progress, is_packed, scratch_file
 from pyquant.errors import ModelFileError, OutputError
-from pyquant.model_file import OutputFile, check_output, read_shard
+from pyquant.machine import n_threads
+from pyquant.model_file import read_shard
+from pyquant.output_file import OutputFile, check_output
 from pyquant.source_hash import SourceHash
-from pyquant.tensor_pass import n_threads
+from pyquant.statistics import entropy
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def _write(
     layouts = [kernel(part.layout) for part in parts]
     rest = [frame for frame in frames if frame.part == 0]
     description = _core.encode_frame(kernel(TEXT), index.description())
-    data_begin = HEAD_BYTES + len(description) + len(frames) * FRAME.itemsize
+    data_begin = HEAD_BYTES + len(description) + len(frames) * FRAME.size
     total = sum(part.n_bytes for part in parts)
 
     def tell(done: int) -> None:
@@ -154,7 +158,7 @@ def _write(
             if error.strerror and error.strerror.startswith("write"):
                 raise OutputError(f"{output}: {os.strerror(error.errno)}") from None
             raise ModelFileError(f"{source}: {error.strerror}") from None
-        coded = np.array([(frame.coded_bytes, frame.checksum) for frame in [*rest, *body]], FRAME)
+        coded = [CodedFrame(frame.coded_bytes, frame.checksum) for frame in [*rest, *body]]
         sha256 = source_hash.result()
         file.write(write_index(index, description, coded, bytes.fromhex(sha256)), 0)
         file.commit()
@@ -167,6 +171,14 @@ def _uses(parts: Iterable[tuple[str | None, Part, Any]]) -> list[StreamUse]:
     for kind, part, (counts, coded) in parts:
         for field, field_counts, coded_bytes in zip(part.layout, counts, coded):
             key = kind, field.content
-            use = StreamUse(*key, int(field_counts.sum()), coded_bytes, field.entropy_bytes(field_counts))
+            use = StreamUse(*key, int(field_counts.sum()), coded_bytes, entropy_bytes(field, field_counts))
             sums[key] = sums[key] + use if key in sums else use
     return sorted(sums.values(), key=lambda use: -use.n_bytes)
+
+
+def entropy_bytes(field: Field, counts: NDArray[np.uint64]) -> float:
+    """What a field's symbols cost at least if each is coded by itself. counts: (256,) of its bytes."""
+    symbols = np.zeros(1 << field.bits, np.uint64)
+    for shift in range(0, 8, field.bits):
+        np.add.at(symbols, (np.arange(256) >> shift) % len(symbols), counts)
+    return entropy(symbols) * float(symbols.sum()) / 8

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from pyquant import _core
 from pyquant.container.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
-from pyquant.container.layouts import kernel
+from pyquant.container.layout import kernel
 from pyquant.errors import ModelFileError, OutputError
 
 # (bytes done, all of them, the tensor at work)
@@ -60,14 +59,14 @@ class PackedFile:
         self._index_bytes = head.end
         self._parts = self.index.parts()
         self._layouts = [kernel(part.layout) for part in self._parts]
-        ends = head.end + np.cumsum(coded["n_bytes"], dtype=np.int64)
+        begins = accumulate((frame.n_bytes for frame in coded), initial=head.end)
         self._frames = [
-            _core.Frame(f.begin, f.n_bytes, f.part, int(end) - int(n), int(n), int(checksum))
-            for f, end, (n, checksum) in zip(self.index.frames(), ends, coded)
+            _core.Frame(f.begin, f.n_bytes, f.part, begin, n, checksum)
+            for f, begin, (n, checksum) in zip(self.index.frames(), begins, coded)
         ]
         self._check_end(size)
         numbers = [frame.part for frame in self._frames]
-        self._first_frame = np.searchsorted(numbers, np.arange(len(self._parts) + 1)).tolist()
+        self._first_frame = [bisect_left(numbers, part) for part in range(len(self._parts) + 1)]
         self._part_of = {part.name: number for number, part in enumerate(self._parts)}
 
     def _frames_of(self, part: int) -> list[_core.Frame]:
@@ -134,7 +133,7 @@ class PackedFile:
     def _unpack(self, file: int, frames: list[_core.Frame], threads: int, progress: Progress | None) -> None:
         tell = None
         if progress:
-            ends = np.cumsum([frame.n_bytes for frame in frames]).tolist()
+            ends = list(accumulate(frame.n_bytes for frame in frames))
 
             def tell(done: int) -> None:
                 at = min(bisect_right(ends, done), len(ends) - 1)

@@ -1,21 +1,15 @@
-"""From a packed model back to the GGUF, for good or for as long as llama.cpp reads it."""
+"""From a packed model back to the GGUF."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from pyquant.container.packed_file import PackedFile, Progress, is_packed, path_of, scratch_file
-from pyquant.errors import ModelFileError, OutputError
-from pyquant.model_file import ModelFile, OutputFile
-from pyquant.tensor_pass import n_threads
+from pyquant.container.packed_file import PackedFile, Progress
+from pyquant.machine import n_threads
+from pyquant.output_file import OutputFile
 
 
 @dataclass(frozen=True)
@@ -62,27 +56,3 @@ def unpack_model(
         tools=packed.index.tools,
         seconds=time.perf_counter() - begin,
     )
-
-
-@contextmanager
-def as_gguf(path: Path) -> Iterator[Path]:
-    """A path by which llama.cpp can load the model: its own, or of a packed model that of the GGUF in a
-    temporary file without a name, which is there until this is left and no mapping of it remains.
-
-    Raises ModelFileError, and OutputError where the folder for temporary files lacks the room.
-    """
-    if not is_packed(path):
-        yield path
-        return
-    if len(ModelFile(path).paths) > 1:
-        raise ModelFileError(f"{path}: packed in shards, which llama.cpp finds by name: unpack each of them")
-    packed = PackedFile(path)
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < packed.n_bytes:
-        raise OutputError(
-            f"{path}: expands to {packed.n_bytes:,} bytes, {free:,} are free in {tempfile.gettempdir()}; "
-            f"let TMPDIR name a folder with more room, or unpack it with `pyquant unpack`"
-        )
-    with scratch_file() as file:
-        packed.expand(file.fileno(), n_threads(None))
-        yield path_of(file)

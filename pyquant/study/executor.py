@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pyquant.errors import ConfigError, StudyError
-from pyquant.tensor_pass import n_threads
+from pyquant.machine import n_threads
 
 CORES_PER_WORKER = 4  # below that, a forward pass gains more from a core than a second worker does
 PATIENCE = 30  # seconds for a scheduler to answer

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyquant.errors import ConfigError, OutputError
-from pyquant.model_file import check_output, write_bytes
+from pyquant.output_file import check_output, write_bytes
 from pyquant.study.results import read_results
 from pyquant.study.store import Store
 from pyquant.study.table import TABLES, Flat

@@ -20,7 +20,7 @@ from pyquant.histogram import count_codes
 from pyquant.info import environment
 from pyquant.learn import learn_tables
 from pyquant.machine import cpu_name, forget_peak, peak_memory
-from pyquant.model_file import write_bytes
+from pyquant.output_file import write_bytes
 from pyquant.schemes import Mode
 from pyquant.sensitivity import measure_sensitivity
 from pyquant.speed import measure_speed

@@ -13,7 +13,8 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ConfigError
-from pyquant.model_file import ModelFile, write_bytes
+from pyquant.model_file import ModelFile
+from pyquant.output_file import write_bytes
 from pyquant.quantize_packed import SUFFIX
 from pyquant.schemes import Mode
 from pyquant.schemes.uniform import Uniform

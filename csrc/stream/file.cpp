@@ -1,0 +1,60 @@
+#include "stream/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace pyquant {
+
+void read_fully(int file, void * data, int64_t size, int64_t offset) {
+    char * at = static_cast<char *>(data);
+    while (size > 0) {
+        const ssize_t n = pread(file, at, size_t(size), off_t(offset));
+        if (n < 0 && errno != EINTR) {
+            throw std::system_error(errno, std::generic_category(), "read");
+        }
+        if (n == 0) {
+            throw std::system_error(EIO, std::generic_category(), "the file ends early");
+        }
+        if (n > 0) {
+            at += n, size -= n, offset += n;
+        }
+    }
+}
+
+void write_fully(int file, const void * data, int64_t size, int64_t offset) {
+    const char * at = static_cast<const char *>(data);
+    while (size > 0) {
+        const ssize_t n = pwrite(file, at, size_t(size), off_t(offset));
+        if (n < 0 && errno != EINTR) {
+            throw std::system_error(errno, std::generic_category(), "write");
+        }
+        if (n > 0) {
+            at += n, size -= n, offset += n;
+        }
+    }
+}
+
+void reserve(int file, int64_t size) {
+#ifdef __linux__
+    // Not posix_fallocate, which writes to every block where the file system cannot.
+    while (size > 0) {
+        if (fallocate(file, 0, 0, off_t(size)) == 0) {
+            return;
+        }
+        if (errno == EOPNOTSUPP || errno == ENOSYS) {
+            break;
+        }
+        if (errno != EINTR) {
+            throw std::system_error(errno, std::generic_category(), "write");
+        }
+    }
+#endif
+    if (ftruncate(file, off_t(size)) != 0) {
+        throw std::system_error(errno, std::generic_category(), "write");
+    }
+}
+
+}  // namespace pyquant

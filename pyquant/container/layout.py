@@ -1,0 +1,35 @@
+"""What the bytes of a block mean, so that those of one meaning are coded together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyquant import _core
+
+Content = Literal["codes", "numbers", "text"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """The next `length` bytes of a block, a stream of their own. bits: of one symbol in them, 1..8."""
+
+    content: Content
+    length: int
+    bits: int = 8
+
+
+Layout = tuple[Field, ...]
+
+BYTES: Layout = (Field("numbers", 1),)
+TEXT: Layout = (Field("text", 1),)  # metadata and vocabulary
+
+
+def block_bytes(layout: Layout) -> int:
+    """The length of a block."""
+    return sum(field.length for field in layout)
+
+
+def kernel(layout: Layout) -> _core.Layout:
+    """The layout as C++ takes it. Raises ValueError if there can be none like it."""
+    return _core.Layout([(field.length, getattr(_core.Content, field.content)) for field in layout])

@@ -1,0 +1,114 @@
+"""How a result appears under its name: complete or not at all, and never over an input."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from pyquant import _core
+from pyquant.errors import OutputError
+
+
+class OutputFile:
+    """A file that appears under its name complete or not at all.
+
+    It is written beside as `.NAME.partial` and renamed; what a killed run leaves there, the next run
+    to the same name takes over. Use as a context manager: leaving it without `commit` removes it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
+        """size: bytes it will have, for which there must be room now.
+
+        Raises OutputError if its folder is missing, it exists and not `force`, it is one of
+        `sources`, another process writes it, or there is no room.
+        """
+        self.path = Path(path)
+        check_output(self.path, sources=sources, force=force)
+        free = shutil.disk_usage(self.path.parent).free
+        self.partial = self.path.with_name(f".{self.path.name}.partial")
+        with contextlib.suppress(OSError):
+            free += self.partial.stat().st_blocks * 512
+        if free < size:
+            raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
+        with _output_errors(self.path):
+            self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have finished between these two lines: then this is its output.
+            if not os.path.samestat(os.fstat(self._file), os.stat(self.partial)):
+                raise OSError
+        except OSError:
+            os.close(self._file)
+            raise OutputError(f"{self.path}: another process is writing it") from None
+        try:
+            check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
+            with _output_errors(self.path):
+                os.ftruncate(self._file, 0)
+                _core.reserve(self._file, size)
+        except OutputError:
+            self.__exit__(None, None, None)
+            raise
+
+    def fileno(self) -> int:
+        return self._file
+
+    def write(self, data: bytes | memoryview, offset: int) -> None:
+        with _output_errors(self.path):
+            while data:
+                n = os.pwrite(self._file, data, offset)
+                data, offset = data[n:], offset + n
+
+    def commit(self) -> None:
+        """Gives it its name."""
+        with _output_errors(self.path):
+            os.replace(self.partial, self.path)
+        os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file >= 0:
+            self.partial.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+
+def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
+    """Whether a result may be written there. Raises OutputError."""
+    with _output_errors(path):
+        if not path.parent.is_dir():
+            raise OutputError(f"{path}: the folder {path.parent} does not exist")
+        if not path.exists():
+            return
+        if path.is_dir():
+            raise OutputError(f"{path}: a folder; give the file's name too")
+        if not path.is_file():
+            raise OutputError(f"{path}: not a file")
+        if any(path.samefile(source) for source in sources):
+            raise OutputError(f"{path}: is the input, which is never overwritten")
+        if not force:
+            raise OutputError(f"{path}: exists; --force replaces it")
+
+
+@contextlib.contextmanager
+def _output_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: {os.strerror(error.errno)}") from None
+
+
+def write_bytes(path: Path, data: bytes, *, sources: list[Path], force: bool) -> None:
+    """Writes a small result by the same rules. Raises OutputError."""
+    with OutputFile(path, len(data), sources=sources, force=force) as file:
+        file.write(data, 0)
+        file.commit()
