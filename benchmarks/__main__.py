@@ -64,7 +64,8 @@ def line(result: dict[str, Any]) -> str:
         above = result["coded_bits"] / result["entropy"] - 1
         return (
             f"{result['command']:<32}{result['coded_bits']:9.4f} bits each, {above:+.2%} of their entropy; "
-            f"{result['codes_per_second'] / 1e9:.2f} G weights decoded per second and core; of "
+            f"{result['codes_per_second'] / 1e9:.2f} G weights decoded per second and core, "
+            f"all of them in {result['decoding_seconds']:.2f} s by all threads; of "
             f"{result['gguf_bytes']:,} bytes {result['packed_bytes']:,}, by zstd -1 {result['zstd_bytes']:,}"
         )
     text = f"{result['command']:<32}"

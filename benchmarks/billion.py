@@ -6,13 +6,9 @@ import argparse
 import statistics
 from typing import Any
 
-from gguf import GGMLQuantizationType as Type
-
-from benchmarks.inputs import PYQUANT, evaluation_text, model
+from benchmarks.inputs import BILLION, PYQUANT, evaluation_text, model
 from benchmarks.timing import Runs, row
-from tests.models import Model
 
-BILLION = Model(n_embd=2048, n_ff=5632, n_layer=22, n_head=32, n_head_kv=4, n_vocab=32000, type=Type.F16)
 N_CTX, N_CHUNKS = 512, 128
 SHORT, LONG = 4, 20  # chunks of two runs: their difference is passes and nothing else
 

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import LARGE, PYQUANT, model
+from benchmarks.inputs import BILLION, PYQUANT, model
 from benchmarks.timing import Runs, interleave, row
 from pyquant.config import make_mode
 from pyquant.container.pack import pack_model
 from pyquant.container.packed_file import PackedFile
 from pyquant.quantize import quantize_model
+from tests.models import Model
 
 # Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.
 MODES: dict[str, dict[str, Any]] = {
@@ -29,16 +30,27 @@ with open(sys.argv[1], "rb") as source, open(sys.argv[2], "wb") as output:
 
 def container(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """In turns, with the output in the page cache and with the output on the disk."""
-    source = model(arguments, LARGE, "large-f16.gguf")
+    source = model(arguments, BILLION, "billion-f16.gguf")
     stock = {"f16": source}
     for name, settings in MODES.items():
-        stock[name] = arguments.folder / f"large-{name}.gguf"
+        stock[name] = arguments.folder / f"billion-{name}.gguf"
         if not stock[name].exists():
             quantize_model(source, stock[name], make_mode({**settings, "pure": True}))
-    results = []
+    results = [_start(arguments)]
     for name, path in stock.items():
         results += _measure(arguments, name, path)
     return results
+
+
+def _start(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What unpacking takes where there is next to nothing to unpack."""
+    source = model(arguments, Model(), "tiny-f32.gguf")
+    packed, back = arguments.folder / "tiny.pqz", arguments.folder / "out.gguf"
+    pack_model(source, packed, force=True)
+    runs = Runs("unpack 1 MB: start", [PYQUANT, "unpack", str(packed), str(back)], clean=[str(back)])
+    interleave([runs], arguments.rounds)
+    back.unlink()
+    return row(runs, None, source.stat().st_size)
 
 
 def _measure(arguments: argparse.Namespace, name: str, stock: Path) -> list[dict[str, Any]]:
@@ -75,17 +87,21 @@ def _decoding(
 ) -> dict[str, Any]:
     report = pack_model(stock, packed, force=True, threads=arguments.threads)
     largest = report.streams[0]
-    file, seconds = PackedFile(packed), []
+    file, seconds, wall = PackedFile(packed), [], []
     for _ in range(arguments.rounds):
         begin = time.process_time()  # of this process: what others do on the machine does not count
         file.verify(1)
         seconds.append(time.process_time() - begin)
+        begin = time.perf_counter()
+        file.verify(arguments.threads)
+        wall.append(time.perf_counter() - begin)
     n_codes = report.n_weights
     return {
         "command": f"{name}, {largest.type} {largest.content}",
         "coded_bits": 8 * largest.coded_bytes / n_codes,
         "entropy": 8 * largest.entropy_bytes / n_codes,
         "codes_per_second": n_codes / min(seconds),
+        "decoding_seconds": min(wall),
         "gguf_bytes": report.source_bytes,
         "packed_bytes": report.output_bytes,
         "zstd_bytes": zstd_bytes,

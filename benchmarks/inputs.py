@@ -20,6 +20,8 @@ LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_voca
 SMALL = Model(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
 # 0.83 G weights: too large for any cache, even with 4 bits each.
 MEMORY_BOUND = Model(n_embd=2048, n_ff=5632, n_layer=18, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
+# 1.1 G weights.
+BILLION = Model(n_embd=2048, n_ff=5632, n_layer=22, n_head=32, n_head_kv=4, n_vocab=32000, type=Type.F16)
 
 
 def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:

@@ -1,7 +1,6 @@
 #include "container/rans.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "container/bytes.h"
@@ -13,7 +12,7 @@
 namespace pyquant::rans {
 namespace {
 
-constexpr uint32_t kTwoBytes = 0x80;  // of a frequency: its lowest 7 bits, and others follow
+constexpr uint32_t kTwoBytes = 0x80;  // of a frequency: 7 bits, and another byte follows
 constexpr int kWord = 2;              // bytes that a lane takes in at a time
 constexpr int kGroup = kLanes * kWord;
 
@@ -76,21 +75,21 @@ Frequencies frequencies(const Histogram & counts) {
     return result;
 }
 
-// A run of zeros takes two bytes.
 void append_frequencies(const Frequencies & frequency, Bytes & out) {
-    for (size_t symbol = 0; symbol < frequency.size(); ++symbol) {
-        const uint32_t f = frequency[symbol];
+    for (size_t symbol = 0; symbol < frequency.size();) {
+        const uint32_t f = frequency[symbol++];
         if (f >= kTwoBytes) {
             out.push_back(uint8_t(kTwoBytes | f % kTwoBytes));
             out.push_back(uint8_t(f / kTwoBytes));
-            continue;
+        } else {
+            out.push_back(uint8_t(f));
         }
-        out.push_back(uint8_t(f));
         if (f == 0) {
-            const auto next = std::find_if(frequency.begin() + symbol, frequency.end(), [](uint32_t f) { return f > 0; });
-            const size_t more = size_t(next - frequency.begin()) - symbol - 1;
-            out.push_back(uint8_t(more));
-            symbol += more;
+            const size_t first = symbol;
+            while (symbol < frequency.size() && frequency[symbol] == 0) {
+                ++symbol;
+            }
+            out.push_back(uint8_t(symbol - first));
         }
     }
 }

@@ -14,6 +14,9 @@ constexpr int kLiteralsOnly = 0;  // as a level: no search for repetitions
 // What zstd leaves as it is costs a copy to expand, so rANS has to save this share of it, inverse.
 constexpr size_t kLeastGain = 100;
 
+// Below so many symbols zstd's Huffman codes may be shorter, as their tables are.
+constexpr size_t kShort = 1 << 18;
+
 void set(ZSTD_CCtx * context, ZSTD_cParameter parameter, int value) {
     if (ZSTD_isError(ZSTD_CCtx_setParameter(context, parameter, value))) {
         throw std::logic_error("zstd knows a parameter otherwise");
@@ -30,25 +33,30 @@ StreamEncoder::StreamEncoder() : context_(ZSTD_createCCtx()) {
 
 void StreamEncoder::encode(const uint8_t * data, size_t n, const Histogram & counts, Content content,
                            Bytes & out) {
-    best_.assign(1, kZstd);
-    compress(data, n, kLiteralsOnly, best_);
-    if (content != Content::codes) {
-        other_.assign(1, kZstd);
-        compress(data, n, content == Content::text ? 19 : 1, other_);
-        if (other_.size() < best_.size()) {
-            best_.swap(other_);
+    best_.clear();
+    const bool all_equal = std::find(std::begin(counts), std::end(counts), n) != std::end(counts);
+    if (content != Content::text && !all_equal) {
+        best_.assign(1, kRans);
+        rans_.encode(data, n, counts, best_);
+        if (best_.size() + n / kLeastGain > n) {
+            best_.clear();
         }
     }
-    const auto n_different = std::count_if(std::begin(counts), std::end(counts), [](uint64_t n) { return n > 0; });
-    if (content != Content::text && n_different > 1) {
-        other_.assign(1, kRans);
-        rans_.encode(data, n, counts, other_);
-        const size_t gain = best_.size() > n ? n / kLeastGain : 0;
-        if (other_.size() + gain < best_.size()) {
-            best_.swap(other_);
-        }
+    if (best_.empty() || n < kShort) {
+        try_zstd(data, n, kLiteralsOnly);
+    }
+    if (content != Content::codes) {
+        try_zstd(data, n, content == Content::text ? 19 : 1);
     }
     out.insert(out.end(), best_.begin(), best_.end());
+}
+
+void StreamEncoder::try_zstd(const uint8_t * data, size_t n, int level) {
+    other_.assign(1, kZstd);
+    compress(data, n, level, other_);
+    if (best_.empty() || other_.size() < best_.size()) {
+        best_.swap(other_);
+    }
 }
 
 void StreamEncoder::compress(const uint8_t * data, size_t n, int level, Bytes & out) {

@@ -22,11 +22,12 @@ private:
         void operator()(ZSTD_CCtx * context) const { ZSTD_freeCCtx(context); }
     };
 
+    void try_zstd(const uint8_t * data, size_t n, int level);
     void compress(const uint8_t * data, size_t n, int level, Bytes & out);
 
     std::unique_ptr<ZSTD_CCtx, FreeContext> context_;
     rans::Encoder rans_;
-    Bytes best_, other_;
+    Bytes best_, other_;  // best_: empty until something pays
 };
 
 class StreamDecoder {
