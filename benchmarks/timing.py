@@ -59,6 +59,7 @@ def interleave(commands: Sequence[Runs], rounds: int) -> None:
     """Runs A B C A B C ..., after one round that is not counted."""
     for turn in range(rounds + 1):
         for command in commands:
+            os.sync()  # so that none waits for what another wrote
             command.run()
             if turn == 0:
                 command.seconds.clear()
