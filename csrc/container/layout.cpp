@@ -54,6 +54,14 @@ void join_planes(const uint8_t * planes, size_t n, uint8_t * numbers) {
     }
 }
 
+// The same for a half in every block: one store instead of two.
+void join_halves(const uint8_t * low, const uint8_t * high, size_t n, uint8_t * blocks, size_t stride) {
+    for (size_t i = 0; i < n; ++i) {
+        const uint8_t half[] = {low[i], high[i]};
+        std::memcpy(blocks + i * stride, half, sizeof(half));
+    }
+}
+
 }  // namespace
 
 int Layout::block_bytes() const {
@@ -90,9 +98,14 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
     in_tiles(stride, n_blocks, [&](size_t first, size_t n) {
         const uint8_t * stream = streams;
         uint8_t * to = blocks + first * stride;
-        for (const Field & field : layout.fields) {
-            const size_t length = size_t(field.length);
-            copier(field.length)(stream + first * length, length, to, stride, n, length);
+        for (auto field = layout.fields.begin(); field != layout.fields.end(); ++field) {
+            const size_t length = size_t(field->length);
+            if (length == 1 && field + 1 != layout.fields.end() && (field + 1)->length == 1) {
+                join_halves(stream + first, stream + n_blocks + first, n, to, stride);
+                to += 2, stream += 2 * n_blocks, ++field;
+                continue;
+            }
+            copier(field->length)(stream + first * length, length, to, stride, n, length);
             to += length, stream += length * n_blocks;
         }
     });

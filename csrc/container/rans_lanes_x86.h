@@ -44,14 +44,17 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
     const __m256i place = _mm256_set1_epi32(kFrequencies - 1), byte = _mm256_set1_epi32(0xff);
     const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i state[kRegisters], entry[kRegisters];
+#pragma GCC unroll 8
     for (int r = 0; r < kRegisters; ++r) {
         state[r] = _mm256_loadu_si256((const __m256i *)(states + r * kWidth));
     }
     const uint8_t * word = words;
     for (size_t group = 0; group < n_groups; ++group, data += kLanes) {
+#pragma GCC unroll 8
         for (int r = 0; r < kRegisters; ++r) {
             entry[r] = look_up(table, _mm256_and_si256(state[r], place));
         }
+#pragma GCC unroll 8
         for (int r = 0; r < kRegisters; ++r) {
             const __m256i frequency = _mm256_srli_epi32(entry[r], 20);
             const __m256i before = _mm256_and_si256(_mm256_srli_epi32(entry[r], 8), place);
@@ -65,6 +68,7 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
             state[r] = _mm256_blendv_epi8(next, _mm256_or_si256(_mm256_slli_epi32(next, 16), low), is_low);
             word += 2 * __builtin_popcount(set);
         }
+#pragma GCC unroll 8
         for (int r = 0; r < kRegisters; r += 4) {
             const __m256i first = _mm256_packus_epi32(_mm256_and_si256(entry[r], byte),
                                                       _mm256_and_si256(entry[r + 1], byte));
@@ -75,6 +79,7 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
                 _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), in_order));
         }
     }
+#pragma GCC unroll 8
     for (int r = 0; r < kRegisters; ++r) {
         _mm256_storeu_si256((__m256i *)(states + r * kWidth), state[r]);
     }
