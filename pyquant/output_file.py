@@ -22,7 +22,7 @@ class OutputFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
-        """size: bytes it will have, for which there must be room now.
+        """size: bytes it will have; the room for them is taken now.
 
         Raises OutputError if its folder is missing, it exists and not `force`, it is one of
         `sources`, another process writes it, or there is no room.
