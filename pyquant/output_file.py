@@ -50,7 +50,7 @@ class OutputFile:
             with _output_errors(self.path):
                 os.ftruncate(self._file, 0)
                 _core.reserve(self._file, size)
-        except OutputError:
+        except BaseException:  # Ctrl-C too, as nobody is within the context yet
             self.__exit__(None, None, None)
             raise
 

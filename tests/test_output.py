@@ -176,6 +176,16 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, small_model: Path) -> None
     assert names(tmp_path) == []
 
 
+def test_ctrl_c_while_room_is_taken(tmp_path: Path, monkeypatch) -> None:
+    def interrupted(file: int, size: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_core, "reserve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        OutputFile(tmp_path / "out", 8, sources=[], force=False)
+    assert names(tmp_path) == []
+
+
 def fill(folder: Path) -> None:
     with contextlib.suppress(OSError):
         (folder / "other").write_bytes(b"x" * (200 << 10))
