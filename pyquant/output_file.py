@@ -35,7 +35,7 @@ class OutputFile:
             free += self.partial.stat().st_blocks * 512
         if free < size:
             raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
-        with _output_errors(self.path):
+        with output_errors(self.path):
             self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +47,7 @@ class OutputFile:
             raise OutputError(f"{self.path}: another process is writing it") from None
         try:
             check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
-            with _output_errors(self.path):
+            with output_errors(self.path):
                 os.ftruncate(self._file, 0)
                 _core.reserve(self._file, size)
         except BaseException:  # Ctrl-C too, as nobody is within the context yet
@@ -58,14 +58,12 @@ class OutputFile:
         return self._file
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
-        with _output_errors(self.path):
-            while data:
-                n = os.pwrite(self._file, data, offset)
-                data, offset = data[n:], offset + n
+        with output_errors(self.path):
+            write_fully(self._file, data, offset)
 
     def commit(self) -> None:
         """Gives it its name."""
-        with _output_errors(self.path):
+        with output_errors(self.path):
             os.replace(self.partial, self.path)
         os.close(self._file)
         self._file = -1
@@ -84,7 +82,7 @@ class OutputFile:
 
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
     """Whether a result may be written there. Raises OutputError."""
-    with _output_errors(path):
+    with output_errors(path):
         if not path.parent.is_dir():
             raise OutputError(f"{path}: the folder {path.parent} does not exist")
         if not path.exists():
@@ -100,11 +98,19 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _output_errors(path: Path) -> Iterator[None]:
+def output_errors(where: str | os.PathLike[str], doing: str = "") -> Iterator[None]:
+    """Turns the system's errors into OutputError, which says where they were and, if given, at what."""
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: {os.strerror(error.errno)}") from None
+        raise OutputError(f"{where}: {error.strerror}{doing and ' while ' + doing}") from None
+
+
+def write_fully(file: int, data: bytes | memoryview, offset: int) -> None:
+    """All of it, to an open file. Raises OSError."""
+    while data:
+        n = os.pwrite(file, data, offset)
+        data, offset = data[n:], offset + n
 
 
 def write_bytes(path: Path, data: bytes, *, sources: list[Path], force: bool) -> None:

@@ -16,7 +16,6 @@ from pyquant.container.layout import Field, kernel
 from pyquant.statistics import entropy
 
 CODES = kernel((Field("codes", 1),))
-STATES = 4 * 64
 
 
 def frequencies(counts: NDArray[np.int64]) -> list[int]:

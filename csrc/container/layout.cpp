@@ -44,21 +44,14 @@ void in_tiles(size_t stride, size_t n_blocks, const Work & work) {
     }
 }
 
-// Numbers of kPlanes bytes from as many planes, together: field by field would be slower than memory.
-template <int kPlanes>
-void join_planes(const uint8_t * planes, size_t n, uint8_t * numbers) {
+// Numbers of kPlanes bytes from as many planes, `apart` bytes apart, to places `to` bytes apart, together:
+// plane by plane would be slower than memory.
+template <size_t kPlanes>
+inline void join_planes(const uint8_t * planes, size_t apart, uint8_t * out, size_t to, size_t n) {
     for (size_t i = 0; i < n; ++i) {
-        for (int plane = 0; plane < kPlanes; ++plane) {
-            numbers[i * kPlanes + plane] = planes[size_t(plane) * n + i];
+        for (size_t plane = 0; plane < kPlanes; ++plane) {
+            out[i * to + plane] = planes[plane * apart + i];
         }
-    }
-}
-
-// The same for a half in every block: one store instead of two.
-void join_halves(const uint8_t * low, const uint8_t * high, size_t n, uint8_t * blocks, size_t stride) {
-    for (size_t i = 0; i < n; ++i) {
-        const uint8_t half[] = {low[i], high[i]};
-        std::memcpy(blocks + i * stride, half, sizeof(half));
     }
 }
 
@@ -90,8 +83,8 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
     if (stride == layout.fields.size()) {  // fields of one byte each
         switch (stride) {
             case 1: std::copy_n(streams, n_blocks, blocks); return;
-            case 2: join_planes<2>(streams, n_blocks, blocks); return;
-            case 4: join_planes<4>(streams, n_blocks, blocks); return;
+            case 2: join_planes<2>(streams, n_blocks, blocks, 2, n_blocks); return;
+            case 4: join_planes<4>(streams, n_blocks, blocks, 4, n_blocks); return;
             default: break;
         }
     }
@@ -101,7 +94,7 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
         for (auto field = layout.fields.begin(); field != layout.fields.end(); ++field) {
             const size_t length = size_t(field->length);
             if (length == 1 && field + 1 != layout.fields.end() && (field + 1)->length == 1) {
-                join_halves(stream + first, stream + n_blocks + first, n, to, stride);
+                join_planes<2>(stream + first, n_blocks, to, stride, n);
                 to += 2, stream += 2 * n_blocks, ++field;
                 continue;
             }

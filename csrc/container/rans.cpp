@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "container/bytes.h"
-
 #ifdef __AVX2__
 #include "container/rans_lanes_x86.h"
 #endif
@@ -21,8 +19,7 @@ inline uint8_t step(const uint32_t * table, uint32_t & state, const uint8_t *& w
     const uint32_t entry = table[state % kFrequencies];
     const uint32_t next = (entry >> 20) * (state >> kFrequencyBits) + (entry >> 8) % kFrequencies;
     const uint32_t is_low = next < kLeastState;  // not to be guessed, so not branched on
-    const uint32_t taken = uint32_t(words[0]) | uint32_t(words[1]) << 8;
-    state = next << 16 * is_low | (taken & (0 - is_low));
+    state = next << 16 * is_low | (read_u16(words) & (0 - is_low));
     words += kWord * is_low;
     return uint8_t(entry);
 }
@@ -110,8 +107,7 @@ void Encoder::encode(const uint8_t * data, size_t n, const Histogram & counts, B
     for (size_t i = n; i-- > 0;) {
         uint32_t & state = states[i % kLanes];
         const uint32_t f = frequency[data[i]];
-        words[-2] = uint8_t(state);
-        words[-1] = uint8_t(state >> 8);
+        write_u16(words - kWord, state);
         const uint32_t is_high = state >> (32 - kFrequencyBits) >= f;  // not to be guessed either
         words -= kWord * is_high;
         const uint32_t low = state >> 16 * is_high;

@@ -4,22 +4,10 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <stdexcept>
-#include <vector>
 
-namespace pyquant {
+#include "container/bytes.h"
 
-using Bytes = std::vector<uint8_t>;
-using Histogram = uint64_t[256];
-
-// Coded bytes that no encoder writes.
-struct Damaged : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-namespace rans {
+namespace pyquant::rans {
 
 inline constexpr int kLanes = 64;          // 8 registers of AVX2: fewer wait for each other
 inline constexpr int kFrequencyBits = 12;  // of their sum: their table takes half of a core's fastest cache
@@ -48,5 +36,4 @@ private:
     std::array<uint32_t, kFrequencies> table_;
 };
 
-}  // namespace rans
-}  // namespace pyquant
+}  // namespace pyquant::rans

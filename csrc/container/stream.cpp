@@ -52,14 +52,6 @@ void StreamEncoder::encode(const uint8_t * data, size_t n, const Histogram & cou
 }
 
 void StreamEncoder::try_zstd(const uint8_t * data, size_t n, int level) {
-    other_.assign(1, kZstd);
-    compress(data, n, level, other_);
-    if (best_.empty() || other_.size() < best_.size()) {
-        best_.swap(other_);
-    }
-}
-
-void StreamEncoder::compress(const uint8_t * data, size_t n, int level, Bytes & out) {
     ZSTD_CCtx * context = context_.get();
     ZSTD_CCtx_reset(context, ZSTD_reset_session_and_parameters);
     set(context, ZSTD_c_compressionLevel, std::max(level, 1));
@@ -70,13 +62,16 @@ void StreamEncoder::compress(const uint8_t * data, size_t n, int level, Bytes & 
         set(context, ZSTD_c_hashLog, ZSTD_HASHLOG_MIN);
         set(context, ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);  // the steps of the search
     }
-    const size_t at = out.size();
-    out.resize(at + ZSTD_compressBound(n));
-    const size_t size = ZSTD_compress2(context, out.data() + at, out.size() - at, data, n);
+    other_.resize(1 + ZSTD_compressBound(n));
+    other_[0] = kZstd;
+    const size_t size = ZSTD_compress2(context, &other_[1], other_.size() - 1, data, n);
     if (ZSTD_isError(size)) {
         throw std::runtime_error(ZSTD_getErrorName(size));
     }
-    out.resize(at + size);
+    other_.resize(1 + size);
+    if (best_.empty() || other_.size() < best_.size()) {
+        best_.swap(other_);
+    }
 }
 
 StreamDecoder::StreamDecoder() : context_(ZSTD_createDCtx()) {
@@ -89,16 +84,16 @@ void StreamDecoder::decode(const uint8_t * coded, size_t n_coded, uint8_t * data
     if (n_coded == 0) {
         throw Damaged("a stream is cut off");
     }
-    switch (coded[0]) {
-        case kZstd: expand(coded + 1, n_coded - 1, data, n); return;
-        case kRans: rans_.decode(coded + 1, n_coded - 1, data, n); return;
+    const uint8_t method = *coded++;
+    --n_coded;
+    switch (method) {
+        case kZstd:
+            if (ZSTD_decompressDCtx(context_.get(), data, n, coded, n_coded) != n) {
+                throw Damaged("zstd cannot expand a stream");
+            }
+            return;
+        case kRans: rans_.decode(coded, n_coded, data, n); return;
         default: throw Damaged("a stream is of no known method");
-    }
-}
-
-void StreamDecoder::expand(const uint8_t * coded, size_t n_coded, uint8_t * data, size_t n) {
-    if (ZSTD_decompressDCtx(context_.get(), data, n, coded, n_coded) != n) {
-        throw Damaged("zstd cannot expand a stream");
     }
 }
 

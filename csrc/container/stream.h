@@ -23,7 +23,6 @@ private:
     };
 
     void try_zstd(const uint8_t * data, size_t n, int level);
-    void compress(const uint8_t * data, size_t n, int level, Bytes & out);
 
     std::unique_ptr<ZSTD_CCtx, FreeContext> context_;
     rans::Encoder rans_;
@@ -41,8 +40,6 @@ private:
     struct FreeContext {
         void operator()(ZSTD_DCtx * context) const { ZSTD_freeDCtx(context); }
     };
-
-    void expand(const uint8_t * coded, size_t n_coded, uint8_t * data, size_t n);
 
     std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
     rans::Decoder rans_;

@@ -48,12 +48,12 @@ void reserve(int file, int64_t size) {
             break;
         }
         if (errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "write");
+            throw std::system_error(errno, std::generic_category());
         }
     }
 #endif
     if (ftruncate(file, off_t(size)) != 0) {
-        throw std::system_error(errno, std::generic_category(), "write");
+        throw std::system_error(errno, std::generic_category());
     }
 }
 

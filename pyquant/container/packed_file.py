@@ -15,6 +15,7 @@ from pyquant import _core
 from pyquant.container.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
 from pyquant.container.layout import kernel
 from pyquant.errors import ModelFileError, OutputError
+from pyquant.output_file import output_errors, write_fully
 
 # (bytes done, all of them, the tensor at work)
 Progress = Callable[[int, int, str], None]
@@ -92,8 +93,8 @@ class PackedFile:
         """Writes the GGUF, bit for bit, to an open file. Raises ModelFileError (the tensor named), and
         OutputError."""
         for begin, data in self._rest():
-            with _output_errors("the metadata"):
-                _write(file, data, begin)
+            with _scratch_errors("the metadata"):
+                write_fully(file, data, begin)
         self._unpack(file, self._frames[self._first_frame[1] :], threads, progress)
 
     def verify(self, threads: int, progress: Progress | None = None) -> None:
@@ -115,9 +116,9 @@ class PackedFile:
         """A GGUF with the metadata and without the tensors' data, which are a hole in it."""
         with scratch_file() as file:
             for begin, data in self._rest():
-                with _output_errors("the metadata"):
-                    _write(file.fileno(), data, begin)
-            with _output_errors("the metadata"):
+                with _scratch_errors("the metadata"):
+                    write_fully(file.fileno(), data, begin)
+            with _scratch_errors("the metadata"):
                 file.truncate(self.n_bytes)
             yield path_of(file)
 
@@ -164,10 +165,10 @@ def scratch_file(data: memoryview | None = None) -> IO[bytes]:
 
     Raises OutputError.
     """
-    with _output_errors("a temporary file"), contextlib.ExitStack() as stack:
+    with _scratch_errors("a temporary file"), contextlib.ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
         if data is not None:
-            _write(file.fileno(), data, 0)
+            write_fully(file.fileno(), data, 0)
         stack.pop_all()
         return file
 
@@ -177,15 +178,5 @@ def path_of(file: IO[bytes]) -> Path:
     return Path(f"/dev/fd/{file.fileno()}")
 
 
-def _write(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        n = os.pwrite(file, data, offset)
-        data, offset = data[n:], offset + n
-
-
-@contextlib.contextmanager
-def _output_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{tempfile.gettempdir()}: {error.strerror} while writing {what}") from None
+def _scratch_errors(what: str) -> contextlib.AbstractContextManager[None]:
+    return output_errors(tempfile.gettempdir(), f"writing {what}")
