@@ -2,7 +2,7 @@
 
 from draw import draw
 
-from pyquant.study.figures import figure, runs
+from pyquant.study.report.figures import figure, runs
 
 if __name__ == "__main__":
     draw(__file__, __doc__, lambda model: figure(runs(model.row("q4_0_recentred"))))

@@ -3,8 +3,8 @@
 from draw import draw
 from matplotlib.figure import Figure
 
-from pyquant.study.figures import codes, figure
-from pyquant.study.results import ModelResults
+from pyquant.study.report.figures import codes, figure
+from pyquant.study.report.results import ModelResults
 
 
 def figure_of(model: ModelResults) -> Figure:

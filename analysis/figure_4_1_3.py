@@ -2,7 +2,7 @@
 
 from draw import draw
 
-from pyquant.study.figures import figure, perplexities
+from pyquant.study.report.figures import figure, perplexities
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")
 

@@ -3,8 +3,8 @@
 from draw import draw
 from matplotlib.figure import Figure
 
-from pyquant.study.figures import codes, divergences, figure
-from pyquant.study.results import ModelResults
+from pyquant.study.report.figures import codes, divergences, figure
+from pyquant.study.report.results import ModelResults
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")
 

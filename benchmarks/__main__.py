@@ -26,11 +26,11 @@ from benchmarks.container import container
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
-from pyquant.config import make_mode
-from pyquant.histogram import count_codes
+from pyquant.evaluate.speed import measure_speed
+from pyquant.inspect.histogram import count_codes
 from pyquant.machine import n_threads
-from pyquant.quantize import quantize_model
-from pyquant.speed import measure_speed
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
 
 
 def main() -> None:

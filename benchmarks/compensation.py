@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
+from tests.passes import run_pass
 
 from benchmarks.inputs import ORACLE, PYQUANT, model
 from benchmarks.timing import Runs, interleave, row
 from pyquant import _core
-from pyquant.error_map import measure_error
-from pyquant.imatrix import write_imatrix
-from pyquant.model_file import ModelFile
-from pyquant.policy import quantizable
+from pyquant.calibration.imatrix import write_imatrix
+from pyquant.inspect.error_map import measure_error
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.types import quantizable
 from tests.models import Model
-from tests.passes import run_pass
 
 # 0.29 G weights, nearly all of them in blocks.
 MODEL = Model(

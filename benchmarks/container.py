@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.inputs import BILLION, PYQUANT, model
 from benchmarks.timing import Runs, interleave, row
-from pyquant.config import make_mode
-from pyquant.container.pack import pack_model
-from pyquant.container.packed_file import PackedFile
-from pyquant.quantize import quantize_model
+from pyquant.models.pqz.pack import pack_model
+from pyquant.models.pqz.pqz_file import PqzFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
 from tests.models import Model
 
 # Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.
@@ -87,7 +87,7 @@ def _decoding(
 ) -> dict[str, Any]:
     report = pack_model(stock, packed, force=True, threads=arguments.threads)
     largest = report.streams[0]
-    file, seconds, wall = PackedFile(packed), [], []
+    file, seconds, wall = PqzFile(packed), [], []
     for _ in range(arguments.rounds):
         begin = time.process_time()  # of this process: what others do on the machine does not count
         file.verify(1)

@@ -13,14 +13,14 @@ from typing import Any
 
 from benchmarks.inputs import MEMORY_BOUND, model
 from benchmarks.timing import Runs
-from pyquant.config import make_mode
-from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize_model
-from pyquant.speed import measure_speed
+from pyquant.evaluate.speed import measure_speed
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
 
 # Pure: every matrix is of the type, so that types are compared and not mixtures.
 MODES = {
-    "Q4_T": {"mode": "q8_table", "table": "basic", "store": "packed"},
+    "Q4_T": {"mode": "q8_table", "table": "basic", "store": "q4_t"},
     "Q4_0": {"mode": "q4_0"},
     "IQ4_NL": {"mode": "ggml:IQ4_NL"},
     "Q8_0": {"mode": "q8_0"},

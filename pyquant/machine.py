@@ -8,10 +8,16 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
+from pyquant.errors import ConfigError
+
+MOST_THREADS = 512  # llama.cpp takes no more
+
 
 def n_threads(asked: int | None) -> int:
-    """The number asked for, or the processors that this process may use."""
-    if asked:
+    """The number asked for, or the processors that this process may use. Raises ConfigError."""
+    if asked is not None:
+        if not 1 <= asked <= MOST_THREADS:
+            raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {asked}")
         return asked
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -1,21 +1,23 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
-from models import MODELS, Model
+
+from pyquant.calibration.calibrate import calibrate_model
+from tests.support import ROOT
+from tests.support.models import MODELS, Model
+from tests.support.oracle import Oracle
 
 # Fixtures of the study's tests.
-from studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
+from tests.support.studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
 
-ROOT = Path(__file__).parents[1]
 WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
 
 # Deadlines measure how busy the machine is; failing examples are printed to be kept as tests.
@@ -42,43 +44,6 @@ def shared() -> Path:
     if not (folder / "models").is_dir():
         pytest.skip(f"no trained models: {folder} does not exist")
     return folder
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """Stock llama.cpp's own tools."""
-
-    folder: Path
-
-    def run(self, tool: str, *arguments: object) -> str:
-        """Runs a tool; returns what it printed."""
-        command = [self.folder / tool, *map(str, arguments)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
-        output = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, f"{tool}: exit status {done.returncode}\n{output[-3000:]}"
-        return output
-
-    def run_until(self, pattern: str, tool: str, *arguments: object) -> str:
-        """Runs a tool until what it prints matches: at times llama-perplexity leaves out its last lines."""
-        for _ in range(5):
-            printed = self.run(tool, *arguments)
-            if re.search(pattern, printed):
-                return printed
-        pytest.fail(f"{tool} does not print {pattern!r}:\n{printed[-2000:]}")
-
-    def refuses(self, pattern: str, tool: str, *arguments: object) -> None:
-        """Runs a tool that has to fail until what it prints matches: its last lines may be left out, and of
-        a tool that fails at once they mostly are."""
-        for _ in range(40):
-            with pytest.raises(AssertionError) as refusal:
-                self.run(tool, *arguments)
-            if re.search(pattern, str(refusal.value)):
-                return
-        pytest.fail(f"{tool} does not say {pattern!r}:\n{refusal.value}")
-
-    def quantize(self, source: Path, output: Path, kind: str, *options: object) -> Path:
-        self.run("llama-quantize", *options, source, output, kind, 2)
-        return output
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +74,20 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = np.random.default_rng(1).choice(WORDS, 4000)
     path.write_text(" ".join(words) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def stats_of(generated: Callable[[str], Path], text: Path, tmp_path_factory) -> Callable[[str], Path]:
+    """STATS of a generated model, of more tokens than its rows are long, and beside it its imatrix."""
+
+    @cache
+    def make(name: str) -> Path:
+        path = tmp_path_factory.mktemp("stats") / "stats.gguf"
+        imatrix = path.with_name("imatrix.gguf")
+        calibrate_model(generated(name), [text], path, n_ctx=64, n_chunks=16, imatrix=imatrix)
+        return path
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from pyquant._core import PANEL
 
 
-def packed_size(n: int) -> int:
+def triangle_size(n: int) -> int:
     """The values kept of an n x n matrix."""
     return sum((n - columns.start) * (columns.stop - columns.start) for columns in _panels(n))
 
 
-def unpack(packed: NDArray[np.float32], n: int) -> NDArray[np.float32]:
-    """(n, n), symmetric, of the (packed_size(n),) values that are kept of it."""
-    matrix = np.zeros((n, n), packed.dtype)
+def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+    """(n, n), symmetric, of the (triangle_size(n),) values that are kept of it."""
+    matrix = np.zeros((n, n), triangle.dtype)
     at = 0
     for columns in _panels(n):
         shape = n - columns.start, columns.stop - columns.start
-        matrix[columns.start :, columns] = packed[at : at + shape[0] * shape[1]].reshape(shape)
+        matrix[columns.start :, columns] = triangle[at : at + shape[0] * shape[1]].reshape(shape)
         at += shape[0] * shape[1]
     for columns in _panels(n):  # transposing panel by panel stays in cache
         square = matrix[columns, columns]

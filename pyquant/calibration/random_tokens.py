@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyquant.forward import Chunks
-from pyquant.llama import Model
+from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model
 
 RANDOM_TOKENS = "random tokens"  # what STATS says in place of a text's name
 # Costs a matched calibration 1-2 % of divergence and saves a mismatched one more than 10 %:

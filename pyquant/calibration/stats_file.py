@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.panels import packed_size, unpack
+from pyquant.calibration.imatrix import ImportanceMatrix, read_imatrix
+from pyquant.calibration.panels import full_matrix, triangle_size
 from pyquant.calibration.sample import spread
 from pyquant.errors import ModelFileError
-from pyquant.imatrix import ImportanceMatrix, read_imatrix
-from pyquant.model_file import ModelFile, Tensor
-from pyquant.tensor_type import TensorType as Type
+from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.tensor_type import TensorType as Type
 
 VERSION = 1
 _KEY = "pyquant.calibration"
@@ -73,7 +73,7 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -
         header.add_tensor(f"{name}.counts", Type.F64, [i.n_groups])
         if i.all_moments:
             header.add_tensor(f"{name}.moment_counts", Type.F64, [i.n_groups])
-            header.add_tensor(f"{name}.moments", Type.F32, [packed_size(i.n_in), i.n_groups])
+            header.add_tensor(f"{name}.moments", Type.F32, [triangle_size(i.n_in), i.n_groups])
     return header
 
 
@@ -185,9 +185,9 @@ class Calibration:
         if tensor is None or (count := self._array(name, "moment_counts", np.float64)[expert]) == 0:
             return None
         offset = tensor.offset + 4 * expert * tensor.n_per_row
-        packed = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
-        packed *= np.float32(1 / count)
-        return unpack(packed, self._tensors[f"{self._inputs[name]}.in_sum2"].n_per_row)
+        triangle = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
+        triangle *= np.float32(1 / count)
+        return full_matrix(triangle, self._tensors[f"{self._inputs[name]}.in_sum2"].n_per_row)
 
     def tokens(self, n_chunks: int) -> NDArray[np.int32]:
         """(n_chunks, n_ctx) some of the tokens that the model was run over, random ones among them; or as
@@ -250,7 +250,7 @@ def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
         moment_counts = tensors.get(f"{name}.moment_counts")
         wrong |= moment_counts is None or moment_counts.type is not Type.F64
         wrong |= moment_counts is not None and moment_counts.n_weights != n_groups
-        wrong |= moments.type is not Type.F32 or moments.n_weights != n_groups * packed_size(sums.n_per_row)
-        wrong |= moments.n_per_row != packed_size(sums.n_per_row)
+        wrong |= moments.type is not Type.F32 or moments.n_weights != n_groups * triangle_size(sums.n_per_row)
+        wrong |= moments.n_per_row != triangle_size(sums.n_per_row)
     if wrong:
         raise ModelFileError(f"{path}: the sums of {name} disagree in their shapes: it is damaged")

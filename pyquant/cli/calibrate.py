@@ -46,7 +46,7 @@ def calibrate(
     json: options.Json = False,
 ) -> None:
     """Collect the second moments of what enters a model's matrices, for quantizing it."""
-    from pyquant.calibration.run import calibrate_model as run
+    from pyquant.calibration.calibrate import calibrate_model as run
 
     with count_bar(model.name) as progress:
         report = run(

@@ -24,7 +24,7 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Perplexity and divergence of models from a base, which runs once, without a file of logits."""
-    from pyquant.compare import compare_models as run
+    from pyquant.evaluate.compare import compare_models as run
 
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
     with count_bar("comparing") as progress:

@@ -29,17 +29,17 @@ def error(
     json: options.Json = False,
 ) -> None:
     """Show where two models differ, and by how much: each tensor, and the metadata."""
-    from pyquant.error_map import measure_error
+    from pyquant.inspect.error_map import measure_error
 
     if plot:
-        from pyquant.plots import check_figure
+        from pyquant.figures.style import check_figure
 
         check_figure(plot, sources=[base, model], force=force)
     with progress_bar("error") as progress:
         found = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
     if plot:
-        from pyquant.error_figure import error_figure
-        from pyquant.plots import save_figure
+        from pyquant.figures.error_map import error_figure
+        from pyquant.figures.style import save_figure
 
         save_figure(error_figure(found), plot)
         remark(f"drawn to {plot}")

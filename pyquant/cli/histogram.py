@@ -29,20 +29,21 @@ def histogram(
 
     Of an unquantized model --mode says through which quantizer to look; nothing is written.
     """
-    from pyquant.histogram import count_codes as run
+    from pyquant.inspect.histogram import count_codes as run
 
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,
         threads=threads,
     )  # fmt: skip
     if plot:
-        from pyquant.plots import check_figure
+        from pyquant.figures.style import check_figure
 
         check_figure(plot, sources=[model], force=force)
     with progress_bar("histogram") as progress:
         found = run(model, chosen, threads=threads, progress=progress)
     if plot:
-        from pyquant.plots import histogram_figure, save_figure
+        from pyquant.figures.codes import histogram_figure
+        from pyquant.figures.style import save_figure
 
         save_figure(histogram_figure(found), plot)
         remark(f"drawn to {plot}")

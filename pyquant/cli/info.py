@@ -19,7 +19,8 @@ def info(
     json: options.Json = False,
 ) -> None:
     """Describe a model file; without one, say what pyquant is made of, as a bug report needs it."""
-    from pyquant.info import environment, model_info
+    from pyquant.environment import environment
+    from pyquant.models.info import model_info
 
     if model is None:
         result = environment()

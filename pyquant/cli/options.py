@@ -86,10 +86,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing output
 
 def mode_from_options(config: Path | None, **options: object) -> Mode | None:
     """The mode that a configuration file and options give together; None if they name none."""
-    from pyquant.config import make_mode, read_config
+    from pyquant.schemes.settings import make_mode, read_config
 
     settings = read_config(config) if config else {}
     settings.update({key: value for key, value in options.items() if value is not None})
-    if "mode" not in settings and not config and set(settings) <= {"threads"}:
+    if "mode" not in settings and not config and not settings:
         return None
     return make_mode(settings, str(config) if config else "command line")

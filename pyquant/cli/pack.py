@@ -22,7 +22,7 @@ def pack(
     json: options.Json = False,
 ) -> None:
     """Store a model's codes at their entropy, without loss; commands read it as they read the GGUF."""
-    from pyquant.container.pack import pack_model
+    from pyquant.models.pqz.pack import pack_model
 
     with progress_bar("pack") as progress:
         report = pack_model(source, output, force=force, threads=threads, progress=progress)

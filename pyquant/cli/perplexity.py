@@ -20,8 +20,8 @@ def perplexity(
     json: options.Json = False,
 ) -> None:
     """Perplexity of models on a text, as llama-perplexity has it."""
-    from pyquant.perplexity import measure_perplexity as run
-    from pyquant.text import read_text
+    from pyquant.evaluate.perplexity import measure_perplexity as run
+    from pyquant.files.text import read_text
 
     read = read_text(text)
     results = []

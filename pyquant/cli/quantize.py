@@ -69,11 +69,11 @@ def quantize(
 ) -> None:
     """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
     from pyquant.errors import ConfigError
-    from pyquant.model_file import ModelFile
-    from pyquant.output_file import check_output
-    from pyquant.quantize import quantize_model
-    from pyquant.quantize_packed import SUFFIX, quantize_packed
-    from pyquant.target import START
+    from pyquant.files.output_file import check_output
+    from pyquant.fit.step_search import START
+    from pyquant.models.model_file import ModelFile
+    from pyquant.quantize.quantize_model import quantize_model
+    from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 
     targets = {"--bpw": bpw, "--size": target_size, "--like": like}
     given = [name for name, value in targets.items() if value is not None]
@@ -86,7 +86,7 @@ def quantize(
     chosen = options.mode_from_options(
         config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
         calibration=calibration, damping=damping, sequential=sequential, sensitivity=sensitivity,
-        tensors=tensors, threads=threads, step=START if given else step,
+        tensors=tensors, step=START if given else step,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")
@@ -95,12 +95,14 @@ def quantize(
     if given:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, found = _search(source, chosen, bpw, target_size, like, text, ctx, chunks)
+        chosen, found = _search(source, chosen, bpw, target_size, like, text, ctx, chunks, threads)
     with progress_bar(f"{chosen.mode}") as progress:
         if packed and not dry_run:
-            report = quantize_packed(source, output, chosen, force=force, progress=progress)
+            report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
         else:
-            report = quantize_model(source, output, chosen, force=force, dry_run=dry_run, progress=progress)
+            report = quantize_model(
+                source, output, chosen, threads=threads, force=force, dry_run=dry_run, progress=progress
+            )
     result = report.to_json() | found
     if json:
         print_json(result)
@@ -122,12 +124,13 @@ def _search(
     text: Path | None,
     ctx: int,
     chunks: int | None,
+    threads: int | None,
 ) -> tuple[Mode, dict[str, Any]]:
     """The mode with the step that reaches the target, and what was tried."""
-    from pyquant.target import Evaluation, StepSearch
+    from pyquant.fit.step_search import Evaluation, StepSearch
 
     with progress_bar("step") as progress:
-        search = StepSearch(source, mode, remark, progress)
+        search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
         if bpw is not None:
             found = search.for_bits(bpw)
         elif target_size is not None:

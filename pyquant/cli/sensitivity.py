@@ -26,8 +26,8 @@ def sensitivity(
     json: options.Json = False,
 ) -> None:
     """Measure how much divergence errors in each kind of tensor cause, for mode uniform."""
-    from pyquant.output_file import check_output, write_bytes
-    from pyquant.sensitivity import measure_sensitivity
+    from pyquant.files.output_file import check_output, write_bytes
+    from pyquant.fit.measure_sensitivity import measure_sensitivity
 
     sources = [model, calibration, text]
     check_output(output, sources=sources, force=force)

@@ -20,7 +20,7 @@ def speed(
     json: options.Json = False,
 ) -> None:
     """Tokens per second of models, measured in turns: prompts and generation."""
-    from pyquant.speed import measure_speed as run
+    from pyquant.evaluate.speed import measure_speed as run
 
     with count_bar("measuring", "tests") as progress:
         found = run(

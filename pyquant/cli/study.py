@@ -129,9 +129,9 @@ def show(
     json: options.Json = False,
 ) -> None:
     """The last study's table; or one run, whole."""
-    from pyquant.study.results import read_results
+    from pyquant.study.report.columns import CODES, QUALITY, known_columns, results_table
+    from pyquant.study.report.results import read_results
     from pyquant.study.store import Store
-    from pyquant.study.table import CODES, QUALITY, known_columns, results_table
 
     store = Store(results)
     if run:
@@ -182,7 +182,7 @@ def export(
     force: options.Force = False,
 ) -> None:
     """Write the last study's results for other tools; a database gets all tables."""
-    from pyquant.study.export import export as write
+    from pyquant.study.report.export import export as write
 
     counts = write(results, output, table=table, force=force)
     print(f"written to {output}: " + ", ".join(f"{count} rows of {name}" for name, count in counts.items()))

@@ -18,7 +18,7 @@ Name = Annotated[str, typer.Argument(metavar="TABLE", help="A built-in table, or
 @app.command("list")
 def list_tables(json: options.Json = False) -> None:
     """The built-in tables."""
-    from pyquant.tables import BUILT_IN
+    from pyquant.tables.fold_table import BUILT_IN
 
     about = {name: make.__doc__.splitlines()[0] for name, make in BUILT_IN.items()}
     about["balanced"] = "Equal shares of the codes of the model at hand; `tables build` stores one."
@@ -31,7 +31,7 @@ def list_tables(json: options.Json = False) -> None:
 @app.command()
 def show(table: Name, json: options.Json = False) -> None:
     """The 16 ranges of 8-bit codes of a table, and what each decodes to."""
-    from pyquant.tables import named_table
+    from pyquant.tables.fold_table import named_table
 
     found = named_table(table)
     ranges = list(zip(found.lower.tolist(), [*(found.lower[1:] - 1).tolist(), 127], found.values.tolist()))
@@ -48,7 +48,7 @@ def show(table: Name, json: options.Json = False) -> None:
 @app.command()
 def check(tables: Annotated[list[Path], typer.Argument(metavar="TABLE.toml...")]) -> None:
     """Say whether table files are sound; exit status 2 at the first that is not."""
-    from pyquant.tables import read_table
+    from pyquant.tables.fold_table import read_table
 
     for path in tables:
         print(f"{path}: {read_table(path).name}, 16 values, sound")
@@ -72,8 +72,8 @@ def build(
     """Build a balanced table from a model's codes or a stored histogram."""
     from dataclasses import replace
 
-    from pyquant.histogram import code_counts
-    from pyquant.tables import balanced
+    from pyquant.inspect.histogram import code_counts
+    from pyquant.tables.fold_table import balanced
 
     with progress_bar("counting") as progress:
         counts = code_counts(source, threads=threads, progress=progress)
@@ -95,8 +95,8 @@ def learn(
 ) -> None:
     """Learn tables for mode `table` from a model's weights."""
     from pyquant.errors import ConfigError
-    from pyquant.learn import learn_tables
-    from pyquant.output_file import check_output
+    from pyquant.files.output_file import check_output
+    from pyquant.fit.learn_tables import learn_tables
 
     if per not in ("model", "kind", "tensor"):
         raise ConfigError(f"per: {per!r} is none of model, kind, tensor")
@@ -108,7 +108,7 @@ def learn(
 
 
 def _give(text: str, output: Path | None, source: Path, force: bool) -> None:
-    from pyquant.output_file import write_bytes
+    from pyquant.files.output_file import write_bytes
 
     if output is None:
         print(text, end="")

@@ -22,17 +22,17 @@ def unpack(
 ) -> None:
     """Write the GGUF that a file was packed from, bit for bit; or 4-bit codes of tables as the stock type
     that they equal, for any llama.cpp."""
-    from pyquant.container.packed_file import is_packed
-    from pyquant.container.unpack import unpack_model
+    from pyquant.models.pqz.pqz_file import is_pqz
+    from pyquant.models.pqz.unpack import unpack_model
 
     with progress_bar("unpack") as progress:
-        if is_packed(source):
+        if is_pqz(source):
             packed = unpack_model(source, output, force=force, threads=threads, progress=progress)
             result = packed.to_json()
         else:
-            from pyquant.unpack import unpack_tables  # what it needs takes a while to load
+            from pyquant.models.unpack_q4_t import unpack_q4_t  # what it needs takes a while to load
 
-            n_bytes = unpack_tables(source, output, force=force, progress=progress)
+            n_bytes = unpack_q4_t(source, output, force=force, progress=progress)
             result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
             result |= {"source_bytes": source.stat().st_size, "output_bytes": n_bytes}
     if json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from pyquant.schemes.base import Mode, Scheme
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import Mode
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gguf import LlamaFileType
 from pydantic import field_validator
 
-from pyquant.schemes.base import Mode
+from pyquant.schemes.mode import Mode
 
 # Names that llama-quantize takes for a mixture.
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "F32": "ALL_F32"}

@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from gguf import LlamaFileType
 
-from pyquant.schemes.base import Scheme, TableMode, grid_codes
+from pyquant.schemes.base import Scheme, grid_codes
+from pyquant.schemes.mode import TableMode
 
 
 def q4_0() -> Scheme:

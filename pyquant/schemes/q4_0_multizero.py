@@ -9,7 +9,8 @@ import numpy as np
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant.schemes.base import Scheme, TableMode
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import TableMode
 from pyquant.schemes.q4_0_recentred import q4_0_recentred
 
 

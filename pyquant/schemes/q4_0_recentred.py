@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 from gguf import LlamaFileType
 
-from pyquant.schemes.base import Scheme, TableMode
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import TableMode
 from pyquant.schemes.q4_0 import q4_0
 
 

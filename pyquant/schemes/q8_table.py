@@ -7,8 +7,9 @@ from typing import ClassVar
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant.schemes.base import Scheme, TableMode
-from pyquant.tables import Table, balanced, named_table
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import TableMode
+from pyquant.tables.fold_table import Table, balanced, named_table
 
 
 def q8_table(table: Table) -> Scheme:

@@ -7,8 +7,9 @@ from typing import ClassVar
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant.schemes.base import Scheme, TableMode
-from pyquant.table_set import TableSet, read_table_set
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import TableMode
+from pyquant.tables.table_set import TableSet, read_table_set
 
 
 def table(tables: TableSet) -> Scheme:

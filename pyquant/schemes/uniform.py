@@ -11,10 +11,11 @@ from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant import _core
-from pyquant.schemes.base import Mode, Scheme
+from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.schemes.base import Scheme
+from pyquant.schemes.mode import Mode
 from pyquant.schemes.q8_0 import q8_0
-from pyquant.sensitivity_file import Sensitivity
-from pyquant.tensor_type import TensorType as Type
 
 # Of tensors whose input was not collected, such as embeddings: what llama.cpp's mixtures give the output.
 REST = Type.Q6_K

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pyquant.calibration.random_tokens import RANDOM_SHARE
-from pyquant.config import explain
 from pyquant.errors import ConfigError
+from pyquant.files.toml import read_toml
+from pyquant.schemes.settings import explain
 from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
-from pyquant.toml_file import read_toml
 
 Measure = Literal["codes", "size", "quality", "speed"]
 

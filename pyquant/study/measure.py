@@ -14,16 +14,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pyquant.calibration.run import calibrate_model
-from pyquant.compare import compare_models
-from pyquant.histogram import count_codes
-from pyquant.info import environment
-from pyquant.learn import learn_tables
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.environment import environment
+from pyquant.evaluate.compare import compare_models
+from pyquant.evaluate.speed import measure_speed
+from pyquant.files.output_file import write_bytes
+from pyquant.fit.learn_tables import learn_tables
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.inspect.histogram import count_codes
 from pyquant.machine import cpu_name, forget_peak, peak_memory
-from pyquant.output_file import write_bytes
 from pyquant.schemes import Mode
-from pyquant.sensitivity import measure_sensitivity
-from pyquant.speed import measure_speed
 from pyquant.study.size import find_step, make, size_of
 from pyquant.study.store import Run
 
@@ -154,10 +154,10 @@ def _size(task: Task, threads: int | None, report: Report) -> list[dict[str, Any
         if (path := getattr(mode, key)) and path.is_relative_to(folder)
     }
     with _inside(folder):
-        mode = mode.model_copy(update={"threads": threads, **here})
+        mode = mode.model_copy(update=here)
         if task.options:
-            mode = find_step(task.model, mode, file, task.text, report, **dict(task.options))
-        return [make(task.model, mode, file, _bytes(report))]
+            mode = find_step(task.model, mode, file, task.text, report, threads=threads, **dict(task.options))
+        return [make(task.model, mode, file, threads, _bytes(report))]
 
 
 @contextmanager

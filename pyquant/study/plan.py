@@ -13,9 +13,10 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ConfigError
-from pyquant.model_file import ModelFile
-from pyquant.output_file import write_bytes
-from pyquant.quantize_packed import SUFFIX
+from pyquant.files.output_file import write_bytes
+from pyquant.files.text import Text, read_text
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.to_pqz import SUFFIX
 from pyquant.schemes import Mode
 from pyquant.schemes.uniform import Uniform
 from pyquant.study.config import StudyConfig
@@ -27,7 +28,6 @@ from pyquant.study.prerequisites import (
 )
 from pyquant.study.quantizer import FILES, Quantizer
 from pyquant.study.store import Run, Store, digest
-from pyquant.text import Text, read_text
 
 # Raised when what a kind of run writes or means changes: its results are made again, others stay.
 METRICS = {"calibrate": 1, "learn": 1, "sensitivity": 1, "codes": 1, "size": 2, "quality": 1, "speed": 1}

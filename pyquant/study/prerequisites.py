@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyquant.calibration.run import DEFAULT_CTX
+from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
-from pyquant.learn import Per
+from pyquant.files.text import Text, read_text
+from pyquant.fit.learn_tables import Per
 from pyquant.schemes import Mode
 from pyquant.schemes.table import TableSearch
 from pyquant.study.config import StudyConfig
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.store import Run, Store
-from pyquant.table_set import read_table_set
-from pyquant.tables import read_table
-from pyquant.text import Text, read_text
+from pyquant.tables.fold_table import read_table
+from pyquant.tables.table_set import read_table_set
 
 # As `pyquant sensitivity` has them: few chunks tell kinds of tensors apart.
 SENSITIVITY_STEP, SENSITIVITY_CHUNKS = 0.01, 32
@@ -98,7 +98,7 @@ def quantizer_inputs(
     """A quantizer as far as it decides about results: files by what they hold, what the study makes by
     what that is made of. evaluation: how sensitivities are measured, and `like`. Raises ConfigError."""
     mode = one.mode
-    inputs = mode.model_dump(mode="json", exclude={"threads"}, exclude_none=True)
+    inputs = mode.model_dump(mode="json", exclude_none=True)
     for key, reference in (("calibration", one.calibration), ("imatrix", one.imatrix)):
         if reference:
             inputs[key] = {"kind": reference.kind, **calibrations[reference.name].to_json()}

@@ -11,13 +11,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyquant.config import explain, make_mode
 from pyquant.errors import ConfigError
-from pyquant.learn import Per
+from pyquant.fit.learn_tables import Per
+from pyquant.fit.step_search import LARGEST_CODE_BITS, START
 from pyquant.schemes import Mode
+from pyquant.schemes.settings import explain, make_mode
 from pyquant.schemes.table import TableSearch
 from pyquant.schemes.uniform import Uniform
-from pyquant.target import LARGEST_CODE_BITS, START
 
 FILES = ("table", "imatrix", "calibration", "sensitivity")  # keys of a mode that may name a file
 NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
@@ -183,7 +183,7 @@ def _check(one: Quantizer, where: str) -> None:
 
 def _label(mode: Mode, storage: Storage, hidden: Collection[str]) -> str:
     parts = [mode.mode]
-    found = mode.model_dump(exclude={"mode", "threads", *hidden}, exclude_defaults=True)
+    found = mode.model_dump(exclude={"mode", *hidden}, exclude_defaults=True)
     if storage.searched:
         del found["step"]
     for key, value in found.items():

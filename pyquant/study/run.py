@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyquant.errors import PyquantError, StudyError
+from pyquant.files.output_file import write_bytes
 from pyquant.machine import n_threads
-from pyquant.output_file import write_bytes
 from pyquant.study import executor
 from pyquant.study.config import StudyConfig
 from pyquant.study.measure import Outcome, Task, perform
 from pyquant.study.plan import Plan, make_plan
-from pyquant.study.report import report
+from pyquant.study.report.html import report
 from pyquant.study.store import Store, digest
 from pyquant.study.tasks import tasks
 

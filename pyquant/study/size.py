@@ -6,16 +6,18 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from pyquant.container.pack import StreamUse
-from pyquant.model_file import ModelFile
-from pyquant.quantize import quantize_model
-from pyquant.quantize_packed import SUFFIX, quantize_packed
+from pyquant.fit.step_search import Evaluation, StepSearch
+from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.pack import StreamUse
+from pyquant.models.tensor_reader import Progress
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 from pyquant.schemes import Mode
-from pyquant.target import Evaluation, StepSearch
-from pyquant.tensor_pass import Progress
 
 
-def make(source: Path, mode: Mode, file: Path, progress: Progress | None = None) -> dict[str, Any]:
+def make(
+    source: Path, mode: Mode, file: Path, threads: int | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
     """Quantizes a model, packs it where the file's name says so, and says what came out: parameters,
     error of the weights, and `size_of`.
 
@@ -24,10 +26,10 @@ def make(source: Path, mode: Mode, file: Path, progress: Progress | None = None)
     """
     streams = None
     if file.suffix == SUFFIX:
-        done = quantize_packed(source, file, mode, force=True, progress=progress)
+        done = quantize_to_pqz(source, file, mode, threads=threads, force=True, progress=progress)
         quantized, streams = done.quantized, done.packed.streams
     else:
-        quantized = quantize_model(source, file, mode, force=True, progress=progress)
+        quantized = quantize_model(source, file, mode, threads=threads, force=True, progress=progress)
     result = quantized.to_json()
     about = {key: result[key] for key in ("parameters", "rmse", "snr_db", "zero_share")}
     changed = [tensor for tensor in quantized.tensors if tensor.quantized]
@@ -74,6 +76,7 @@ def find_step(
     text: Path | None,
     report: Callable[[float, str], None],
     *,
+    threads: int | None = None,
     bpw: float | None = None,
     like: str | None = None,
     n_ctx: int = 512,
@@ -82,12 +85,12 @@ def find_step(
     """Mode uniform with the step that makes quantized tensors take `bpw` bits per weight, whatever the
     others take, or a model as good as the type `like` on a text. file: to be replaced. Raises ConfigError.
     """
-    search = StepSearch(source, mode, lambda line: report(0.0, line))
+    search = StepSearch(source, mode, threads=threads, tell=lambda line: report(0.0, line))
     if like is not None:
         assert text is not None
         return search.for_divergence_of(like, Evaluation(text, n_ctx, n_chunks))
     assert bpw is not None
-    first = quantize_packed(source, file, mode, force=True)
+    first = quantize_to_pqz(source, file, mode, threads=threads, force=True)
     changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
     rest = first.packed.output_bytes - coded_bytes(first.packed.streams, {t.type for t in changed})
     n_weights = sum(tensor.n_weights for tensor in changed)

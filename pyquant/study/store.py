@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import OutputError, StudyError
-from pyquant.output_file import write_bytes
+from pyquant.files.output_file import write_bytes
 
 SCHEMA = "pyquant.run/1"
 STUDY_SCHEMA = "pyquant.study/1"

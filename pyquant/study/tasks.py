@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import StudyError
+from pyquant.files.text import Text
 from pyquant.study.measure import Task
 from pyquant.study.plan import Plan, Row
 from pyquant.study.prerequisites import about_n_tokens
 from pyquant.study.store import KINDS, Run, Store
-from pyquant.text import Text
 
 # About what a pass over the weights costs, in tokens that a forward pass takes in that time.
 CODES, SIZE = 20, 50

@@ -1,0 +1,152 @@
+"""Importance matrices as llama-imatrix writes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import ModelFileError
+from pyquant.files.output_file import write_bytes
+from pyquant.models.model_file import ModelFile, Tensor, padded
+from pyquant.models.tensor_type import TensorType as Type
+
+
+@dataclass(frozen=True)
+class ImportanceMatrix:
+    """Mean squared activations that met each column of a matrix.
+
+    weights: by tensor name, (n_experts, n_per_row) float32. counts: (n_experts,), of tokens; the older
+    format has chunks instead. datasets, n_chunks: of its calibration.
+    """
+
+    path: Path
+    weights: Mapping[str, NDArray[np.float32]]
+    counts: Mapping[str, NDArray[np.float64]]
+    datasets: list[str] = field(default_factory=list)
+    n_chunks: int = 0
+
+    def of(self, tensor: Tensor) -> NDArray[np.float32] | None:
+        """Its (n_experts, n_per_row) weights, or None. Raises ModelFileError if shapes disagree."""
+        weights = self.weights.get(tensor.name)
+        if weights is None:
+            return None
+        n_experts = tensor.shape[2] if len(tensor.shape) > 2 else 1
+        if weights.size != n_experts * tensor.n_per_row:
+            if tensor.name == "token_embd.weight":  # llama-quantize passes over this one too
+                return None
+            raise ModelFileError(
+                f"{self.path}: {weights.size} values for tensor {tensor.name!r}, "
+                f"which has {n_experts} x {tensor.n_per_row}: made from another model?"
+            )
+        return np.ascontiguousarray(weights, dtype=np.float32).reshape(n_experts, tensor.n_per_row)
+
+
+def read_imatrix(path: Path) -> ImportanceMatrix:
+    """Reads a GGUF or a legacy importance matrix. Raises ModelFileError."""
+    try:
+        with path.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from None
+    with np.errstate(all="ignore"):  # what comes out infinite or NaN is refused below
+        matrix = _read_gguf(path) if is_gguf else _read_legacy(path)
+    for name, weights in matrix.weights.items():
+        if not np.isfinite(weights).all():
+            raise ModelFileError(f"{path}: values for tensor {name!r} are not finite")
+    return matrix
+
+
+def _read_gguf(path: Path) -> ImportanceMatrix:
+    file = ModelFile(path)
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+    weights, all_counts = {}, {}
+    for name, tensor in tensors.items():
+        if not name.endswith(".in_sum2"):
+            continue
+        matrix = name.removesuffix(".in_sum2")
+        if f"{matrix}.counts" not in tensors:
+            raise ModelFileError(f"{path}: sums but no counts for tensor {matrix!r}")
+        counts, sums = _floats(tensors[f"{matrix}.counts"]), _floats(tensor)
+        if len(sums) % len(counts):
+            raise ModelFileError(f"{path}: {len(sums)} sums for {len(counts)} counts of tensor {matrix!r}")
+        sums = sums.reshape(len(counts), -1)
+        all_counts[matrix] = counts.astype(np.float64)
+        # Experts that no token came to weigh every column alike, as in llama.cpp.
+        seen = counts[:, None] > 0
+        weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
+    if not weights:
+        raise ModelFileError(f"{path}: a GGUF file, but not an importance matrix")
+    datasets, n_chunks = file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
+    if not isinstance(datasets, list) or not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
+        raise ModelFileError(f"{path}: imatrix.datasets or imatrix.chunk_count is of another type")
+    return ImportanceMatrix(path, weights, all_counts, datasets, n_chunks)
+
+
+def _floats(tensor: Tensor) -> NDArray[np.float32]:
+    if tensor.type is not Type.F32:
+        raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r} is {tensor.type.name}, expected F32")
+    return np.frombuffer(tensor.data(), np.float32)
+
+
+def _read_legacy(path: Path) -> ImportanceMatrix:
+    data = path.read_bytes()
+    at = 0
+
+    def take(n: int) -> bytes:
+        nonlocal at
+        if n < 0 or at + n > len(data):
+            raise ModelFileError(f"{path}: not an importance matrix, or cut off at byte {len(data)}")
+        at += n
+        return data[at - n : at]
+
+    def integer() -> int:
+        return struct.unpack("<i", take(4))[0]
+
+    weights, counts = {}, {}
+    for _ in range(integer()):
+        name = take(integer()).decode(errors="replace")
+        n_calls = integer()
+        sums = np.frombuffer(take(4 * integer()), "<f4")
+        weights[name] = sums / max(n_calls, 1)
+        counts[name] = np.array([n_calls], np.float64)
+    if not weights:
+        raise ModelFileError(f"{path}: not an importance matrix")
+    n_chunks, datasets = 0, []
+    if at < len(data):
+        n_chunks = integer()
+        datasets = [take(integer()).decode(errors="replace")]
+    return ImportanceMatrix(path, weights, counts, datasets, n_chunks)
+
+
+def write_imatrix(
+    path: Path,
+    sums: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float64]]],
+    *,
+    datasets: list[str],
+    chunk_size: int,
+    sources: list[Path],
+    force: bool,
+) -> None:
+    """Writes what llama-imatrix would of the same sums, byte for byte.
+
+    sums: by tensor name, (n_experts, n_per_row) sums of squared activations and (n_counts,) tokens that
+    are in them. datasets: names of the texts. chunk_size: in tokens. Raises OutputError.
+    """
+    header, data = _core.Gguf(), []
+    header.set_text("general.type", "imatrix")
+    header.set_texts("imatrix.datasets", datasets)
+    most = max((counts.max() for _, counts in sums.values()), default=0)
+    header.set_u32("imatrix.chunk_count", int(most // chunk_size))
+    header.set_u32("imatrix.chunk_size", chunk_size)
+    for name in sorted(sums, key=str.encode):
+        squares, counts = sums[name]
+        for suffix, values in (("in_sum2", squares), ("counts", counts[:, None].astype(np.float32))):
+            header.add_tensor(f"{name}.{suffix}", Type.F32, values.shape[::-1])
+            data.append(values.tobytes().ljust(padded(values.nbytes), b"\0"))
+    write_bytes(path, b"".join([header.header(), *data]), sources=sources, force=force)

@@ -1,0 +1,1 @@
+"""Measure a model on a text, or against another model: perplexity, divergence, speed."""

@@ -1,0 +1,50 @@
+"""How figures look, and how they are written: the same bytes from the same data.
+
+Readable in print, in gray and for the color-blind.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from pyquant.errors import OutputError
+from pyquant.files.output_file import check_output, write_bytes
+
+FORMATS = (".png", ".svg", ".pdf")
+# From the palette of Okabe and Ito (2008), told apart with every kind of color vision.
+BLUE, ORANGE, GRAY = "#0072B2", "#E69F00", "#666666"
+
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look alike everywhere
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "pyquant",
+    "svg.fonttype": "none",
+}
+
+
+def check_figure(path: Path, *, sources: list[Path], force: bool) -> None:
+    """Whether a figure may be written there. Raises OutputError."""
+    if path.suffix.lower() not in FORMATS:
+        raise OutputError(f"{path}: a figure's name ends in one of {', '.join(FORMATS)}")
+    check_output(path, sources=sources, force=force)
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a figure, complete or not at all. Raises OutputError."""
+    path = Path(path)
+    buffer = io.BytesIO()
+    kind = path.suffix.lower().removeprefix(".")
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=200, metadata=dates)
+    write_bytes(path, buffer.getvalue(), sources=[], force=True)

@@ -1,0 +1,1 @@
+"""Read and write files safely: complete outputs, temporary folders, texts, TOML, hashes."""

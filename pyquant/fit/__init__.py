@@ -1,0 +1,1 @@
+"""Fit settings to a model: tables, sensitivities, steps."""

@@ -1,0 +1,123 @@
+"""Tables fitted to a model: the 16 values that its weights, in multiples of their scales, are nearest to."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.stats_file import Calibration
+from pyquant.errors import ConfigError
+from pyquant.models.codebook import IQ4_NL_VALUES
+from pyquant.models.model_file import UNQUANTIZED, ModelFile, Tensor
+from pyquant.models.tensor_name import kind_of
+from pyquant.models.tensor_reader import Progress, TensorReader
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.factors import matrices
+from pyquant.quantize.types import choose_types
+from pyquant.schemes.q8_0 import Q8_0
+from pyquant.tables.fold_table import N_CODES
+from pyquant.tables.table_set import TableSet
+
+Per = Literal["model", "kind", "tensor"]
+
+ROUNDS = 6  # after which tables hardly change
+LEVELS = np.arange(-127, 128)
+
+
+def learn_tables(
+    model: ModelFile | str | os.PathLike[str],
+    *,
+    per: Per = "model",
+    calibration: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TableSet:
+    """Tables for mode `table`: one for all tensors, for each kind of tensor, or for each tensor.
+
+    Alternately every block gets the scale that suits the table as it is, weighted by the inputs'
+    second moments if there is a `calibration`, and the table becomes the best there is for weights at
+    these scales (`best_values`). Every tensor counts by the number of its weights and by its relative error.
+    Raises ModelFileError and ConfigError.
+    """
+    model = model if isinstance(model, ModelFile) else ModelFile(model)
+    statistics = Calibration.read(calibration) if calibration else None
+    if statistics:
+        statistics.check_model(model, model.sha256())
+    types = choose_types(model, Q8_0(mode="q8_0"))
+    tensors = [t for t in model.tensors if t.type in UNQUANTIZED and types[t.name] == Type.Q8_0]
+    if not tensors:
+        raise ConfigError(f"{model.path}: has no tensors that a table could be learned for")
+    group = {"model": lambda name: "", "kind": kind_of, "tensor": lambda name: name}[per]
+    found: dict[str, NDArray[np.int8]] = defaultdict(lambda: IQ4_NL_VALUES)
+    with TensorReader(model, tensors * ROUNDS, threads, progress) as reader:
+        for _ in range(ROUNDS):
+            sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(_core.BINS_PER_LEVEL * 256))
+            everything = np.zeros(_core.BINS_PER_LEVEL * 256)
+            for tensor in tensors:
+                positions = _positions(reader, tensor, statistics, found[group(tensor.name)])
+                sums[group(tensor.name)] += positions
+                everything += positions
+            found.update({name: best_values(positions) for name, positions in sums.items()})
+    name = f"learned per {per}"
+    if per == "model":
+        return TableSet(name, found[""])
+    return TableSet(name, best_values(everything), dict(found))
+
+
+def _positions(
+    reader: TensorReader, tensor: Tensor, statistics: Calibration | None, values: NDArray[np.int8]
+) -> NDArray[np.float64]:
+    known = statistics is not None and tensor.name in statistics.matrices
+    ones = np.ones(tensor.n_per_row, np.float32)
+    total = np.zeros(_core.BINS_PER_LEVEL * 256)
+    for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
+        weights = statistics.diagonal(tensor.name)[matrix.expert] if known else ones
+        total += reader.positions(matrix.tensor, weights, values)
+    energy = (total * _middles(len(total)) ** 2).sum()  # of the weights, so that errors count relative to it
+    return total * (tensor.n_weights / max(energy, np.finfo(float).tiny))
+
+
+def _middles(n_bins: int) -> NDArray[np.float64]:
+    return (np.arange(n_bins) + 0.5) * (256 / n_bins) - 128
+
+
+def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
+    """(16,) the integers in -127..127 of least squared distance to where the weights are.
+
+    positions: (n_bins,) the weight in each bin, from -128 to 128. The best there are: dynamic
+    programming over the greatest value so far, as one-dimensional clusters are intervals (Wang and
+    Song, Ckmeans.1d.dp, 2011; here centers are integers and bounds lie halfway between them).
+    """
+    n_bins = len(positions)
+    at = _middles(n_bins)
+    sums = [np.concatenate([[0.0], np.cumsum(positions * at**power)]) for power in range(3)]
+
+    def cost(
+        begin: NDArray[np.int64], end: NDArray[np.int64], value: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Of bins begin..end-1 around a value."""
+        s0, s1, s2 = (s[end] - s[begin] for s in sums)
+        return s2 - 2 * value * s1 + value**2 * s0
+
+    bins = (LEVELS + 128) * (n_bins // 256)  # the bin that begins at a level
+    low, high = np.meshgrid(LEVELS, LEVELS, indexing="ij")
+    low_bin, high_bin = np.meshgrid(bins, bins, indexing="ij")
+    middle = (low_bin + high_bin) // 2
+    between = cost(low_bin, middle, low) + cost(middle, high_bin, high)
+    between[low >= high] = np.inf
+    best = cost(np.zeros_like(bins), bins, LEVELS)
+    chosen = []
+    for _ in range(N_CODES - 1):
+        total = best[:, None] + between
+        chosen.append(total.argmin(axis=0))
+        best = total.min(axis=0)
+    last = int((best + cost(bins, np.full_like(bins, n_bins), LEVELS)).argmin())
+    picks = [last]
+    for before in reversed(chosen):
+        picks.append(int(before[picks[-1]]))
+    return LEVELS[picks[::-1]].astype(np.int8)

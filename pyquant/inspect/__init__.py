@@ -1,0 +1,1 @@
+"""Look at the codes and the errors of a model."""

@@ -1,0 +1,1 @@
+"""Run models in llama.cpp."""

@@ -1,0 +1,146 @@
+"""Running a model over a text in llama-perplexity's chunks, for whoever scores its logits.
+
+The tokens are cut into chunks of n_ctx; each chunk is a sequence of its own, begun by BOS in place of
+its first token where the model has one put there. Only tokens in the second half of a chunk, which
+have at least n_ctx / 2 tokens before them, are scored. As many chunks as fit into a batch are computed
+together, so results are llama-perplexity's to the last bits of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import ConfigError, TextError
+from pyquant.files.text import Text
+from pyquant.llama.model import Context, Model
+
+BATCH = 2048  # tokens in a call, llama-perplexity's default: it decides which chunks share a batch
+SMALLEST_CTX = 8  # llama.cpp takes 256 sequences: 2048 / 8
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A text as the model's tokens, cut into chunks.
+
+    tokens: (n_chunks, n_ctx) int32.
+    """
+
+    tokens: NDArray[np.int32]
+
+    @property
+    def n_chunks(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def n_ctx(self) -> int:
+        return self.tokens.shape[1]
+
+    @property
+    def n_groups(self) -> int:
+        """Of chunks that are computed together."""
+        return -(-self.n_chunks // together(self.n_ctx))
+
+    @property
+    def n_scored(self) -> int:
+        """Tokens that are scored in each chunk: those at positions n_ctx / 2 + 1 and after."""
+        return self.n_ctx - 1 - self.n_ctx // 2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a model says of consecutive tokens of a chunk: the chunk's whole scored part, unless the
+    chunk is longer than a batch.
+
+    chunk: its index. targets: (n,) int32, the tokens that came. logits: (n, n_vocab) float32, row i
+    given before targets[i]; a view of llama.cpp's buffer, valid until the next piece is asked for.
+    """
+
+    chunk: int
+    targets: NDArray[np.int32]
+    logits: NDArray[np.float32]
+
+
+def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) -> Chunks:
+    """The text's chunks for this model: n_chunks of them, or as many as there are.
+
+    Raises ConfigError, TextError if there are too few tokens for one chunk, ModelFileError if the
+    model has no vocabulary.
+    """
+    if n_ctx < SMALLEST_CTX:
+        raise ConfigError(f"ctx: expected {SMALLEST_CTX} tokens or more, got {n_ctx}")
+    if n_chunks is not None and n_chunks < 1:
+        raise ConfigError(f"chunks: expected 1 or more, got {n_chunks}")
+    tokens = model.tokenize(text.data)
+    there = len(tokens) // n_ctx
+    if there == 0:
+        raise TextError(
+            f"{text.path}: too short: {len(tokens)} tokens, a chunk needs {n_ctx}; "
+            f"give more text or a smaller context"
+        )
+    n = min(there, n_chunks or there)
+    return Chunks(tokens[: n * n_ctx].reshape(n, n_ctx))
+
+
+def make_context(
+    model: Model,
+    n_ctx: int,
+    *,
+    threads: int | None = None,
+    n_ubatch: int = 512,
+    observer: _core.Collector | None = None,
+) -> Context:
+    """A context for chunks of n_ctx tokens, n_ubatch tokens computed together."""
+    return model.context(
+        n_ctx=n_ctx,
+        n_seq=together(n_ctx),
+        n_batch=BATCH,
+        n_ubatch=n_ubatch,
+        threads=threads,
+        observer=observer,
+    )
+
+
+def together(n_ctx: int) -> int:
+    """How many chunks are computed together."""
+    return max(1, BATCH // n_ctx)
+
+
+def portions(
+    context: Context, chunks: Chunks, group: int
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """What the model is given of the group-th chunks that are computed together, batch by batch: their
+    tokens, (n_chunks, n), and the positions of these, (n,)."""
+    n_ctx, bos = chunks.n_ctx, context.model.bos
+    begin = group * together(n_ctx)
+    given = chunks.tokens[begin : begin + together(n_ctx)].copy()
+    if bos is not None:
+        given[:, 0] = bos
+    context.clear()
+    for start in range(0, n_ctx, context.n_batch):
+        positions = np.arange(start, min(start + context.n_batch, n_ctx))
+        yield given[:, positions], positions
+
+
+def forward(context: Context, chunks: Chunks) -> Iterator[Piece]:
+    """Runs the model over all chunks, and yields what it says of the scored tokens, in order.
+
+    Raises ModelFileError.
+    """
+    n_ctx, first = chunks.n_ctx, chunks.n_ctx // 2
+    for group in range(chunks.n_groups):
+        begin = group * together(n_ctx)
+        tokens = chunks.tokens[begin : begin + together(n_ctx)]
+        for given, positions in portions(context, chunks, group):
+            # The last position has no token after it here, but llama-perplexity wants its logits too.
+            wanted = positions >= first
+            logits = context.decode(given, positions[0], wanted)
+            followed = positions[wanted & (positions < n_ctx - 1)]
+            if len(followed) == 0:
+                continue
+            for i in range(len(tokens)):
+                yield Piece(begin + i, tokens[i, followed + 1], logits[i, : len(followed)])

@@ -1,0 +1,218 @@
+"""Models and their working memory in llama.cpp.
+
+What llama.cpp logs goes to the logger `pyquant.llama`; what it says of a call that fails goes into the
+exception.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import ModelFileError, TextError
+from pyquant.llama.interrupt import Interrupt
+from pyquant.llama.library import bindings
+from pyquant.llama.log import collect_errors, reason
+from pyquant.machine import n_threads
+from pyquant.models.pqz.as_gguf import as_gguf
+
+
+class Model:
+    """A GGUF model's weights, mapped into memory, and its vocabulary; a context manager.
+
+    n_vocab: tokens. n_ctx_train: tokens of context that it was trained with. bos: the token that
+    begins every text, or None where the model has none put there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, writable: bool = False) -> None:
+        """writable: its weights are a copy in memory, as they are in the file, for whoever changes them.
+
+        Raises ModelFileError with llama.cpp's reason, RuntimeLibraryError, and OutputError where there
+        is no room to expand a packed model."""
+        self._llama = llama = bindings()
+        self.path = Path(path)
+        if not self.path.is_file():  # llama.cpp says only that it cannot read a magic number
+            kind = "a folder, not a file" if self.path.is_dir() else "no such file"
+            raise ModelFileError(f"{self.path}: {kind}")
+        parameters = llama.llama_model_default_params()
+        parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
+        parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
+        interrupt = Interrupt()
+        go_on = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
+        parameters.progress_callback = go_on
+        with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held():
+            self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
+        if not self._model:
+            raise ModelFileError(
+                f"{self.path}: llama.cpp cannot load it: {reason(errors, 'it does not say why')}"
+            )
+        self._vocab = vocab = llama.llama_model_get_vocab(self._model)
+        self.n_vocab = llama.llama_vocab_n_tokens(vocab)
+        self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
+        self.bos = llama.llama_vocab_bos(vocab) if llama.llama_vocab_get_add_bos(vocab) else None
+
+    def tokenize(self, text: bytes) -> NDArray[np.int32]:
+        """(n,) the tokens of UTF-8 text, special ones added at its ends as the model wants them.
+
+        Raises ModelFileError if the model has no vocabulary, TextError if the text is too long.
+        """
+        llama = self._llama
+        if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
+            raise ModelFileError(f"{self.path}: has no vocabulary, so texts cannot be evaluated")
+        if len(text) > 2**31 - 3:
+            raise TextError(f"{len(text):,} bytes of text; llama.cpp takes less than 2 GiB at once")
+        tokens = np.empty(len(text) + 2, np.int32)
+        n = llama.llama_tokenize(
+            self._vocab, text, len(text), _pointer(tokens, ctypes.c_int32), len(tokens), True, False
+        )
+        if n < 0:
+            raise TextError(f"llama.cpp cannot tokenize this text with {self.path}")
+        return tokens[:n].copy()
+
+    def ordinary_tokens(self) -> NDArray[np.int32]:
+        """The tokens that texts are made of: none that controls, is unknown or is not in use."""
+        llama = self._llama
+        other = (
+            llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
+        )
+        attributes = [llama.llama_vocab_get_attr(self._vocab, token) for token in range(self.n_vocab)]
+        return np.flatnonzero((np.array(attributes) & other) == 0).astype(np.int32)
+
+    def context(
+        self,
+        *,
+        n_ctx: int,
+        n_seq: int = 1,
+        n_batch: int = 2048,
+        n_ubatch: int = 512,
+        threads: int | None = None,
+        observer: _core.Collector | _core.LockstepPass | None = None,
+    ) -> Context:
+        """A place to run it: n_seq sequences of n_ctx tokens, n_batch tokens at a time.
+
+        n_ubatch: tokens that are computed together. observer: what sees the nodes of its graph; it
+        may end a pass before there are logits. Raises ModelFileError with llama.cpp's reason.
+        """
+        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), observer)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._llama.llama_model_free(self._model)
+
+
+class Context:
+    """A model's working memory; a context manager, to be left before the model's."""
+
+    def __init__(
+        self,
+        model: Model,
+        n_ctx: int,
+        n_seq: int,
+        n_batch: int,
+        n_ubatch: int,
+        n_threads: int,
+        observer: _core.Collector | _core.LockstepPass | None,
+    ) -> None:
+        self._llama = llama = model._llama
+        self.model = model
+        self.n_threads = n_threads
+        self.n_batch = min(n_batch, n_seq * n_ctx)
+        parameters = llama.llama_context_default_params()
+        # llama.cpp pads each sequence to this itself, but warns where it does.
+        parameters.n_ctx = n_seq * -(-n_ctx // 256) * 256
+        parameters.n_seq_max = n_seq
+        parameters.n_batch = self.n_batch
+        parameters.n_ubatch = n_ubatch
+        parameters.n_threads = parameters.n_threads_batch = n_threads
+        parameters.swa_full = False  # as llama.cpp's tools; llama_cpp's default is the costly one
+        self._interrupt = interrupt = Interrupt()
+        self._abort = llama.ggml_abort_callback(lambda _data: interrupt.heard)  # C holds no reference
+        parameters.abort_callback = self._abort
+        self._observer = observer  # C holds no reference
+        if observer is not None:
+            parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)
+            parameters.cb_eval_user_data = observer.address
+        with collect_errors() as errors, interrupt.held():
+            self._context = llama.llama_init_from_model(model._model, parameters)
+        if not self._context:
+            raise ModelFileError(
+                f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens: "
+                f"{reason(errors, 'out of memory?')}"
+            )
+
+    def clear(self) -> None:
+        """Forgets all sequences."""
+        self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), True)
+
+    def decode(self, tokens: NDArray[np.int32], begin: int, wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Continues all sequences; the logits after the wanted positions.
+
+        tokens: (n_seq, n), each row at positions begin..begin+n-1 of its sequence. wanted: (n,).
+        Returns (n_seq, n_wanted, n_vocab), a view of llama.cpp's buffer: valid until the next call.
+        Raises ModelFileError. Ctrl-C is heard between any two operations of the model's graph.
+        """
+        llama = self._llama
+        n_seq, n = tokens.shape
+        token = np.ascontiguousarray(tokens, np.int32).reshape(-1)
+        position = np.tile(np.arange(begin, begin + n, dtype=np.int32), n_seq)
+        sequence = np.repeat(np.arange(n_seq, dtype=np.int32), n)
+        sequences = sequence.ctypes.data + 4 * np.arange(n_seq * n, dtype=np.uintp)
+        ones = np.ones(n_seq * n, np.int32)
+        output = np.tile(wanted.astype(np.int8), n_seq)
+        batch = llama.llama_batch(
+            n_tokens=n_seq * n,
+            token=_pointer(token, ctypes.c_int32),
+            pos=_pointer(position, ctypes.c_int32),
+            n_seq_id=_pointer(ones, ctypes.c_int32),
+            seq_id=_pointer(sequences, ctypes.POINTER(ctypes.c_int32)),
+            logits=_pointer(output, ctypes.c_int8),
+        )
+        with collect_errors() as errors, self._interrupt.held():
+            status = llama.llama_decode(self._context, batch)
+        if status != 0:
+            raise ModelFileError(
+                f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
+            )
+        shape = (n_seq, int(wanted.sum()), self.model.n_vocab)
+        if 0 in shape:
+            return np.empty(shape, np.float32)
+        logits = llama.llama_get_logits(self._context)
+        if not logits:
+            raise ModelFileError(f"{self.model.path}: has no logits: it is not a language model")
+        return np.ctypeslib.as_array(logits, shape)
+
+    def feed(self, tokens: NDArray[np.int32], *, at_once: bool) -> None:
+        """Continues one sequence by tokens, all at once or one after the other, for its time alone.
+
+        tokens: (n,). Raises ModelFileError.
+        """
+        llama = self._llama
+        token = np.ascontiguousarray(tokens, np.int32)
+        portion = self.n_batch if at_once else 1
+        with collect_errors() as errors, self._interrupt.held():
+            for begin in range(0, len(token), portion):
+                part = token[begin : begin + portion]
+                batch = llama.llama_batch_get_one(_pointer(part, ctypes.c_int32), len(part))
+                if (status := llama.llama_decode(self._context, batch)) != 0:
+                    raise ModelFileError(
+                        f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
+                    )
+            llama.llama_synchronize(self._context)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._llama.llama_free(self._context)
+
+
+def _pointer(array: NDArray[Any], kind: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))

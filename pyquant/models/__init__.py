@@ -1,0 +1,1 @@
+"""Read model files: GGUF and pqz, their tensors, types and names."""

@@ -1,0 +1,88 @@
+"""What the codes of a tensor stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.tensor_type import TensorType as Type
+
+# What the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).
+IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """What the codes of a type stand for.
+
+    stored: (n,) int, the codes as blocks hold them; values: (n,) int8, in multiples of the scale.
+    table: whether these are the 16 values of a table, in Q8_0 blocks; Q4_T blocks hold a table's codes.
+    """
+
+    storage: Type
+    stored: NDArray[np.int64]
+    values: NDArray[np.int8]
+    table: bool = False
+
+    @classmethod
+    def of_table(cls, values: NDArray[np.int8]) -> Codebook:
+        return cls(Type.Q8_0, values.astype(np.int64) % 256, values, table=True)
+
+    @classmethod
+    def of_q4_t(cls, values: NDArray[np.int8]) -> Codebook:
+        return cls(Type.Q4_T, np.arange(16), values)
+
+    @property
+    def name(self) -> str:
+        return f"{self.storage.name} table" if self.table else self.storage.name
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(n,) how the codes are written: 0..15, and of Q8_0 itself -128..127."""
+        return np.arange(16) if len(self.values) == 16 else self.values.astype(np.int64)
+
+    @property
+    def zero(self) -> int:
+        """The index of value 0, or where there is none of the value nearest to it."""
+        return int(np.abs(self.values.astype(int)).argmin())
+
+
+CODEBOOKS = {
+    Type.Q4_0: Codebook(Type.Q4_0, np.arange(16), np.arange(-8, 8, dtype=np.int8)),
+    Type.IQ4_NL: Codebook(Type.IQ4_NL, np.arange(16), IQ4_NL_VALUES),
+    Type.Q8_0: Codebook(Type.Q8_0, np.arange(-128, 128) % 256, np.arange(-128, 128).astype(np.int8)),
+}
+
+
+def codebook(kind: Type, table: NDArray[np.int8] | None) -> Codebook | None:
+    """Of a type with countable codes. table: (16,), of Q4_T tensors their own, of Q8_0 tensors the one
+    that their file was made with, if any."""
+    if kind == Type.Q4_T:
+        return Codebook.of_q4_t(table)
+    is_table = kind == Type.Q8_0 and table is not None and len(table) == 16
+    return Codebook.of_table(table) if is_table else CODEBOOKS.get(kind)
+
+
+def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook | None:
+    """Of a tensor of a file, None where its codes are not countable. stored: as `stored_table` says."""
+    return codebook(tensor.type, tensor.table.array() if tensor.table else stored)
+
+
+def stored_table(model: ModelFile) -> NDArray[np.int8] | None:
+    """(16,) int8: the table that the file's metadata says its Q8_0 blocks were made with."""
+    text = model.get("pyquant.table.values")
+    if text is None:
+        return None
+    try:
+        values = np.array([int(value) for value in text.split()])
+        if len(values) != 16 or np.any((values < -128) | (values > 127)):
+            raise ValueError
+    except (AttributeError, ValueError):
+        raise ModelFileError(
+            f"{model.path}: pyquant.table.values is {text!r}, expected 16 integers in -128..127"
+        ) from None
+    return values.astype(np.int8)

@@ -1,0 +1,10 @@
+"""Writing a GGUF header."""
+
+from __future__ import annotations
+
+from pyquant import _core
+
+
+def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
+    for key, value in entries.items():
+        header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)

@@ -1,0 +1,1 @@
+"""Entropy-coded model files, `.pqz`: pack, unpack and read them."""

@@ -1,0 +1,184 @@
+"""From a GGUF of any types to a packed model, frame by frame, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import ModelFileError, OutputError
+from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.sha256 import SourceHash
+from pyquant.formulas import entropy
+from pyquant.machine import n_threads
+from pyquant.models.model_file import read_shard
+from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
+from pyquant.models.pqz.index import FRAME, HEAD_BYTES, CodedFrame, Index, Part, PqzTensor, write_index
+from pyquant.models.pqz.layout_of_type import LAYOUTS
+from pyquant.models.pqz.pqz_file import Progress, is_pqz, scratch_file
+
+
+@dataclass(frozen=True)
+class StreamUse:
+    """What all streams of one content in tensors of one type take.
+
+    type: of the tensors, None for what is outside of them. n_bytes: before; coded_bytes: after;
+    entropy_bytes: the sum over tensors of the order-0 entropy of their symbols.
+    """
+
+    type: str | None
+    content: str
+    n_bytes: int
+    coded_bytes: int
+    entropy_bytes: float
+
+    def __add__(self, other: StreamUse) -> StreamUse:
+        return StreamUse(
+            self.type,
+            self.content,
+            self.n_bytes + other.n_bytes,
+            self.coded_bytes + other.coded_bytes,
+            self.entropy_bytes + other.entropy_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What was packed. Sizes are whole files, in bytes; bits per weight are of the whole file."""
+
+    source: str
+    output: str
+    source_bytes: int
+    output_bytes: int
+    n_weights: int
+    sha256: str
+    streams: list[StreamUse]
+    seconds: float
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        return 8 * self.output_bytes / self.n_weights if self.n_weights else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as `pyquant pack --json` prints it."""
+        return {"schema": "pyquant.pack/1", **asdict(self), "bits_per_weight": self.bits_per_weight}
+
+
+def pack_model(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> PackReport:
+    """Packs one GGUF file, of a split model one shard, into `output`.
+
+    The same bytes come out whatever the number of threads. `output` appears complete or not at all,
+    and is replaced only with `force`. Raises ModelFileError and OutputError.
+    """
+    begin = time.perf_counter()
+    source, output = Path(source), Path(output)
+    if is_pqz(source):
+        raise ModelFileError(f"{source}: is already packed")
+    check_output(output, sources=[source], force=force)
+    _, tensors = read_shard(source)
+    tensors.sort(key=lambda tensor: tensor.offset)
+    index = Index(
+        n_bytes=source.stat().st_size,
+        tools=_tools(),
+        layouts={tensor.type.name: LAYOUTS.get(tensor.type, BYTES) for tensor in tensors},
+        tensors=[
+            PqzTensor(name=t.name, type=t.type.name, begin=t.offset, n_bytes=t.n_bytes) for t in tensors
+        ],
+    )
+    with SourceHash([source]) as source_hash:
+        uses, sha256 = _write(source, output, index, force, n_threads(threads), progress, source_hash)
+    return PackReport(
+        source=str(source),
+        output=str(output),
+        source_bytes=index.n_bytes,
+        output_bytes=output.stat().st_size,
+        n_weights=sum(tensor.n_weights for tensor in tensors),
+        sha256=sha256,
+        streams=uses,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _tools() -> dict[str, str]:
+    build = _core.build_info()
+    return {"pyquant": build["pyquant"], "zstd": _core.ZSTD_VERSION, "ggml": build["ggml"]}
+
+
+def _write(
+    source: Path,
+    output: Path,
+    index: Index,
+    force: bool,
+    threads: int,
+    progress: Progress | None,
+    source_hash: SourceHash,
+) -> tuple[list[StreamUse], str]:
+    parts, frames = index.parts(), index.frames()
+    layouts = [kernel(part.layout) for part in parts]
+    rest = [frame for frame in frames if frame.part == 0]
+    description = _core.encode_frame(kernel(TEXT), index.description())
+    data_begin = HEAD_BYTES + len(description) + len(frames) * FRAME.size
+    total = sum(part.n_bytes for part in parts)
+
+    def tell(done: int) -> None:
+        if progress:
+            progress(done, total, "")
+
+    with (
+        OutputFile(output, 0, sources=[source], force=force) as file,
+        source.open("rb", buffering=0) as whole,
+        scratch_file() as between,
+    ):
+        try:
+            for begin, end in index.gaps():
+                between.write(os.pread(whole.fileno(), end - begin, begin))
+            work = {"layouts": layouts, "out_file": file.fileno(), "n_threads": threads, "progress": tell}
+            rest, rest_uses = _core.pack_frames(
+                in_file=between.fileno(), frames=rest, out_begin=data_begin, **work
+            )
+            end = data_begin + sum(frame.coded_bytes for frame in rest)
+            body, uses = _core.pack_frames(
+                in_file=whole.fileno(), frames=frames[len(rest) :], out_begin=end, **work
+            )
+        except OSError as error:
+            if error.strerror and error.strerror.startswith("write"):
+                raise OutputError(f"{output}: {os.strerror(error.errno)}") from None
+            raise ModelFileError(f"{source}: {error.strerror}") from None
+        coded = [CodedFrame(frame.coded_bytes, frame.checksum) for frame in [*rest, *body]]
+        sha256 = source_hash.result()
+        file.write(write_index(index, description, coded, bytes.fromhex(sha256)), 0)
+        file.commit()
+    types = [None, *(tensor.type for tensor in index.tensors)]
+    return _uses(zip(types, parts, [rest_uses[0], *uses[1:]])), sha256
+
+
+def _uses(parts: Iterable[tuple[str | None, Part, Any]]) -> list[StreamUse]:
+    sums: dict[tuple[str | None, str], StreamUse] = {}
+    for kind, part, (counts, coded) in parts:
+        for field, field_counts, coded_bytes in zip(part.layout, counts, coded):
+            key = kind, field.content
+            use = StreamUse(*key, int(field_counts.sum()), coded_bytes, entropy_bytes(field, field_counts))
+            sums[key] = sums[key] + use if key in sums else use
+    return sorted(sums.values(), key=lambda use: -use.n_bytes)
+
+
+def entropy_bytes(field: Field, counts: NDArray[np.uint64]) -> float:
+    """What a field's symbols cost at least if each is coded by itself. counts: (256,) of its bytes."""
+    symbols = np.zeros(1 << field.bits, np.uint64)
+    for shift in range(0, 8, field.bits):
+        np.add.at(symbols, (np.arange(256) >> shift) % len(symbols), counts)
+    return entropy(symbols) * float(symbols.sum()) / 8

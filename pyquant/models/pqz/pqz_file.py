@@ -1,0 +1,182 @@
+"""A packed model, opened for reading: its index, and its tensors as the GGUF had them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import IO
+
+from pyquant import _core
+from pyquant.errors import ModelFileError, OutputError
+from pyquant.files.output_file import output_errors, write_fully
+from pyquant.models.pqz.block_layout import kernel
+from pyquant.models.pqz.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
+
+# (bytes done, all of them, the tensor at work)
+Progress = Callable[[int, int, str], None]
+
+
+def is_pqz(path: Path) -> bool:
+    """Whether the file begins as packed models do; False also where it cannot be read."""
+    with contextlib.suppress(OSError):
+        if path.is_file():  # opening a pipe would wait for its writer
+            with path.open("rb", buffering=0) as file:
+                return file.read(len(MAGIC)) == MAGIC
+    return False
+
+
+class PqzFile:
+    """A packed model.
+
+    index: its tensors and where they lie in the GGUF. sha256: of the GGUF, in hex. n_bytes: of the
+    GGUF.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads the index. Raises ModelFileError where it is damaged, cut off or of a later version."""
+        self.path = Path(path)
+        try:
+            if self.path.exists() and not self.path.is_file():
+                raise BadIndex("not a file")
+            with self.path.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                head = read_head(file.read(HEAD_BYTES))
+                if size < head.end:
+                    raise BadIndex(f"cut off: its index ends at byte {head.end:,}, the file at {size:,}")
+                file.seek(0)
+                data = file.read(head.end)
+                self.index, coded = read_index(head, data[HEAD_BYTES:])
+        except OSError as error:
+            raise ModelFileError(f"{self.path}: {error.strerror}") from None
+        except BadIndex as error:
+            raise ModelFileError(f"{self.path}: {error}") from None
+        self.sha256 = head.sha256.hex()
+        self.n_bytes = head.n_bytes
+        self._index_bytes = head.end
+        self._parts = self.index.parts()
+        self._layouts = [kernel(part.layout) for part in self._parts]
+        begins = accumulate((frame.n_bytes for frame in coded), initial=head.end)
+        self._frames = [
+            _core.Frame(f.begin, f.n_bytes, f.part, begin, n, checksum)
+            for f, begin, (n, checksum) in zip(self.index.frames(), begins, coded)
+        ]
+        self._check_end(size)
+        numbers = [frame.part for frame in self._frames]
+        self._first_frame = [bisect_left(numbers, part) for part in range(len(self._parts) + 1)]
+        self._part_of = {part.name: number for number, part in enumerate(self._parts)}
+
+    def _frames_of(self, part: int) -> list[_core.Frame]:
+        return self._frames[self._first_frame[part] : self._first_frame[part + 1]]
+
+    def _check_end(self, size: int) -> None:
+        end = self._index_bytes
+        for frame in self._frames:
+            end = frame.coded_begin + frame.coded_bytes
+            if end > size:
+                raise ModelFileError(
+                    f"{self.path}: cut off: {self._name(frame.part)} is coded up to byte {end:,} and more, "
+                    f"the file ends at {size:,}"
+                )
+        if end < size:
+            raise ModelFileError(f"{self.path}: {size - end:,} bytes too many at its end")
+
+    def _name(self, part: int) -> str:
+        name = self._parts[part].name
+        return "the metadata" if name is None else f"tensor {name!r}"
+
+    def expand(self, file: int, threads: int, progress: Progress | None = None) -> None:
+        """Writes the GGUF, bit for bit, to an open file. Raises ModelFileError (the tensor named), and
+        OutputError."""
+        for begin, data in self._rest():
+            with _scratch_errors("the metadata"):
+                write_fully(file, data, begin)
+        self._unpack(file, self._frames[self._first_frame[1] :], threads, progress)
+
+    def verify(self, threads: int, progress: Progress | None = None) -> None:
+        """Expands all of it to nowhere. Raises ModelFileError, the tensor named."""
+        self._unpack(-1, self._frames, threads, progress)
+
+    def expand_tensor(self, name: str, file: int, threads: int) -> None:
+        """Writes a tensor's data to the beginning of an open file. Raises as `expand` does."""
+        number = self._part_of[name]
+        origin = self._parts[number].begin
+        frames = [
+            _core.Frame(f.begin - origin, f.n_bytes, f.part, f.coded_begin, f.coded_bytes, f.checksum)
+            for f in self._frames_of(number)
+        ]
+        self._unpack(file, frames, threads, None)
+
+    @contextlib.contextmanager
+    def header(self) -> Iterator[Path]:
+        """A GGUF with the metadata and without the tensors' data, which are a hole in it."""
+        with scratch_file() as file:
+            for begin, data in self._rest():
+                with _scratch_errors("the metadata"):
+                    write_fully(file.fileno(), data, begin)
+            with _scratch_errors("the metadata"):
+                file.truncate(self.n_bytes)
+            yield path_of(file)
+
+    def _rest(self) -> Iterator[tuple[int, memoryview]]:
+        """(begin, data) of all bytes of the GGUF that are in no tensor."""
+        with scratch_file() as file:
+            self._unpack(file.fileno(), self._frames_of(0), 1, None)
+            rest = memoryview(file.read())
+            for begin, end in self.index.gaps():
+                yield begin, rest[: end - begin]
+                rest = rest[end - begin :]
+
+    def _unpack(self, file: int, frames: list[_core.Frame], threads: int, progress: Progress | None) -> None:
+        tell = None
+        if progress:
+            ends = list(accumulate(frame.n_bytes for frame in frames))
+
+            def tell(done: int) -> None:
+                at = min(bisect_right(ends, done), len(ends) - 1)
+                progress(done, ends[-1], self._parts[frames[at].part].name or "")
+
+        try:
+            with self.path.open("rb", buffering=0) as source:
+                _core.unpack_frames(
+                    in_file=source.fileno(),
+                    frames=frames,
+                    layouts=self._layouts,
+                    out_file=file,
+                    n_threads=threads,
+                    progress=tell,
+                )
+        except _core.FrameError as error:
+            number, why = error.args
+            where = self._name(frames[number].part)
+            raise ModelFileError(f"{self.path}: {where} is damaged: {why}") from None
+        except OSError as error:
+            if error.strerror and error.strerror.startswith("write"):
+                raise OutputError(f"{os.strerror(error.errno)} while expanding {self.path}") from None
+            raise ModelFileError(f"{self.path}: {error.strerror}") from None
+
+
+def scratch_file(data: memoryview | None = None) -> IO[bytes]:
+    """A file of these data, or empty, without a name in the folder for temporary files; it goes when closed.
+
+    Raises OutputError.
+    """
+    with _scratch_errors("a temporary file"), contextlib.ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+        if data is not None:
+            write_fully(file.fileno(), data, 0)
+        stack.pop_all()
+        return file
+
+
+def path_of(file: IO[bytes]) -> Path:
+    """By which an open file can be opened again in this process."""
+    return Path(f"/dev/fd/{file.fileno()}")
+
+
+def _scratch_errors(what: str) -> contextlib.AbstractContextManager[None]:
+    return output_errors(tempfile.gettempdir(), f"writing {what}")

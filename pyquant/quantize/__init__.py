@@ -1,0 +1,1 @@
+"""Quantize a model: decide the types, round the weights, write the file."""

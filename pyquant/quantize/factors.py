@@ -1,0 +1,114 @@
+"""Rounding that knows what enters a matrix: every column makes up for the errors of those before it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.stats_file import Calibration
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import Tensor
+from pyquant.models.tensor_type import TensorType as Type
+
+# The types that csrc/compensate rounds to.
+COMPENSATED = (Type.Q4_0, Type.IQ4_NL, Type.IQ4_XS, Type.Q4_K, Type.Q5_K)
+
+KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and have another between them
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix to be rounded: a tensor, or an expert's part of one.
+
+    together: columns that share a scale.
+    """
+
+    tensor: Tensor
+    expert: int
+    together: int
+
+
+def matrices(tensor: Tensor, together: int) -> Iterator[Matrix]:
+    """The tensor's matrices, one for each expert."""
+    n_experts = tensor.n_rows // tensor.shape[1]
+    for expert in range(n_experts):
+        offset = tensor.offset + expert * (tensor.n_bytes // n_experts)
+        part = replace(tensor, shape=tensor.shape[:2], offset=offset, n_bytes=tensor.n_bytes // n_experts)
+        yield Matrix(part, expert, together)
+
+
+class Factors:
+    """What rounding needs to know of every matrix's input, made ahead of its use by a thread.
+
+    A context manager.
+    """
+
+    def __init__(self, calibration: Calibration | None, damping: float, wanted: Iterable[Matrix]) -> None:
+        """damping: what is added to the diagonal of second moments, in units of its mean. wanted: in the
+        order of use."""
+        self._calibration = calibration
+        self._damping = damping
+        self._coming = [matrix for matrix in wanted if self._known(matrix)]
+        self._made: OrderedDict[tuple[str, int, int], Future[_core.Factor]] = OrderedDict()
+        self._executor = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Factors:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def of(self, matrix: Matrix) -> _core.Factor:
+        """Raises ModelFileError if its second moments are singular in spite of the damping."""
+        if not self._known(matrix):
+            return _core.independent(np.ones(matrix.tensor.n_per_row, np.float32))
+        assert self._calibration is not None
+        wanted = self._start(matrix)
+        if matrix in self._coming:  # else an order that was not foreseen
+            self._coming = self._coming[self._coming.index(matrix) + 1 :]
+        if self._coming:
+            self._start(self._coming[0])
+        try:
+            return wanted.result()
+        except ValueError:
+            raise ModelFileError(
+                f"{self._calibration.path}: the second moments of {matrix.tensor.name} are not positive "
+                f"definite with a damping of {self._damping:g}; calibrate with more text"
+            ) from None
+
+    def _known(self, matrix: Matrix) -> bool:
+        return self._calibration is not None and matrix.tensor.name in self._calibration.matrices
+
+    def _start(self, matrix: Matrix) -> Future[_core.Factor]:
+        assert self._calibration is not None
+        key = self._calibration.input_of(matrix.tensor.name), matrix.expert, matrix.together
+        if key not in self._made:
+            self._made[key] = self._executor.submit(self._make, matrix)
+        self._made.move_to_end(key)
+        while len(self._made) > KEPT:
+            self._made.popitem(last=False)
+        return self._made[key]
+
+    def _make(self, matrix: Matrix) -> _core.Factor:
+        assert self._calibration is not None
+        name, expert = matrix.tensor.name, matrix.expert
+        moments = self._calibration.moments(name, expert)
+        if moments is None:  # an importance matrix, or an expert that no token came to
+            return _core.independent(self._diagonal(matrix))
+        return _core.factorize(moments, damping=self._damping, together=matrix.together)
+
+    def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:
+        """(n_in,) of its input or, where no token came to the expert, of the others' on average."""
+        assert self._calibration is not None
+        name = matrix.tensor.name
+        diagonals = self._calibration.diagonal(name).reshape(-1, matrix.tensor.n_per_row)
+        counts = np.broadcast_to(self._calibration.counts(name), len(diagonals))
+        if counts[matrix.expert] > 0 or not counts.any():
+            return diagonals[matrix.expert]
+        return np.average(diagonals, axis=0, weights=counts).astype(np.float32)

@@ -1,0 +1,143 @@
+"""csrc/compensate as text: the numpy twin of its rounding, bit for bit. The place to begin reading."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.reference.formats import Format
+from pyquant.reference.scale_search import LARGEST, SUB, Floats, fma, inverse
+
+TRIALS_ALONE = 3  # where no errors are passed on
+SWEEPS = 2  # over all columns, once they have codes
+
+
+def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.uint8], Floats]:
+    """Rows (n_rows, n_per_row) to what is stored of them, (n_rows, n_bytes), and what that decodes to."""
+    order, upper, moments = factor.order, factor.upper, factor.moments  # arrays made at every access
+    columns = form.columns
+    rows = _Rows(np.ascontiguousarray(x[:, order].T), len(order) // columns, columns // SUB)
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(order), columns):
+            block = slice(begin, begin + columns)
+            target = rows.weight[block].copy()
+            _feed_back(upper, range(begin), block, rows.error, target)
+            at = order[block] % columns
+            known, w = np.empty_like(target), np.empty(columns, np.float32)
+            known[at], w[at] = target, factor.diagonal[block]
+            opened = rows.opened[begin // columns] = form.open(known, w)
+            for first in range(begin, begin + columns, SUB):
+                sub = slice(first, first + SUB)
+                aim = target[first - begin : first - begin + SUB]
+                _feed_back(upper, range(begin, first), sub, rows.error, aim)
+                u = None if upper is None else upper[sub, sub]
+                d = factor.diagonal[sub]
+                of_sub = rows.stored[begin // columns, order[first] % columns // SUB]
+                rows.level[sub], of_sub[:] = _best(form, opened, rows.weight[sub], aim, d, u)
+                rows.settle(form, sub, opened, of_sub)
+        for first in [*range(0, len(order), SUB)] * SWEEPS if moments is not None else []:
+            sub, at = slice(first, first + SUB), first // columns
+            gradient = np.zeros_like(rows.error[sub])
+            _feed_back(moments, range(len(order)), sub, rows.error, gradient)
+            of_sub = rows.stored[at, order[first] % columns // SUB]
+            rows.level[sub], of_sub[:] = _refined(
+                form, moments[sub, sub], rows.opened[at], of_sub, gradient, rows.level[sub]
+            )
+            rows.settle(form, sub, rows.opened[at], of_sub)
+        blocks = [np.empty(0, np.uint8)] * (len(order) // columns)
+        for at, begin in enumerate(range(0, len(order), columns)):
+            block = slice(begin, begin + columns)
+            codes = np.empty((columns, len(x)), np.uint8)
+            codes[order[block] % columns] = form.levels.code(rows.level[block])
+            blocks[order[begin] // columns] = form.store(rows.opened[at], rows.stored[at], codes)
+    decoded = np.empty_like(x)
+    decoded[:, order] = rows.value.T
+    return np.hstack(blocks), decoded
+
+
+class _Rows:
+    """Rows (n_per_row, n_rows) in the factor's order and what has become of them.
+
+    level, value, error: as `weight`. opened: (n_blocks, 2, n_rows). stored: (n_blocks, n_subs, 2, n_rows).
+    """
+
+    def __init__(self, weight: Floats, n_blocks: int, n_subs: int) -> None:
+        n_rows = weight.shape[1]
+        self.weight = weight
+        self.level, self.value, self.error = (np.empty_like(weight) for _ in range(3))
+        self.opened = np.empty((n_blocks, 2, n_rows), np.float32)
+        self.stored = np.empty((n_blocks, n_subs, 2, n_rows), np.float32)
+
+    def settle(self, form: Format, sub: slice, opened: Floats, stored: Floats) -> None:
+        """By its levels, what a sub-block is worth and what it misses."""
+        scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
+        self.value[sub] = scale * self.level[sub] - minimum
+        self.error[sub] = self.weight[sub] - self.value[sub]
+
+
+def _feed_back(matrix: Floats | None, done: range, columns: slice, error: Floats, target: Floats) -> None:
+    """Adds the product of errors with rows `done` of U, or of H, to target; without one nothing."""
+    if matrix is not None:
+        for j in done:
+            target[:] = fma(matrix[j, columns][:, None], error[j], target)
+
+
+def _best(
+    form: Format, opened: Floats, weight: Floats, target: Floats, d: Floats, u: Floats | None
+) -> tuple[Floats, Floats]:
+    """Of the trial whose codes, found with errors passed on within the sub-block, cost least, the levels
+    (32, n_rows) and what is stored, (2, n_rows)."""
+    trials = form.trials(opened, target, d)[: None if u is not None else TRIALS_ALONE]
+    scale, minimum = (form.value(opened, part, trials[:, part]) for part in range(2))
+    shape = (SUB, *scale.shape)
+    aim = np.broadcast_to(target[:, None], shape).copy()
+    level = np.empty(shape, np.float32)
+    inv, cost = inverse(scale), np.zeros_like(scale)
+    for k in range(SUB):
+        level[k] = form.levels.round((aim[k] + minimum) * inv)
+        value = scale * level[k] - minimum
+        missed = aim[k] - value
+        cost = fma(d[k] * missed, missed, cost)
+        if u is not None:
+            aim[k + 1 :] = fma(u[k, k + 1 :, None, None], weight[k] - value, aim[k + 1 :])
+    least, chosen = np.full(target.shape[1], LARGEST), np.zeros(target.shape[1], np.int64)
+    for t in range(len(cost)):
+        better = cost[t] < least
+        least, chosen = np.where(better, cost[t], least), np.where(better, t, chosen)
+    rows = np.arange(target.shape[1])
+    return level[:, chosen, rows], trials[chosen, :, rows].T
+
+
+def _refined(
+    form: Format, h: Floats, opened: Floats, stored: Floats, gradient: Floats, level: Floats
+) -> tuple[Floats, Floats]:
+    """Levels (32, n_rows) and what is stored, (2, n_rows), after each was moved to where e H e^T is least
+    with everything else as it is.
+
+    h: (32, 32) of the sub-block's columns. gradient: (32, n_rows), e H.
+    """
+    stored, level = stored.copy(), level.copy()
+    for part in range(form.parts):
+        along = level if part == 0 else np.full_like(level, -1)
+        moved, slope, curvature = np.zeros_like(level), np.zeros_like(level[0]), np.zeros_like(level[0])
+        for j in range(SUB):
+            moved = fma(h[j][:, None], along[j], moved)
+        for k in range(SUB):
+            slope = fma(along[k], gradient[k], slope)
+            curvature = fma(along[k], moved[k], curvature)
+        value = form.value(opened, part, stored[part])
+        wanted = form.representable(opened, part, value + slope * inverse(curvature))
+        step = form.value(opened, part, wanted) - value
+        better = step * (2 * slope - step * curvature) > 0
+        stored[part] = np.where(better, wanted, stored[part])
+        gradient = fma(-np.where(better, step, np.float32(0)), moved, gradient)
+    scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
+    inv = inverse(scale)
+    for k in range(SUB):
+        value = scale * level[k] - minimum
+        aim = value + gradient[k] * (np.float32(1) / h[k, k])
+        level[k] = form.levels.round((aim + minimum) * inv)
+        step = value - (scale * level[k] - minimum)
+        gradient[k + 1 :] = fma(h[k, k + 1 :][:, None], step, gradient[k + 1 :])
+    return level, stored

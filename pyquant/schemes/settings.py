@@ -1,0 +1,76 @@
+"""From TOML or a command line to a mode with checked parameters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from pyquant.errors import ConfigError
+from pyquant.files.toml import read_toml
+from pyquant.schemes.mode import Mode
+
+
+def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode:
+    """A mode from flat settings: `mode`, its parameters and the common keys.
+
+    where: what to name in errors, a file or an option. Raises ConfigError with the key and the
+    choices.
+    """
+    name = settings.get("mode")
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}: the key 'mode' is missing; choices: {', '.join(Mode.registry)}")
+    kind = Mode.registry.get("ggml:TYPE" if name.startswith("ggml:") else name)
+    if kind is None or name == "ggml:TYPE":
+        raise ConfigError(
+            f"{where}: mode: {name!r} is not known; choices: {', '.join(Mode.registry)}"
+            + _did_you_mean(name, Mode.registry)
+        )
+    try:
+        return kind.model_validate(dict(settings))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain(error, kind, f'mode {kind.name}')}") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
+    settings = read_toml(path, "configuration")
+    for key in ("table", "imatrix", "calibration", "sensitivity"):
+        value = settings.get(key)
+        if isinstance(value, str) and (path.parent / value).is_file():
+            settings[key] = str(path.parent / value)
+    return settings
+
+
+def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
+    """One sentence on the first thing that is wrong with settings for `kind`, called `what`."""
+    # A misspelled key first: it may be why another is missing.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = list(_holder(kind, first["loc"]).model_fields)
+        hint = _did_you_mean(str(first["loc"][-1]), known)
+        return f"{what} has no key {key!r}; known: {', '.join(known)}{hint}"
+    if first["type"] == "missing":
+        field = _holder(kind, first["loc"]).model_fields[str(first["loc"][-1])]
+        return f"{what} needs {key!r}: {field.description}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
+
+
+def _holder(kind: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
+    # The model of the table that a key is in: tables within tables are fields that are models, or
+    # lists of them, in which a number is the place.
+    for part in place[:-1]:
+        if isinstance(part, str):
+            found = kind.model_fields[part].annotation
+            kind = get_args(found)[0] if get_origin(found) is list else found
+    return kind
+
+
+def _did_you_mean(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,1 @@
+"""Show the results of a study: tables, figures, a page."""

@@ -1,0 +1,1 @@
+"""Tables of 16 values that codes stand for."""

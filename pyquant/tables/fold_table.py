@@ -1,0 +1,147 @@
+"""Tables that fold 8-bit codes to 16: as printed in the thesis, balanced, or from a TOML file."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pyquant.errors import ConfigError
+from pyquant.files.toml import read_toml
+
+N_CODES = 16
+LOWEST, HIGHEST = -128, 127
+
+
+@dataclass(frozen=True)
+class Table:
+    """16 ranges of 8-bit codes, and the int8 value that each of them decodes to.
+
+    values: (16,) int8, ascending.
+    lower: (16,) int16, ascending; range i holds the codes lower[i] .. lower[i + 1] - 1, the first
+        begins at -128 and the last ends at 127.
+    """
+
+    name: str
+    values: NDArray[np.int8]
+    lower: NDArray[np.int16]
+
+    @property
+    def fold(self) -> NDArray[np.uint8]:
+        """(256,) uint8: the range of each 8-bit code, indexed by the code modulo 256."""
+        codes = np.arange(256).astype(np.uint8).view(np.int8)
+        return (np.searchsorted(self.lower, codes, side="right") - 1).astype(np.uint8)
+
+    def to_toml(self) -> str:
+        """The text that `read_table` reads."""
+        return (
+            f'name = "{self.name}"\n'
+            f"values = {self.values.tolist()}\n"
+            f"# the lowest 8-bit code of each range\n"
+            f"lower = {self.lower.tolist()}\n"
+        )
+
+
+def basic() -> Table:
+    """Powers of two; table 4.1.1 of the thesis."""
+    powers = 1 << np.arange(8)
+    values = np.concatenate([-powers[::-1], [0], powers[:-1]])
+    lower = [-128, -64, -32, -16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16, 32, 64]
+    return Table("basic", values.astype(np.int8), np.array(lower, np.int16))
+
+
+def balanced(counts: ArrayLike) -> Table:
+    """16 ranges that hold equal shares of the codes, as nearly as whole codes allow.
+
+    counts: (256,), how often each Q8_0 code occurs, indexed by the code modulo 256. Of all
+    partitions into 16 ranges this is the one with the least sum of squared deviations from 1/16,
+    found by dynamic programming. A range decodes to its value nearest to 0, the outermost ranges to
+    -128 and 127. Raises ConfigError if nothing was counted.
+    """
+    by_code = np.roll(np.asarray(counts, dtype=float), 128)
+    if by_code.shape != (256,) or not by_code.sum() > 0:
+        raise ConfigError("a balanced table needs counts of 256 codes, and at least one code counted")
+    lower = np.array(_equal_parts(by_code / by_code.sum())) + LOWEST
+    upper = np.append(lower[1:], HIGHEST + 1) - 1
+    values = np.clip(0, lower, upper)
+    values[0], values[-1] = LOWEST, HIGHEST
+    return Table("balanced", values.astype(np.int8), lower.astype(np.int16))
+
+
+def _equal_parts(shares: NDArray[np.float64]) -> list[int]:
+    """The first indices of the 16 non-empty ranges whose sums are closest to equal."""
+    n = len(shares)
+    sums = np.concatenate([[0.0], np.cumsum(shares)])
+    # cost[i, j]: of the range i .. j - 1
+    cost = np.square(sums[None, :] - sums[:, None] - 1 / N_CODES)
+    cost[np.tri(n + 1, dtype=bool)] = np.inf
+    best = cost[0]
+    first = []
+    for _ in range(N_CODES - 1):
+        total = best[:, None] + cost
+        first.append(total.argmin(axis=0))
+        best = total.min(axis=0)
+    bounds = [n]
+    for choice in reversed(first):
+        bounds.append(int(choice[bounds[-1]]))
+    return [0, *reversed(bounds[1:])]
+
+
+BUILT_IN = {"basic": basic}
+
+
+def named_table(name: str) -> Table:
+    """A built-in table, or the one in a TOML file. Raises ConfigError."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    if name.endswith(".toml"):
+        return read_table(Path(name))
+    choices = ", ".join([*BUILT_IN, "balanced"])
+    raise ConfigError(f"table: {name!r} is neither one of {choices} nor a .toml file")
+
+
+def read_table(path: Path) -> Table:
+    """A table from TOML: `values`, and optionally `lower` and `name`.
+
+    Without `lower` every code goes to the nearest value, and between two to the one nearer to 0.
+    Raises ConfigError, naming the file and the key.
+    """
+    content = read_toml(path, "table")
+    unknown = set(content) - {"name", "values", "lower"}
+    if unknown:
+        raise ConfigError(f"{path}: unknown key {min(unknown)!r}; known: name, values, lower")
+    if "values" not in content:
+        raise ConfigError(f"{path}: the key 'values' is missing: 16 integers in -128..127, ascending")
+    values = ascending(path, "values", content["values"])
+    if "lower" in content:
+        lower = ascending(path, "lower", content["lower"])
+        if lower[0] != LOWEST:
+            raise ConfigError(f"{path}: lower: the first range begins at -128, not at {lower[0]}")
+    else:
+        lower = _nearest(values)
+    name = content.get("name", path.stem)
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 64 or '"' in name:
+        raise ConfigError(f"{path}: name: expected up to 64 printable characters without quotes")
+    return Table(name, values.astype(np.int8), lower.astype(np.int16))
+
+
+def ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
+    """(16,) the values of a key of a TOML file. Raises ConfigError, naming the file and the key."""
+    fits = isinstance(given, list) and len(given) == N_CODES
+    fits = fits and all(type(v) is int and LOWEST <= v <= HIGHEST for v in given)
+    if not fits or any(a >= b for a, b in itertools.pairwise(given)):
+        raise ConfigError(
+            f"{path}: {key}: expected 16 integers in -128..127, each greater than the one before"
+        )
+    return np.array(given)
+
+
+def _nearest(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    codes = np.arange(LOWEST, HIGHEST + 1)
+    # A tie goes to the value nearer to 0: magnitudes, below 256, decide among equal distances.
+    distance = 256 * np.abs(codes[:, None] - values) + np.abs(values)
+    nearest = distance.argmin(axis=1)
+    return codes[np.searchsorted(nearest, np.arange(N_CODES))]

@@ -1,0 +1,99 @@
+"""Importance matrices: both formats, llama-imatrix's own, and damaged ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+
+from pyquant.calibration.imatrix import read_imatrix
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.fuzz import fuzz
+from tests.support.models import Model
+from tests.support.oracle import Oracle
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = Model(
+        n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2, n_vocab=40, tied=True, tokenizer=False
+    )
+    return model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+def write_imatrix(path: Path, model: Path) -> Path:
+    """For three tensors of the model; GGUF, or by its ending .dat the older format."""
+    matrices = [t for t in ModelFile(model).tensors if t.layer == 0 and len(t.shape) > 1][:3]
+    ones = {t.name: np.ones(t.n_per_row, np.float32) for t in matrices}
+    if path.suffix == ".dat":
+        content = struct.pack("<i", len(ones))
+        for name, x in ones.items():
+            content += (
+                struct.pack("<i", len(name)) + name.encode() + struct.pack("<ii", 3, len(x)) + x.tobytes()
+            )
+        path.write_bytes(content + struct.pack("<ii", 7, 5) + b"a.txt")
+        return path
+    writer = GGUFWriter(path, "llama")
+    writer.add_array("imatrix.datasets", ["a.txt"])
+    writer.add_uint32("imatrix.chunk_count", 7)
+    for name, x in ones.items():
+        writer.add_tensor(f"{name}.in_sum2", x[None])
+        writer.add_tensor(f"{name}.counts", np.ones((1, 1), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["i.gguf", "i.dat"])
+def test_an_importance_matrix_cut_off_anywhere(tmp_path: Path, tiny: Path, name: str) -> None:
+    whole = write_imatrix(tmp_path / name, tiny).read_bytes()
+    matrix = read_imatrix(tmp_path / name)
+    assert (len(matrix.weights), matrix.n_chunks, matrix.datasets) == (3, 7, ["a.txt"])
+    # GGUF pads its end to 32 bytes; the older format may end with its last matrix.
+    whole_enough = range(len(whole) - 28, len(whole)) if name == "i.gguf" else [len(whole) - 13]
+    for size in range(len(whole)):
+        (tmp_path / name).write_bytes(whole[:size])
+        if size not in whole_enough:
+            with pytest.raises(ModelFileError):
+                read_imatrix(tmp_path / name)
+
+
+def test_an_importance_matrix_of_another_model(tmp_path: Path, tiny: Path) -> None:
+    other = Model(n_embd=64, n_layer=1).write(tmp_path / "other.gguf")
+    mode = make_mode({"mode": "q4_0", "imatrix": write_imatrix(tmp_path / "i.gguf", tiny)})
+    with pytest.raises(ModelFileError, match=r"i\.gguf: 32 values for tensor .*: made from another model\?"):
+        quantize_model(other, tmp_path / "out.gguf", mode)
+    with pytest.raises(ModelFileError, match="not an importance matrix"):
+        read_imatrix(other)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("form", ["gguf", "dat"])
+def test_what_llama_imatrix_writes(oracle: Oracle, shared: Path, tmp_path: Path, form: str) -> None:
+    source, imatrix = shared / "models" / "stories260K-f32.gguf", tmp_path / f"imatrix.{form}"
+    text = tmp_path / "text.txt"
+    text.write_text((shared / "data" / "tinyshakespeare.txt").read_text()[:20_000])
+    oracle.run(
+        "llama-imatrix", "-m", source, "-f", text, "-o", imatrix, "--output-format", form, "-c", 128, "-t", 2,
+        "--chunks", 8, "--no-ppl",
+    )  # fmt: skip
+    assert read_imatrix(imatrix).n_chunks == 8
+    for kind in ("Q4_0", "Q5_1"):
+        ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
+        quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}), force=True)
+        oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("n_files", [400, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["i.gguf", "i.dat"])
+def test_damaged_matrices_in_great_number(tmp_path: Path, tiny: Path, name: str, n_files: int) -> None:
+    fuzz(n_files, tmp_path, tiny, write_imatrix(tmp_path / name, tiny))

@@ -1,0 +1,109 @@
+"""The command line as a user meets it: what goes where, exit statuses, and what README says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from pyquant.cli import app
+from tests.support import ROOT
+from tests.support.command import ENVIRONMENT, run
+from tests.support.models import Model
+
+
+def commands() -> dict[str, typer.models.CommandInfo]:
+    return {info.name or info.callback.__name__: info for info in app.registered_commands}
+
+
+def groups() -> list[str]:
+    return [group.name for group in app.registered_groups]
+
+
+@pytest.fixture
+def model(generated: Callable[[str], Path]) -> Path:
+    return generated("f32, rows of 64 and 96")
+
+
+def test_readme_shows_every_command():
+    readme = (ROOT / "README.md").read_text()
+    missing = [name for name in [*commands(), *groups()] if f"pyquant {name}" not in readme]
+    assert not missing
+
+
+def test_every_option_and_command_has_help():
+    for name in [*commands(), *groups()]:
+        told = run(name, "--help")
+        assert told.returncode == 0, told.stderr
+        assert len(told.stdout.splitlines()) > 8
+
+
+def test_results_go_to_stdout_and_remarks_to_stderr(model: Path, tmp_path: Path):
+    quantized = tmp_path / "q4_0.gguf"
+    made = run("quantize", "--mode", "q4_0", "--json", model, quantized)
+    assert json.loads(made.stdout)["output"] == str(quantized)
+    counted = run("histogram", "--json", quantized)
+    assert "Q4_0" in [total["type"] for total in json.loads(counted.stdout)["totals"]]
+    shown = run("histogram", quantized)
+    assert re.search(r"entropy +\d\.\d{4} bits per code", shown.stdout)
+
+
+def test_a_pipe_that_closes_is_no_traceback(model: Path):
+    shown = subprocess.run(
+        f"{sys.executable} -m pyquant histogram --mode q8_0 --json {model} | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.stdout == '{\n  "schem'
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["quantize", "--mode", "q4_0", "MODEL", "MODEL"], 1, "never overwritten"),
+        (["quantize", "--mode", "q4_0", "no.gguf", "out.gguf"], 1, "no such file"),
+        (["quantize", "MODEL", "out.gguf"], 2, "--mode or --config is needed"),
+        (["quantize", "--mode", "q9", "MODEL", "out.gguf"], 2, "choices: "),
+        (["quantize", "--mode", "q4_0_multizero", "--radius", "8", "MODEL", "out.gguf"], 2, "radius"),
+        (["quantize", "--mode", "q8_table", "MODEL", "out.gguf"], 2, "needs 'table'"),
+        (["quantize", "--mode", "q8_table", "--table", "bsic", "MODEL", "out.gguf"], 2, "basic, balanced"),
+        (["quantize", "--mode", "q4_0", "--no-such-flag", "MODEL", "out.gguf"], 2, "No such option"),
+        (["histogram", "MODEL"], 1, "--mode says through which quantizer"),
+        (["histogram", "--mode", "q4_0", "--plot", "plot.jpeg", "MODEL"], 1, ".png, .svg, .pdf"),
+        (["tables", "show", "no.toml"], 2, "no such table file"),
+    ],
+)
+def test_mistakes_are_named(arguments, status, says, model: Path, tmp_path: Path):
+    told = run(*(str(model) if a == "MODEL" else a for a in arguments), cwd=tmp_path)
+    assert told.returncode == status
+    assert says in re.sub(r"[\s│]+", " ", told.stderr)
+    assert "Traceback" not in told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path):
+    # A type that is slow to make: the signal comes in the middle of a tensor.
+    source = Model(n_embd=1024, n_ff=4096, n_layer=2, n_head=8).write(tmp_path / "model.gguf")
+    command = [sys.executable, "-m", "pyquant", "quantize", "--mode", "ggml:IQ4_NL", "--threads", "1"]
+    process = subprocess.Popen(
+        [*command, source, tmp_path / "out.gguf"], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    partial = tmp_path / ".out.gguf.partial"
+    while not partial.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]

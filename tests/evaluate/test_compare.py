@@ -1,0 +1,165 @@
+"""Divergence against numpy in double precision, and against llama-perplexity's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_softmax, rel_entr
+
+from pyquant import _core
+from pyquant.cli.output import parse_size
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.evaluate.compare import check_budget, compare_models, memory
+from pyquant.evaluate.divergence import Scores, divergence
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.reference import kernels as reference
+from pyquant.schemes.settings import make_mode
+from tests.support.models import Model
+from tests.support.oracle import Oracle
+
+TEXT = "she had a little dog and they went to the park in the afternoon to see the birds\n" * 60
+
+# llama-perplexity stores log-probabilities of the base in 16 bits over a range of at most 16 nats.
+QUANTUM = 16 / 65535
+
+
+@given(
+    n_vocab=st.sampled_from([1, 7, 16, 511, 512, 513, 4096]),
+    spread=st.sampled_from([0.0, 1.0, 30.0, 1e4]),
+    distance=st.sampled_from([0.0, 1e-3, 1.0]),
+    n_threads=st.integers(1, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_kernel_equals_double_precision(n_vocab, spread, distance, n_threads, seed):
+    rng = np.random.default_rng(seed)
+    base = (rng.normal(size=(5, n_vocab)) * spread).astype(np.float32)
+    logits = (base + rng.normal(size=base.shape) * distance).astype(np.float32)
+    targets = rng.integers(0, n_vocab, 5).astype(np.int32)
+    nll, kld, same_top = _core.compare_logits(base, logits, targets, n_threads)
+    expected_nll, expected_kld, expected_top = reference.compare_logits(base, logits, targets)
+    np.testing.assert_allclose(nll, expected_nll, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(kld, expected_kld, rtol=1e-5, atol=1e-6)
+    assert (same_top == expected_top).all()
+    p, q = log_softmax(base.astype(float), axis=1), log_softmax(logits.astype(float), axis=1)
+    np.testing.assert_allclose(expected_kld, rel_entr(np.exp(p), np.exp(q)).sum(axis=1), atol=1e-9)
+    assert (_core.negative_log_likelihood(logits, targets, n_threads) == nll).all()
+
+
+def test_statistics_equal_their_definitions():
+    rng = np.random.default_rng(0)
+    n = 1001
+    base = Scores(rng.exponential(size=n), np.zeros(n), np.ones(n, bool))
+    model = Scores(base.nll + rng.normal(size=n) / 9, rng.exponential(size=n), rng.random(n) < 0.9)
+    found = divergence(base, model)
+
+    def error(values):
+        return values.std(ddof=0) / np.sqrt(n - 1)
+
+    ratio = np.exp(np.mean(model.nll - base.nll))
+    assert found["perplexity"] == pytest.approx(np.exp(model.nll.mean()))
+    assert found["perplexity_error"] == pytest.approx(np.exp(model.nll.mean()) * error(model.nll))
+    assert found["ratio"] == pytest.approx(ratio)
+    assert found["ratio_error"] == pytest.approx(ratio * error(model.nll - base.nll))
+    assert found["correlation"] == pytest.approx(np.corrcoef(model.nll, base.nll)[0, 1])
+    assert found["kld"]["error"] == pytest.approx(error(model.kld))
+    assert found["kld"]["percentiles"]["99.9"] == pytest.approx(np.quantile(model.kld, 0.999))
+    change = np.exp(-model.nll) - np.exp(-base.nll)
+    rms = np.sqrt(np.mean(change**2))
+    assert found["probability_change"]["rms"] == pytest.approx(rms)
+    assert found["probability_change"]["rms_error"] == pytest.approx(error(change**2) / (2 * rms))
+    share = model.same_top.mean()
+    assert found["same_top"] == pytest.approx(
+        {"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))}
+    )
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path], text: Path, tmp_path: Path):
+    base = generated("f16, rows of 256, grouped queries")
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(base.read_bytes())
+    rough = tmp_path / "rough.gguf"
+    quantize_model(base, rough, make_mode({"mode": "q4_0_multizero", "radius": 3}))
+    found = compare_models(base, [copy, rough], text, n_ctx=64).to_json()
+    json.dumps(found, allow_nan=False)
+    same, other = found["candidates"]
+    assert same["kld"]["max"] == 0
+    assert same["ratio"] == 1
+    assert same["same_top"]["share"] == 1
+    assert other["kld"]["mean"] > 100 * max(found["noise_floor"]["kld"], 1e-9)
+    assert found["base"]["perplexity"] == pytest.approx(same["perplexity"], rel=1e-12)
+
+
+@pytest.mark.oracle
+def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Path):
+    base, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
+    model, logits = tmp_path / "q4_0.gguf", tmp_path / "logits"
+    quantize_model(base, model, make_mode({"mode": "q4_0"}))
+    run = ["-c", 256, "-t", 2, "--kl-divergence-base", logits]
+    oracle.run_until("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", 12, *run)
+    told = oracle.run_until("Same top p:", "llama-perplexity", "-m", model, "--kl-divergence", *run)
+    found = compare_models(base, [model], text, n_ctx=256, n_chunks=12).to_json()
+    n, (one,) = found["n_tokens"], found["candidates"]
+
+    def line(name: str) -> list[float]:
+        match = re.search(rf"^{re.escape(name)} *: *(.*)$", told, re.MULTILINE)
+        assert match, told
+        return [float(number) for number in re.findall(r"-?[0-9.]+", match[1])]
+
+    printed = 1e-6
+    mean_rounding = 4 * QUANTUM / np.sqrt(12 * n)
+    assert [one["perplexity"], one["perplexity_error"]] == pytest.approx(line("Mean PPL(Q)"), rel=1e-6)
+    assert found["base"]["perplexity"] == pytest.approx(line("Mean PPL(base)")[0], rel=mean_rounding + 1e-6)
+    assert one["ratio"] == pytest.approx(line("Mean PPL(Q)/PPL(base)")[0], abs=mean_rounding + printed)
+    assert one["difference"] == pytest.approx(
+        line("Mean PPL(Q)-PPL(base)")[0], abs=60 * mean_rounding + printed
+    )
+    assert 100 * one["correlation"] == pytest.approx(line("Cor(ln(PPL(Q)), ln(PPL(base)))")[0], abs=0.01)
+    kld = one["kld"]
+    assert kld["mean"] == pytest.approx(line("Mean    KLD")[0], abs=mean_rounding + printed)
+    assert kld["error"] == pytest.approx(line("Mean    KLD")[1], abs=mean_rounding + printed)
+    for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  KLD": "50"}.items():
+        assert kld["percentiles"][percentile] == pytest.approx(line(name)[-1], abs=QUANTUM)
+    assert kld["max"] == pytest.approx(line("Maximum KLD")[0], abs=QUANTUM)
+    change = one["probability_change"]
+    assert 100 * change["mean"] == pytest.approx(line("Mean    Δp")[0], abs=0.001)
+    assert 100 * change["rms"] == pytest.approx(line("RMS Δp")[0], abs=0.001)
+    assert 100 * change["percentiles"]["1"] == pytest.approx(
+        line("1.0%   Δp".rjust(10))[-1], abs=100 * QUANTUM
+    )
+    # Tokens of the base that 16 bits cannot tell apart change places.
+    assert one["same_top"]["share"] == pytest.approx(line("Same top p")[0] / 100, abs=3 / n)
+
+
+def test_vocabularies_must_agree(generated: Callable[[str], Path], text: Path, tmp_path: Path):
+    base = generated("f32, rows of 64 and 96")
+    other = Model(n_vocab=330).write(tmp_path / "other.gguf")
+    with pytest.raises(ModelFileError, match=r"330 tokens in its vocabulary, .* has 320"):
+        compare_models(base, [other], text, n_ctx=64)
+    with pytest.raises(ConfigError, match="given twice"):
+        compare_models(base, [base], text)
+
+
+def test_budget_says_the_sizes(generated: Callable[[str], Path]):
+    base = generated("f32, rows of 64 and 96")
+    weights, working = memory(base, 512)
+    check_budget([base], n_ctx=512, budget=weights + working)
+    with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights and .* to run"):
+        check_budget([base], n_ctx=512, budget=weights + working - 1)
+    assert parse_size("budget-memory", "1.5GB") == 1_500_000_000
+    assert parse_size("budget-memory", "2GiB") == 2 << 30
+    with pytest.raises(ConfigError, match="is not a size"):
+        parse_size("budget-memory", "much")

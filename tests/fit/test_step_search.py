@@ -1,0 +1,201 @@
+"""Finding a step for a wanted size or divergence, and what mode uniform is worth on a trained model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.errors import ConfigError, OutputError
+from pyquant.evaluate.compare import compare_models
+from pyquant.fit.candidate import Evaluation
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.fit.step_search import AS_GOOD, StepSearch
+from pyquant.models.pqz.pack import PackReport, pack_model
+from pyquant.models.pqz.unpack import unpack_model
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.schemes.settings import make_mode
+from tests.support.command import run
+from tests.support.models import EXPERTS, F32
+from tests.support.modes import uniform
+from tests.support.oracle import Oracle
+
+
+@pytest.fixture
+def search(generated: Callable[[str], Path], stats_of) -> Callable[..., StepSearch]:
+    def make(model: str, tell: Callable[[str], None] = lambda line: None) -> StepSearch:
+        return StepSearch(generated(model), uniform(stats_of(model)), threads=2, tell=tell)
+
+    return make
+
+
+@pytest.mark.parametrize("share", [0.75, 1.0, 1.2])
+def test_a_size_is_met_and_never_exceeded(search, generated, tmp_path: Path, share: float) -> None:
+    report = quantize_to_pqz(generated(EXPERTS), tmp_path / "first.pqz", search(EXPERTS)._mode)
+    wanted = int(report.packed.output_bytes * share)
+    told: list[str] = []
+    mode = search(EXPERTS, told.append).for_size(wanted)
+    found = quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).packed.output_bytes
+    assert 0.995 * wanted <= found <= wanted
+    assert f"{found:,} bytes" in "".join(told)
+
+
+def test_bits_are_of_the_whole_file(search, generated, tmp_path: Path) -> None:
+    mode = search(EXPERTS).for_bits(4.75)
+    assert (
+        4.72 < quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).packed.bits_per_weight <= 4.75
+    )
+
+
+@pytest.mark.parametrize(
+    ("bits", "says"),
+    [
+        (
+            -1,
+            r"-1 bits per weight: not reachable: without any codes the file has [0-9,]+ bytes \(\d\.\d\d",
+        ),
+        (1, r"metadata and of tensors whose input is not in .*stats.gguf$"),
+        (
+            8,
+            r"do not fit into int8: at most [0-9,]+ bytes \(\d\.\d\d bits per weight\) are reachable",
+        ),
+    ],
+)
+def test_what_is_reachable_is_said(search, bits: float, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        search(EXPERTS).for_bits(bits)
+
+
+def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Path) -> None:
+    # A dense model: where a token changes its experts, divergence jumps from step to step.
+    evaluation = Evaluation(text, n_ctx=64, n_chunks=8)
+    found = search(F32)
+    ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
+    quantize_model(generated(F32), ours, found.for_divergence_of("Q4_K", evaluation))
+    peer = make_mode({"mode": "ggml:Q4_K", "imatrix": str(stats_of(F32))})
+    quantize_model(generated(F32), theirs, peer)
+    apart = compare_models(generated(F32), [ours, theirs], text, n_ctx=64, n_chunks=8)
+    divergences = [one["kld"]["mean"] for one in apart.to_json()["candidates"]]
+    assert found.wanted == pytest.approx(divergences[1])
+    assert (1 - 2 * AS_GOOD) * divergences[1] < divergences[0] <= divergences[1]
+
+
+def test_a_type_that_is_too_good(search, text: Path) -> None:
+    says = r"as good as F16: not reachable: .* the least that steps from [0-9.e-]+ to 0.02 give"
+    with pytest.raises(ConfigError, match=says):
+        search(EXPERTS).for_divergence_of("F16", Evaluation(text, n_ctx=64, n_chunks=2))
+    with pytest.raises(ConfigError, match="like: mode: 'ggml:Q9' is no type"):
+        search(EXPERTS).for_divergence_of("Q9", Evaluation(text, n_ctx=64, n_chunks=2))
+
+
+def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    with pytest.raises(OutputError, match=r"needs [0-9,]+ bytes, [0-9,]+ are free.*TMPDIR=FOLDER"):
+        search(EXPERTS).for_bits(4)
+    assert not os.listdir(small_disk)
+
+
+def test_the_command(generated, stats_of, tmp_path: Path) -> None:
+    out = tmp_path / "out.pqz"
+    arguments = ["quantize", generated(EXPERTS), out, "--mode", "uniform", "--calibration", stats_of(EXPERTS)]
+    told = run(*arguments, "--bpw", 5, "--json")
+    assert told.returncode == 0, told.stderr
+    result = json.loads(told.stdout)
+    tries = {f"{one['step']:.6g}": one["found"] for one in result["search"]["tries"]}
+    assert tries[result["parameters"]["step"]] == out.stat().st_size
+    assert len(re.findall("^step .* bits per weight$", told.stderr, re.MULTILINE)) == len(tries)
+    told = run(*arguments, "--bpw", 5)  # said before anything is tried
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "exists; --force replaces it" in told.stderr
+    assert "step" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--bpw", 4, "--size", "1MB"], "give one of --step, --bpw, --size and --like"),
+        (["--bpw", 4, "--step", 0.1], "give one of --step, --bpw, --size and --like"),
+        (["--size", "4 apples"], "is not a size"),
+        (["--like", "Q4_K"], "--like needs --text"),
+        (["--bpw", 4, "--mode", "q4_0"], "--bpw: is for mode uniform, whose step it finds, not for q4_0"),
+        ([], "mode uniform needs 'step'"),
+    ],
+)
+def test_mistakes_are_named(generated, stats_of, options, says: str, tmp_path: Path) -> None:
+    mode = ["--mode", "uniform", "--calibration", stats_of(F32)]
+    told = run("quantize", generated(F32), tmp_path / "out.pqz", *mode, *options)
+    assert told.returncode == 2
+    assert says in told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def coded(report: PackReport) -> tuple[float, float, int]:
+    """Bits per uniform code with what else its tensors take, their entropy, and bytes of all the rest."""
+    uses = [use for use in report.streams if use.type == "Q8_0"]
+    n_codes = sum(use.n_bytes for use in uses if use.content == "codes")
+    n_bytes = sum(use.coded_bytes for use in uses)
+    bits = 8 * n_bytes / n_codes, 8 * sum(use.entropy_bytes for use in uses) / n_codes
+    return *bits, report.output_bytes - n_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+@pytest.mark.timeout(1800)
+def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
+    source, data = shared / "models/techdocs-5M-f16.gguf", shared / "data"
+    stats = {}
+    for name in ("wiki.valid.raw", "tinyshakespeare.txt"):
+        stats[name] = tmp_path / name
+        calibrate_model(source, [data / name], stats[name], n_ctx=256, n_chunks=200)
+    matched, mismatched = stats.values()
+    seen = data / "wiki.valid.raw"
+    sensitivity = measure_sensitivity(source, matched, seen, step=0.01, n_ctx=256, n_chunks=12)
+    (tmp_path / "s.toml").write_text(sensitivity.to_toml())
+
+    def at(bits: float, known: Path, **settings: str) -> Path:
+        mode = partial(uniform, known, tensors="blk", **settings)
+        made = tmp_path / f"{bits}-{known.name}-{len(settings)}.gguf"
+        quantize_model(source, made, mode(), force=True)
+        report = pack_model(made, tmp_path / "packed.pqz", force=True)
+        n_codes = sum(use.n_bytes for use in report.streams if (use.type, use.content) == ("Q8_0", "codes"))
+        found = StepSearch(source, mode()).for_size(int(coded(report)[2] + bits * n_codes / 8))
+        report = quantize_to_pqz(source, tmp_path / "packed.pqz", found, force=True).packed
+        assert coded(report)[0] <= bits
+        assert coded(report)[0] < 1.02 * coded(report)[1]
+        unpack_model(tmp_path / "packed.pqz", made, force=True)
+        return made
+
+    peers = {}
+    for kind in ("Q4_K", "Q5_K"):
+        settings = {"mode": f"ggml:{kind}", "imatrix": str(matched), "tensors": "blk", "pure": True}
+        quantize_model(source, tmp_path / f"{kind}.gguf", make_mode(settings))
+        peers[kind] = tmp_path / f"{kind}.gguf"
+    settings = {"sensitivity": str(tmp_path / "s.toml")}
+    ours = {
+        "matched": at(4, matched),
+        "mismatched": at(4, mismatched),
+        "fifth less than Q4_K": at(4.5 * 0.78, matched),
+        "fifth less than Q5_K": at(5.5 * 0.78, matched),
+        "sensitivity": at(4, matched, **settings),
+    }
+    text = data / "wiki.test.raw"
+    models = {**peers, **ours}
+    apart = compare_models(source, list(models.values()), text, n_ctx=256, n_chunks=40).to_json()
+    kld = {name: one["kld"]["mean"] for name, one in zip(models, apart["candidates"])}
+    assert kld["matched"] < 0.4 * kld["Q4_K"]
+    assert kld["mismatched"] < 0.6 * kld["Q4_K"]
+    assert kld["fifth less than Q4_K"] < kld["Q4_K"]
+    assert kld["fifth less than Q5_K"] < kld["Q5_K"]
+    assert kld["sensitivity"] < 0.75 * kld["matched"]
+    logits = ["-c", 256, "-t", 2, "--kl-divergence-base", tmp_path / "logits"]
+    oracle.run_until("Final estimate", "llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits)
+    stock = ["llama-perplexity", "-m", ours["matched"], "--kl-divergence", *logits]
+    (found,) = re.findall(r"Mean +KLD: +([0-9.]+)", oracle.run_until("Same top p:", *stock))
+    assert float(found) == pytest.approx(kld["matched"], rel=0.01)

@@ -1,0 +1,145 @@
+"""llama.cpp through llama_cpp: the right library, its log, and its refusals."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyquant import _core
+from pyquant.errors import ModelFileError, RuntimeLibraryError
+from pyquant.llama import log as llama_log
+from pyquant.llama.library import bindings
+from pyquant.llama.model import Model as LlamaModel
+from pyquant.quantize.inside_llama import quantize_patched
+from pyquant.schemes.settings import make_mode
+from tests.support.models import Model
+
+
+def test_llama_cpp_uses_the_library_of_the_extension() -> None:
+    folder = Path(_core.build_info()["library_folder"])
+    assert os.path.samefile(bindings()._lib._name, folder / "libllama.so")
+    assert "LLAMA_CPP_LIB_PATH" not in os.environ
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.35")
+    with pytest.raises(RuntimeLibraryError, match=r"0\.3\.35 is installed.*pip install llama-cpp-python=="):
+        bindings.__wrapped__()
+
+
+def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = SimpleNamespace(_lib=SimpleNamespace(_name=sys.executable))
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", other)
+    with pytest.raises(RuntimeLibraryError, match=r"already uses .*python"):
+        bindings.__wrapped__()
+
+
+def test_the_log_goes_to_logging_and_nothing_is_printed(small_model: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "from pyquant.llama.model import Model\n"
+        "if len(sys.argv) > 2: logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s')\n"
+        "with Model(sys.argv[1]) as model, model.context(n_ctx=256): pass\n"
+    )
+    command = [sys.executable, "-c", program, str(small_model)]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    loud = subprocess.run([*command, "log"], capture_output=True, text=True, check=True)
+    assert loud.stdout == ""
+    assert set(loud.stderr.splitlines()) == {"pyquant.llama INFO"}
+
+
+def test_contexts_beyond_training_are_warned_of(small_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), LlamaModel(small_model) as model, model.context(n_ctx=512):
+        assert model.n_ctx_train == 256
+    assert any("training context overflow" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: b"not a model", "llama.cpp cannot load it: "),
+        (lambda data: data[:-4096], "llama.cpp cannot load it: .*not within the file bounds"),
+        (lambda data: data.replace(b"ffn_norm", b"fff_norm"), "it: tensor 'blk.0.ffn_norm.weight' not found"),
+    ],
+)
+def test_a_model_that_does_not_load(small_model: Path, tmp_path: Path, damage: Any, message: str) -> None:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(damage(small_model.read_bytes()))
+    with pytest.raises(ModelFileError, match=message):
+        LlamaModel(path)
+
+
+@pytest.mark.parametrize(("name", "message"), [("", "a folder"), ("missing.gguf", "no such file")])
+def test_a_model_that_is_not_there(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        LlamaModel(tmp_path / name)
+
+
+def test_a_model_without_vocabulary_takes_no_text(tmp_path: Path) -> None:
+    path = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, tokenizer=False).write(tmp_path / "bare.gguf")
+    with pytest.raises(ModelFileError), LlamaModel(path) as model:
+        model.tokenize(b"text")
+
+
+def test_tokens_begin_with_bos(small_model: Path) -> None:
+    with LlamaModel(small_model) as model:
+        tokens = model.tokenize(b"the\0a")
+        assert model.bos == tokens[0] == 1
+        assert tokens.dtype == np.int32
+        assert 0 + 3 in tokens  # the zero byte is text like any other
+
+
+def test_ctrl_c_stops_a_batch(generated: Any) -> None:
+    path = generated("f16, rows of 256, grouped queries")
+    tokens = np.full((8, 256), 300, np.int32)
+    wanted = np.ones(256, bool)
+    with LlamaModel(path) as model, model.context(n_ctx=256, n_seq=8, threads=1) as context:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+
+        def until_interrupted() -> None:
+            while True:
+                context.clear()
+                context.decode(tokens, 0, wanted)
+
+        with pytest.raises(KeyboardInterrupt):
+            until_interrupted()
+        timer.join()
+        context.clear()
+        assert np.isfinite(context.decode(tokens, 0, wanted)).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, folder: LlamaModel(model),
+        lambda model, folder: quantize_patched(model, folder / "out.gguf", make_mode({"mode": "q4_0"})),
+    ],
+    ids=["load", "quantize"],
+)
+def test_ctrl_c_is_not_lost_in_the_log(small_model: Path, tmp_path: Path, call: Any) -> None:
+    def interrupting(_level: int, text: bytes, _data: object) -> None:
+        if text.startswith(b"llama_model_loader: loaded"):
+            signal.raise_signal(signal.SIGINT)
+
+    llama = bindings()
+    callback = llama.llama_log_callback(interrupting)
+    llama.llama_log_set(callback, None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(small_model, tmp_path)
+    finally:
+        llama.llama_log_set(llama_log.callback(llama), None)
+    assert not list(tmp_path.iterdir())

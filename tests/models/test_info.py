@@ -1,0 +1,101 @@
+"""What `pyquant info` says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFWriter
+
+from pyquant.environment import environment
+from pyquant.errors import ModelFileError
+from pyquant.models.info import model_info
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import Model
+
+
+def command(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pyquant", "info", *map(str, arguments)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def quantized(tmp_path: Path) -> Path:
+    mode = make_mode({"mode": "q4_0_multizero", "radius": 2})
+    quantize_model(Model(type=Type.F16).write(tmp_path / "f16.gguf"), tmp_path / "q.gguf", mode)
+    return tmp_path / "q.gguf"
+
+
+def test_a_model_in_short(quantized: Path) -> None:
+    info = model_info(quantized)
+    tensors = ModelFile(quantized).tensors
+    assert (info.architecture, info.name, info.file_type) == ("llama", "made for tests", "Q4_0")
+    assert info.n_weights == sum(t.n_weights for t in tensors)
+    assert info.n_bytes == quantized.stat().st_size
+    assert info.bits_per_weight == 8 * sum(t.n_bytes for t in tensors) / info.n_weights
+    assert {share.type: share.n_tensors for share in info.types} == {"Q4_0": 15, "Q8_0": 1, "F32": 5}
+    assert sum(share.n_weights for share in info.types) == info.n_weights
+    assert info.provenance["mode"] == "q4_0_multizero"
+    assert info.provenance["radius"] == 2
+    assert info.provenance["source.sha256"] == ModelFile(quantized.with_name("f16.gguf")).sha256()
+    assert info.metadata["tokenizer.ggml.tokens"] == {"length": 320}
+    assert [t.name for t in info.tensors] == [t.name for t in tensors]
+
+
+def test_shards_are_one_model(tmp_path: Path) -> None:
+    whole = model_info(Model().write(tmp_path / "whole.gguf"))
+    split = model_info(Model().write(tmp_path / "split.gguf", tensors_per_shard=4))
+    assert split.n_files > 1
+    assert (split.types, split.n_weights) == (whole.types, whole.n_weights)
+
+
+def test_metadata_of_any_kind_becomes_json(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_float32("odd.nan", float("nan"))
+    writer.add_array("odd.short", [1.5, float("inf")])
+    writer.add_array("odd.texts", ["a", "b"])
+    writer.add_string("odd.text", "colour \x1b[31m")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    info = model_info(path)
+    assert info.bits_per_weight is None
+    assert info.metadata["odd.nan"] == "nan"
+    assert info.metadata["odd.short"] == [1.5, "inf"]
+    assert info.metadata["odd.texts"] == ["a", "b"]
+    json.dumps(info.to_json(), allow_nan=False)
+    assert "\x1b" not in command(path)
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="no such file"):
+        model_info(tmp_path / "missing.gguf")
+
+
+def test_the_environment_is_complete() -> None:
+    report = environment()
+    assert all(value not in (None, "") for value in report.values())
+    assert report["packages"]["llama-cpp-python"] == report["built_for_llama_cpp_python"]
+    assert (Path(report["library_folder"]) / "libllama.so").is_file()
+
+
+def test_the_command(quantized: Path) -> None:
+    assert json.loads(command("--json"))["schema"] == "pyquant.environment/1"
+    assert "library folder" in command()
+    assert "blk.0.ffn_up.weight" in command(quantized, "--tensors")
+    printed = command(quantized)
+    assert "blk.0.ffn_up.weight" not in printed
+    assert "pyquant mode" in printed
+    assert "tensors" not in json.loads(command(quantized, "--json"))
+    assert len(json.loads(command(quantized, "--json", "--tensors"))["tensors"]) == 21

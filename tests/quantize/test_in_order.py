@@ -1,0 +1,314 @@
+"""Rounding in the model's order: what both passes see, what is corrected, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
+from pyquant.calibration.stats_file import Calibration
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.evaluate.compare import compare_models
+from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.pqz.unpack import unpack_model
+from pyquant.models.unpack_q4_t import unpack_q4_t
+from pyquant.quantize.in_order import DAMPING, correction, write_in_order
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.schemes.settings import make_mode
+from tests.support.command import ENVIRONMENT, run
+
+F32, EXPERTS = "f32, rows of 64 and 96", "f16, experts"
+ODD_ROWS = "bf16, tied, rows of 64 and 172"
+
+
+@pytest.fixture(scope="module")
+def stats_of(generated: Callable[[str], Path], text: Path, tmp_path_factory) -> Callable[[str], Path]:
+    """STATS of a generated model."""
+
+    @cache
+    def make(name: str) -> Path:
+        path = tmp_path_factory.mktemp("stats") / "stats.gguf"
+        calibrate_model(generated(name), [text, text], path, n_ctx=64)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def made(generated, stats_of, tmp_path_factory) -> Callable[..., Path]:
+    """A generated model quantized to IQ4_NL by its STATS, in order unless said otherwise."""
+    folder = tmp_path_factory.mktemp("made")
+
+    @cache
+    def make(model: str, **settings: object) -> Path:
+        output = folder / f"{len(list(folder.iterdir()))}.gguf"
+        mode = {"mode": "ggml:IQ4_NL", "calibration": stats_of(model), "sequential": 32, **settings}
+        quantize_model(generated(model), output, make_mode(mode))
+        return output
+
+    return make
+
+
+def stored(path: Path) -> dict[str, np.ndarray]:
+    return {tensor.name: np.array(tensor.data) for tensor in GGUFReader(path).tensors}
+
+
+def random_inputs(n_tokens: int = 500, n_in: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n_tokens, n_in)) @ rng.normal(size=(n_in, n_in))
+    return x.astype(np.float32), (x + 0.2 * x[:, ::-1] + 0.1 * rng.normal(size=x.shape)).astype(np.float32)
+
+
+def test_the_correction_is_the_best_there_is() -> None:
+    original, changed = random_inputs()
+    weights = np.random.default_rng(6).normal(size=(7, original.shape[1]))
+    corrected = weights + weights @ correction(original, changed, 0)
+    best, *_ = np.linalg.lstsq(changed.astype(np.float64), original @ weights.T, rcond=None)
+    np.testing.assert_allclose(corrected, best.T, rtol=1e-3, atol=1e-4)
+
+
+def test_damping_keeps_the_correction_small() -> None:
+    original, changed = random_inputs()
+    sizes = [np.linalg.norm(correction(original, changed, damping)) for damping in (0, 0.1, 10)]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert not correction(changed, changed, 0.1).any()
+    assert not correction(np.zeros_like(changed), np.zeros_like(changed), 0).any()  # dead inputs
+
+
+def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, changed = random_inputs()
+    at_once = correction(original, changed, DAMPING)
+    monkeypatch.setattr("pyquant.quantize.in_order.PORTION", 7)
+    np.testing.assert_allclose(correction(original, changed, DAMPING), at_once, atol=1e-5)
+
+
+def test_kept_chunks_are_of_all_texts_in_their_shares() -> None:
+    def text(n: int, begin: int) -> np.ndarray:
+        return np.arange(begin, begin + n, dtype=np.int32)[:, None].repeat(4, 1)
+
+    kept = sample_chunks([text(3000, 0), text(1000, 10_000)], [1, 1])[:, 0]
+    assert len(kept) == MOST_CHUNKS
+    assert (kept >= 10_000).sum() == MOST_CHUNKS / 4
+    assert np.ptp(np.diff(kept[kept < 10_000])) <= 1  # at even distances
+    few = sample_chunks([text(300, 0), text(50, 10_000)], [1, 6])[:, 0]
+    assert (few >= 10_000).sum() == 50  # all there are
+    np.testing.assert_array_equal(sample_chunks([text(7, 0)], [1]), text(7, 0))
+    np.testing.assert_array_equal(spread(text(7, 0), 3)[:, 0], [0, 3, 6])
+
+
+def in_order(path: Path, stats: Path, write: Callable, names: str = "blk") -> list[str]:
+    """The matrices that a run came to. write: (tensor, weights or None) -> what it becomes."""
+    model, calibration, met = ModelFile(path), Calibration.read(stats), []
+
+    def note(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
+        met.append(tensor.name)
+        return write(tensor, weights)
+
+    wanted = [t for t in model.tensors if t.name in calibration.matrices and names in t.name]
+    write_in_order(model, calibration, wanted, 32, note, threads=2)
+    return met
+
+
+@pytest.mark.parametrize("model", [F32, EXPERTS, ODD_ROWS])
+def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -> None:
+    def keep(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
+        own = tensor.weights()
+        if weights is None:
+            assert "exps" in tensor.name  # tokens that are routed
+        else:
+            np.testing.assert_array_equal(weights, own)
+        return own
+
+    met = in_order(generated(model), stats_of(model), keep)
+    assert sorted(met) == sorted(n for n in Calibration.read(stats_of(model)).matrices if "blk" in n)
+    assert [name.split(".")[1] for name in met] == sorted(name.split(".")[1] for name in met)  # by layer
+    first = [name.split(".")[2] for name in met if name.startswith("blk.0.")]
+    assert set(first[:3]) == {"attn_q", "attn_k", "attn_v"}
+    assert first[3] == "attn_output"
+
+
+def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> None:
+    """What the output projections get is doubled: they want half of their weights."""
+    found = {}
+
+    def scale(tensor: Tensor, weights: np.ndarray) -> np.ndarray:
+        found[tensor.name] = weights, tensor.weights()
+        # The up projection and V go into what follows as they are: twice as much of them is twice that.
+        return tensor.weights() * (2 if "ffn_up" in tensor.name or "attn_v" in tensor.name else 1)
+
+    in_order(generated(F32), stats_of(F32), scale, "blk.0.")
+    for name in ("attn_output", "ffn_down"):
+        corrected, own = found[f"blk.0.{name}.weight"]
+        # Not all of it: damping leaves directions alone in which little enters.
+        share = np.linalg.norm(corrected - own / 2) / np.linalg.norm(own / 2)
+        assert share < 0.6
+        assert np.linalg.norm(corrected) < 0.8 * np.linalg.norm(own)
+
+
+def test_the_first_inputs_are_as_they_were(made) -> None:
+    in_order, alone = stored(made(F32)), stored(made(F32, sequential=None, damping=0.3))
+    for name in ("attn_q", "attn_k", "attn_v"):
+        np.testing.assert_array_equal(in_order[f"blk.0.{name}.weight"], alone[f"blk.0.{name}.weight"])
+    assert (in_order["blk.0.ffn_down.weight"] != alone["blk.0.ffn_down.weight"]).any()
+    assert (in_order["blk.1.attn_q.weight"] != alone["blk.1.attn_q.weight"]).any()
+    for name in ("token_embd.weight", "output.weight"):
+        np.testing.assert_array_equal(in_order[name], alone[name])
+
+
+def test_experts_are_rounded_by_their_own_moments(made) -> None:
+    in_order, alone = stored(made(EXPERTS)), stored(made(EXPERTS, sequential=None, damping=0.3))
+    experts = [name for name in in_order if "exps" in name]
+    assert experts
+    for name in experts:
+        np.testing.assert_array_equal(in_order[name], alone[name])
+    assert (in_order["blk.0.attn_output.weight"] != alone["blk.0.attn_output.weight"]).any()
+
+
+def test_the_same_file_again(made, generated, stats_of, tmp_path: Path) -> None:
+    mode = {"mode": "ggml:IQ4_NL", "calibration": stats_of(F32), "sequential": 32}
+    quantize_model(generated(F32), tmp_path / "again.gguf", make_mode(mode))
+    assert (tmp_path / "again.gguf").read_bytes() == made(F32).read_bytes()
+    assert ModelFile(made(F32)).get("pyquant.sequential") == 32
+    assert ModelFile(made(F32, sequential=None)).get("pyquant.sequential") is None
+
+
+def test_matrices_of_every_kind_of_output(made, generated, stats_of, tmp_path: Path) -> None:
+    """Types that GGML rounds, tables in stock blocks and packed, uniform steps in a packed file."""
+    alone = stored(made(F32, mode="ggml:Q6_K", sequential=None))
+    assert any((alone[name] != data).any() for name, data in stored(made(F32, mode="ggml:Q6_K")).items())
+
+    packed, table = made(F32, mode="q4_0", store="q4_t"), made(F32, mode="q4_0")
+    unpack_q4_t(packed, tmp_path / "unpacked.gguf")
+    assert (tmp_path / "unpacked.gguf").read_bytes() == table.read_bytes()
+
+    uniform = made(F32, mode="uniform", step=0.01)
+    mode = make_mode({"mode": "uniform", "step": 0.01, "calibration": stats_of(F32), "sequential": 32})
+    quantize_to_pqz(generated(F32), tmp_path / "out.pqz", mode)
+    unpack_model(tmp_path / "out.pqz", tmp_path / "out.gguf")
+    assert (tmp_path / "out.gguf").read_bytes() == uniform.read_bytes()
+
+
+def refused(source: Path, output: Path, error: type[Exception], message: str, **settings: object) -> None:
+    with pytest.raises(error, match=message):
+        quantize_model(source, output, make_mode({"mode": "ggml:IQ4_NL", **settings}))
+    assert not output.exists()
+    assert not list(output.parent.glob(".*partial"))
+
+
+def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> None:
+    source, stats, out = generated(F32), stats_of(F32), tmp_path / "out.gguf"
+    refused(source, out, ConfigError, "sequential: needs --calibration", sequential=32)
+    imatrix = tmp_path / "imatrix.gguf"
+    calibrate_model(source, [text], tmp_path / "few", n_ctx=64, n_chunks=2, imatrix=imatrix)
+    refused(source, out, ConfigError, "sequential: needs --calibration", calibration=imatrix, sequential=32)
+    few = r"2 chunks of 64 tokens of .* are too few: blk.*weight, with rows of 96, needs 768 tokens"
+    refused(source, out, ConfigError, few, calibration=stats, sequential=2)
+    with pytest.raises(ConfigError, match="sequential"):
+        make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
+
+
+def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("pyquant.quantize.in_order.available_memory", lambda: 10_000_000)
+    message = r"32 chunks of 64 tokens need about 0\.\d+ GB of memory, 0\.01 GB are free; give fewer chunks"
+    settings = {"calibration": stats_of(F32), "sequential": 32}
+    refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)
+
+
+def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Path) -> None:
+    calibration = Calibration.read(stats_of(F32))
+    tensors = {name: tensor for name, tensor in calibration._tensors.items() if name != "tokens"}
+    calibration._tensors = tensors
+    with pytest.raises(ModelFileError, match="holds no tokens to run the model over; calibrate anew"):
+        calibration.tokens(32)
+
+
+def test_a_failure_ends_both_passes(generated, stats_of) -> None:
+    def fail(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
+        if "ffn" in tensor.name:
+            raise ModelFileError("no such weights")
+        return tensor.weights()
+
+    with pytest.raises(ModelFileError, match="no such weights"):
+        in_order(generated(F32), stats_of(F32), fail)
+    with pytest.raises(ValueError, match="as many weights as the matrix has"):
+        in_order(generated(F32), stats_of(F32), lambda tensor, weights: tensor.weights()[:1])
+
+
+def test_inputs_that_are_not_finite_are_named(generated, stats_of) -> None:
+    def explode(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
+        return np.full_like(tensor.weights(), 3e38)
+
+    with pytest.raises(ModelFileError, match=r"what enters blk\.0\.\w+\.weight is not finite, or too large"):
+        in_order(generated(F32), stats_of(F32), explode)
+
+
+def test_few_logits_leave_the_last_layer_alone(generated, stats_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tokens without logits do not come to the last layer's feed-forward part.
+    monkeypatch.setattr("pyquant.quantize.in_order.LOGITS_BYTES", 1 << 16)
+    without = []
+
+    def write(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
+        without.extend([tensor.name] if weights is None else [])
+        return tensor.weights()
+
+    met = in_order(generated(F32), stats_of(F32), write)
+    last = max(int(name.split(".")[1]) for name in met)
+    assert without
+    assert all(name.startswith(f"blk.{last}.ffn") for name in without)
+
+
+def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    arguments = ["quantize", generated(F32), out, "--mode", "ggml:IQ4_NL", "--calibration", stats_of(F32)]
+    told = run(*arguments, "--sequential", 32)
+    assert told.returncode == 0, told.stderr
+    assert out.read_bytes() == made(F32).read_bytes()
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 1])
+def test_ctrl_c(shared: Path, tmp_path: Path, seconds: float) -> None:
+    source, stats, out = shared / "models/techdocs-5M-f16.gguf", tmp_path / "stats", tmp_path / "out.gguf"
+    calibrate_model(source, [shared / "data/wiki.valid.raw"], stats, n_ctx=256, n_chunks=32, threads=1)
+    arguments = ["quantize", source, out, "--mode", "ggml:Q4_0", "--calibration", stats, "--sequential", 32]
+    command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    while process.poll() is None and not (tmp_path / ".out.gguf.partial").exists():
+        time.sleep(0.01)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    # Complete, or not there; the signal may also come when all is done, on Python's way out.
+    assert out.exists() or process.returncode == 130
+    assert b"Traceback" not in told
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("stats", "out.gguf")] == []
+
+
+def test_it_is_nearer_to_the_model(shared: Path, tmp_path: Path) -> None:
+    source, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
+    stats, files = tmp_path / "stats", [tmp_path / "alone.gguf", tmp_path / "in-order.gguf"]
+    calibrate_model(source, [shared / "data/wiki.valid.raw"], stats, n_ctx=256, n_chunks=96, threads=1)
+    common = {"mode": "ggml:IQ4_NL", "calibration": stats, "pure": True, "tensors": "blk"}
+    for path, chunks in zip(files, (None, 96)):
+        quantize_model(source, path, make_mode({**common, "sequential": chunks}))
+    found = compare_models(source, files, text, n_ctx=256, n_chunks=24, threads=1).to_json()
+    alone, in_order = (one["kld"]["mean"] for one in found["candidates"])
+    assert in_order < 0.85 * alone
+
+
+def test_more_damping_in_order_unless_asked_otherwise() -> None:
+    alone, in_order, asked = (
+        make_mode({"mode": "q4_0", "calibration": "stats", **more}).damping
+        for more in ({}, {"sequential": 4}, {"sequential": 4, "damping": 0.05})
+    )
+    assert (alone, in_order, asked) == (0.03, 0.3, 0.05)

@@ -1,0 +1,346 @@
+"""Studies that calibrate, learn tables, measure sensitivities and search steps before they quantize."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.errors import ConfigError
+from pyquant.evaluate.compare import compare_models
+from pyquant.fit.learn_tables import learn_tables
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.schemes.settings import make_mode
+from pyquant.study.config import read_study
+from pyquant.study.plan import make_plan
+from pyquant.study.report.columns import compensation_table, results_table
+from pyquant.study.report.comparison import compensation_rows
+from pyquant.study.report.figures import figure
+from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.report.tradeoff import points, tradeoff
+from pyquant.study.run import Summary, run_study
+from pyquant.study.store import Store
+from pyquant.study.tasks import tasks
+from tests.support import ROOT
+from tests.support.models import Model
+from tests.support.studies import contents, start, wait_for
+
+STUDY = """
+ctx = 32
+chunks = 3
+measure = ["size", "quality"]
+[common]
+tensors = "blk"
+[[calibration]]
+name = "matched"
+ctx = 32
+texts = ["matched.txt"]
+[[calibration]]
+name = "mismatched"
+ctx = 32
+texts = ["mismatched.txt"]
+chunks = 8
+[[quantizer]]
+mode = "ggml:IQ4_NL"
+imatrix = "matched"
+[[quantizer]]
+mode = "ggml:IQ4_NL"
+calibration = ["matched", "mismatched"]
+[[quantizer]]
+mode = "table"
+table = "learned:kind"
+calibration = "matched"
+[[quantizer]]
+mode = "uniform"
+calibration = ["matched", "imatrix:matched"]
+sensitivity = "measured"
+bpw = 4.0
+"""
+LABELS = [
+    "unquantized", "ggml:IQ4_NL imatrix=matched", "ggml:IQ4_NL calibration=matched",
+    "ggml:IQ4_NL calibration=mismatched", "table calibration=matched learned:kind",
+    "uniform calibration=matched sensitivity=measured 4 bits",
+    "uniform calibration=imatrix:matched sensitivity=measured 4 bits",
+]  # fmt: skip
+N_PREREQUISITES = 4  # two calibrations, tables, sensitivities
+
+
+class Bench:
+    """A study in a folder, with its texts and its model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "study.toml"
+        self.config.write_text(STUDY)
+        (folder / "matched.txt").write_text("the rain in the hen then tin ant " * 40)
+        (folder / "mismatched.txt").write_text("a shark has seen the last tree " * 40)
+        self.text = folder / "text.txt"
+        self.text.write_text("an ant in the rain then " * 30)
+        self.model = Model(n_layer=1, seed=1).write(folder / "model.gguf")
+
+    def run(self, results: Path) -> Summary:
+        study = read_study(self.config, models=[self.model], texts=[self.text])
+        return run_study(study, results, workers=1)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def results(bench: Bench) -> Path:
+    """Of the whole study. Not to be changed."""
+    bench.run(bench.folder / "results")
+    return bench.folder / "results"
+
+
+@pytest.fixture(scope="module")
+def model(results: Path) -> ModelResults:
+    (found,) = read_results(Store(results)).models
+    return found
+
+
+def test_everything_is_made_once(bench: Bench, results: Path, model: ModelResults, tmp_path: Path) -> None:
+    assert [row.label for row in model.rows] == LABELS
+    kinds = [path.name.partition("-")[0] for path in (results / "runs").iterdir()]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "calibrate": 2, "learn": 1, "sensitivity": 1, "size": len(LABELS), "quality": len(LABELS),
+    }  # fmt: skip
+    assert list((results / "models").iterdir()) == []
+    assert not list((results / "calibration").glob("*.stats"))
+    again = Path(shutil.copytree(results, tmp_path / "again"))
+    assert bench.run(again).made == 0
+
+
+def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
+    stats, imatrix, tables = (tmp_path / name for name in ("stats", "imatrix", "tables.toml"))
+    calibrate_model(bench.model, [bench.folder / "matched.txt"], stats, n_ctx=32, imatrix=imatrix)
+    learned = learn_tables(bench.model, per="kind", calibration=stats)
+    tables.write_text(learned.to_toml())
+    made = {
+        "ggml:IQ4_NL calibration=matched": {"mode": "ggml:IQ4_NL", "calibration": stats},
+        "table calibration=matched learned:kind": {
+            "mode": "table",
+            "table": str(tables),
+            "calibration": stats,
+        },
+    }
+    for label, settings in made.items():
+        path = tmp_path / f"{len(label)}.gguf"
+        report = quantize_model(bench.model, path, make_mode({**settings, "tensors": "blk"})).to_json()
+        row = model.row(label)
+        assert row.size["snr_db"] == report["snr_db"]
+        assert row.size["bits_per_weight"] == report["bits_per_weight"]
+        (alone,) = compare_models(bench.model, [path], bench.text, n_ctx=32, n_chunks=3).to_json()[
+            "candidates"
+        ]
+        assert row.quality[0]["kld"]["mean"] == pytest.approx(alone["kld"]["mean"], rel=1e-4)
+    assert model.row("ggml:IQ4_NL calibration=matched").size["quantized_bits"] == 4.5
+
+
+def test_a_packed_row_takes_its_bits(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
+    for label in LABELS[-2:]:
+        size = model.row(label).size
+        assert 3.8 < size["quantized_bits"] <= 4.01
+        assert (
+            size["bits_per_weight"]
+            < size["file_bits"]
+            == pytest.approx(8 * size["bytes"] / size["n_weights"])
+        )
+    mode = make_mode({"mode": "q4_0_multizero", "radius": 2, "tensors": "blk"})
+    report = quantize_to_pqz(bench.model, tmp_path / "m.pqz", mode).to_json()
+    study = tmp_path / "packed.toml"
+    study.write_text(
+        "measure = ['size']\n[[quantizer]]\n"
+        + _toml(mode="q4_0_multizero", radius=2, tensors="blk", q4_t=True)
+    )
+    run_study(read_study(study, models=[bench.model]), tmp_path / "r", workers=1)
+    (found,) = read_results(Store(tmp_path / "r")).models
+    assert found.rows[1].label == "q4_0_multizero tensors=blk 2 packed"
+    assert found.rows[1].size["bytes"] == report["output_bytes"] == (tmp_path / "m.pqz").stat().st_size
+
+
+def test_costs_are_told(results: Path) -> None:
+    rows = {row["quantizer"]: row for row in results_table(read_results(Store(results)))}
+    assert rows["unquantized"]["seconds"] is None
+    for label in LABELS[1:]:
+        row = rows[label]
+        assert 0 < row["seconds"] < row["seconds"] + row["seconds_before"]
+        assert 10e6 < row["peak_memory"] < 10e9
+    assert rows[LABELS[5]]["seconds_before"] > rows[LABELS[2]]["seconds_before"]
+
+
+def test_compensation_is_compared(results: Path, model: ModelResults) -> None:
+    rows = {(row["quantizer"], row["calibration"]): row for row in compensation_rows(model, 0)}
+    assert list(rows) == [
+        ("ggml:IQ4_NL", "matched"), ("ggml:IQ4_NL", "mismatched"),
+        ("table learned:kind", "matched"), ("uniform 4 bits", "matched"),
+    ]  # fmt: skip
+
+    def kld(label: str) -> float:
+        return model.row(label).quality[0]["kld"]["mean"]
+
+    matched = rows["ggml:IQ4_NL", "matched"]
+    assert matched["ratio"] == kld(LABELS[2]) / kld(LABELS[1]) == matched["ratio_to_best"]
+    assert rows["ggml:IQ4_NL", "mismatched"]["ratio"] is None
+    uniform = rows["uniform 4 bits", "matched"]
+    assert uniform["ratio"] == kld(LABELS[5]) / kld(LABELS[6])
+    assert uniform["ratio_to_best"] == kld(LABELS[5]) / kld(LABELS[1])
+    assert uniform["best"] == "ggml:IQ4_NL"
+    assert [row["kld"] for row in compensation_table(read_results(Store(results)))] == [
+        row["kld"] for row in rows.values()
+    ]
+    assert "calibration mismatched" in (results / "report.html").read_text()
+
+
+def test_the_figure_has_every_quantizer(model: ModelResults) -> None:
+    found = points(model, 0)
+    assert [(one.family.name, one.calibration) for one in found] == [
+        ("stock types with imatrix", "matched"), ("stock types, compensated", "matched"),
+        ("stock types, compensated", "mismatched"), ("tables", "matched"),
+        ("uniform, compensated", "matched"), ("uniform", "matched"),
+    ]  # fmt: skip
+    for one, row in zip(found, model.rows[1:]):
+        assert (one.bits, one.kld) == (row.size["quantized_bits"], row.quality[0]["kld"]["mean"])
+    (axes,) = figure(tradeoff(model, 0), height=4).axes
+    assert axes.get_yscale() == "log"
+    (slope,) = [line for line in axes.lines if line.get_linestyle() == ":"]
+    (x0, x1), (y0, y1) = slope.get_data()
+    assert y0 / y1 == pytest.approx(4 ** (x1 - x0))
+
+
+def test_a_changed_text_makes_what_depends_on_it(bench: Bench, results: Path, tmp_path: Path) -> None:
+    other = Bench(tmp_path)
+    (tmp_path / "mismatched.txt").write_text("one other text, neither this nor that " * 40)
+    again = Path(shutil.copytree(results, tmp_path / "results"))
+    done = other.run(again)
+    # The calibration, and size and quality of the one quantizer.
+    assert (done.made, done.kept) == (3, len(contents(results)) - 3)
+    new = contents(again).keys() - contents(results).keys()
+    assert sorted(name.partition("-")[0] for name in new) == ["calibrate", "quality", "size"]
+
+
+def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
+    def keys(**change: object) -> set[str]:
+        study = read_study(bench.config, models=[bench.model], texts=[bench.text])
+        matched = study.calibration[0].model_copy(update=change)
+        study = study.model_copy(update={"calibration": [matched, study.calibration[1]]})
+        with Store(tmp_path / "results") as store:
+            return {run.key for run in make_plan(study, store).runs()}
+
+    every = keys()
+    for change in ({"chunks": 5}, {"ctx": 64}, {"weights": [2.0]}, {"random": 0.0}):
+        same = every & keys(**change)
+        # The model itself, the mismatched calibration and its quantizer.
+        kinds = sorted(key.partition("-")[0] for key in same)
+        assert kinds == ["calibrate", "quality", "quality", "size", "size"], change
+
+
+def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
+    path = bench.folder / "both.toml"
+    path.write_text(STUDY.replace('calibration = "matched"\n', 'calibration = ["matched", "mismatched"]\n'))
+    study = read_study(path, models=[bench.model], texts=[bench.text])
+    with Store(tmp_path / "results") as store:
+        todo = tasks(make_plan(study, store), store)
+    names = [task.name for task in todo]
+    assert len(set(names)) == len(names)
+    assert sum(task.kind == "learn" for task in todo) == 2
+    made = {
+        file for task in todo if task.kind in ("calibrate", "learn", "sensitivity") for file in task.files
+    }
+    for task in todo:
+        assert task.after <= set(names)
+        if task.kind == "size" and task.modes[0] and task.modes[0].mode == "table":
+            assert len(task.after) == 2
+    assert len(made) == 2 * 2 + 2 + 1
+
+
+def test_killed_while_it_calibrates_it_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pyquant", "study", "run", bench.config, "--model", bench.model]
+    command += ["--text", bench.text, "--results", tmp_path / "results", "--workers", "1"]
+    words = [str(word) for word in command]
+    process = start(words)
+    folder = tmp_path / "results" / "calibration"
+    wait_for(lambda: any(folder.glob(".calibrate-*")), process)
+    process.kill()
+    process.communicate()
+    assert contents(tmp_path / "results").items() <= contents(results).items()
+    subprocess.run(words, check=True, capture_output=True)
+    assert contents(tmp_path / "results") == contents(results)
+    assert not list(folder.glob(".*"))
+
+
+def _toml(**settings: object) -> str:
+    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items()) + "\n"
+
+
+MATCHED = '[[calibration]]\nname = "matched"\ntexts = ["matched.txt"]\n'
+UNIFORM = {"mode": "uniform", "calibration": "matched"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (UNIFORM | {"calibration": "mathced", "bpw": 4.0}, ["'mathced'", "did you mean 'matched'?"]),
+        ({"mode": "uniform", "bpw": 4.0}, ["uniform needs 'calibration'"]),
+        (UNIFORM, ["uniform needs 'step'"]),
+        (UNIFORM | {"bpw": 4.0, "step": 0.01}, ["give one of step, bpw and like"]),
+        (UNIFORM | {"bpw": 4.0, "like": "Q4_K"}, ["give one of step, bpw and like"]),
+        (UNIFORM | {"bpw": 9.0}, ["bpw", "less than or equal to"]),
+        (UNIFORM | {"like": "Q4_Z"}, ["like", "'ggml:Q4_Z' is no type"]),
+        (UNIFORM | {"like": "Q4_K"}, ["like: needs quality"]),
+        ({"mode": "q4_0", "bpw": 4.0}, ["for mode uniform"]),
+        ({"mode": "table", "table": "learned:row"}, ["learned:model, learned:kind, learned:tensor"]),
+        ({"mode": "q8_table", "table": "learned:kind"}, ["table: mode table takes"]),
+        (
+            UNIFORM | {"calibration": "study.toml", "step": 1.0, "sensitivity": "measured"},
+            ["sensitivity: measured on", "is none"],
+        ),
+        ({"mode": "q4_0", "calibration": "matched", "imatrix": "matched"}, ["give either"]),
+        ({"mode": "q4_0", "packed": "maybe"}, ["packed"]),
+        ({"mode": "q4_0", "calibration": "empty"}, ["texts: none", "--calibration-text empty=FILE"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_quantizer_is_explained(bench: Bench, settings: dict, words: list[str]) -> None:
+    path = bench.folder / "wrong.toml"
+    calibrations = f"{MATCHED}[[calibration]]\nname = 'empty'\n"
+    path.write_text(f"measure = ['size']\n{calibrations}[[quantizer]]\n{_toml(**settings)}")
+    with pytest.raises(ConfigError) as error:
+        read_study(path, models=[bench.model])
+    for word in [str(path), *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (MATCHED + MATCHED, ["two have the same name"]),
+        (MATCHED + "weights = [1, 2]\n", ["weights: 2 for 1 texts"]),
+        (MATCHED + "ctxt = 5\n", ["no key 'calibration.0.ctxt'", "did you mean 'ctx'"]),
+        (MATCHED + "random = 1.0\n", ["calibration.0.random", "less than 1"]),
+    ],
+)
+def test_a_wrong_calibration_is_explained(bench: Bench, toml: str, words: list[str]) -> None:
+    path = bench.folder / "wrong.toml"
+    path.write_text(toml + "[[quantizer]]\n" + _toml(mode="ggml:Q4_0", calibration="matched"))
+    with pytest.raises(ConfigError) as error:
+        read_study(path, models=[bench.model], texts=[bench.text])
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_texts_from_the_command_line(bench: Bench) -> None:
+    for name in ("compensation", "compression"):
+        given = [("matched", bench.text), ("mismatched", bench.folder / "matched.txt")]
+        path = ROOT / "configs" / f"{name}.toml"
+        study = read_study(path, models=[bench.model], texts=[bench.text], calibration_texts=given)
+        assert [one.texts for one in study.calibration] == [[text] for _, text in given]
+        with pytest.raises(ConfigError, match=r"none called 'other'; there are: \['matched', 'mismatched'\]"):
+            read_study(path, calibration_texts=[("other", bench.text)])

@@ -1,0 +1,140 @@
+"""A study that is killed, interrupted or crowded goes on to the same results."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyquant.errors import ConfigError, StudyError
+from pyquant.study.config import read_study
+from pyquant.study.report.results import read_results
+from pyquant.study.run import Status, run_study
+from pyquant.study.store import Store
+from tests.support.studies import Lab, contents, snapshot, start, wait_for
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_anywhere_it_goes_on(
+    lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict], seed: int
+) -> None:
+    results = tmp_path / "results"
+    kills = [3 + seed, 9 + 2 * seed, 16 + 2 * seed]
+    for n_files in kills:
+        process = start(lab.command(results))
+        wait_for(lambda: len(list((results / "runs").glob("*.json"))) >= n_files, process)  # noqa: B023
+        time.sleep(0.02 * seed)
+        process.kill()  # only the parent: its workers end by themselves
+        process.communicate()
+        assert contents(results).items() <= undisturbed_study.items()
+    subprocess.run(lab.command(results), check=True, capture_output=True)
+    assert contents(results) == undisturbed_study
+    leftovers = [path for path in results.rglob(".*") if path.name != ".lock"]
+    assert leftovers == []
+    assert list((results / "models").iterdir()) == []
+
+
+def test_control_c_keeps_what_is_finished(
+    lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict]
+) -> None:
+    results = tmp_path / "results"
+    process = start(lab.command(results))
+    wait_for(lambda: len(list((results / "runs").glob("*.json"))) >= 2, process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert 2 <= len(contents(results)) < len(undisturbed_study)
+    assert contents(results).items() <= undisturbed_study.items()
+    subprocess.run(lab.command(results), check=True, capture_output=True)
+    assert contents(results) == undisturbed_study
+
+
+def test_a_killed_worker_is_reported(lab: Lab, tmp_path: Path) -> None:
+    def kill_children(status: Status) -> None:
+        if status.running:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(StudyError, match="a worker process was killed"):
+        lab.run(tmp_path / "results", watch=kill_children)
+    lab.run(tmp_path / "results", lab.write("size.toml", ["size"]))
+
+
+def test_two_at_once_are_refused(lab: Lab, copied_study: Path) -> None:
+    before = snapshot(copied_study)
+    with (
+        Store(copied_study),
+        pytest.raises(StudyError, match=f"another study is at work.*process {os.getpid()}"),
+    ):
+        lab.run(copied_study)
+    assert snapshot(copied_study) == before
+    lab.run(copied_study)
+
+
+def test_one_failure_does_not_stop_the_others(lab: Lab, tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("the")
+    study = read_study(lab.config, models=lab.models[:1], texts=[lab.text, short])
+    with pytest.raises(StudyError, match=r"1 of 11 tasks failed[^:]*:\n.*short\.txt: too short: \d+ tokens"):
+        run_study(study, tmp_path / "results", workers=1)
+    kinds = [path.name.partition("-")[0] for path in (tmp_path / "results" / "runs").iterdir()]
+    assert kinds.count("quality") == kinds.count("speed") == 5
+    results = read_results(Store(tmp_path / "results"))
+    assert not results.complete
+    assert "not finished" in (tmp_path / "results" / "report.html").read_text()
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path):
+    """A Dask scheduler and a worker of it; the scheduler's file."""
+    pytest.importorskip("distributed")
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    local = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    commands = [
+        [*dask, "scheduler", "--port", "0", *local],
+        [*dask, "worker", "--nthreads", "1", "--local-directory", str(tmp_path), *local],
+    ]
+    with (tmp_path / "dask.log").open("w") as log:
+        processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
+        yield file
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+def test_a_cluster_makes_the_same_results(
+    lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict], scheduler: Path
+) -> None:
+    end = time.monotonic() + 60
+    while not scheduler.is_file() and time.monotonic() < end:
+        time.sleep(0.05)
+    done = subprocess.run(
+        lab.command(tmp_path / "results", "--cluster", scheduler),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "results") == undisturbed_study
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("none.json", "no such scheduler file"),
+        ("somewhere", r"expected a scheduler file \(.json\) or tcp://"),
+    ],
+)
+def test_a_cluster_that_is_not_there(lab: Lab, tmp_path: Path, where: str, message: str) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises((ConfigError, StudyError), match=message):
+        lab.run(tmp_path / "results", cluster=where)

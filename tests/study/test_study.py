@@ -1,0 +1,129 @@
+"""The study: every run is made once, and its result is the library's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyquant.evaluate.perplexity import measure_perplexity
+from pyquant.inspect.histogram import count_codes
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from pyquant.study.config import read_study
+from pyquant.study.plan import make_plan
+from pyquant.study.report.results import read_results
+from pyquant.study.run import Status, run_study
+from pyquant.study.store import Store
+from tests.support.studies import EVERYTHING, SAME_EVERYWHERE, Lab, contents, snapshot
+
+
+def test_everything_runs_once(lab: Lab, copied_study: Path) -> None:
+    runs = sorted((copied_study / "runs").iterdir())
+    # Codes of three quantizers (Q4_K's are not counted); the others of four and the model itself.
+    kinds = [path.name.partition("-")[0] for path in runs]
+    assert {kind: kinds.count(kind) for kind in EVERYTHING} == {
+        "codes": 3,
+        "size": 5,
+        "quality": 5,
+        "speed": 5,
+    }
+    assert not list((copied_study / "models").iterdir())
+    before = snapshot(copied_study)
+    assert lab.run(copied_study).made == 0
+    assert snapshot(copied_study) == before
+
+
+def test_a_new_model_and_a_new_text_run_alone(lab: Lab, copied_study: Path) -> None:
+    before = snapshot(copied_study / "runs")
+    steps: list[Status] = []
+    done = lab.run(copied_study, n_models=2, watch=steps.append)
+    assert (done.made, done.kept) == (18, 18)
+    assert all(lab.models[1].name in step.finished[0] for step in steps if step.finished)
+    assert before.items() <= snapshot(copied_study / "runs").items()
+    assert steps[-1].share == pytest.approx(1)
+    assert steps[-1].done == steps[-1].total == 10  # 3 of codes, 5 of sizes, quality, speed
+
+
+def test_a_missing_result_is_made_again(lab: Lab, copied_study: Path) -> None:
+    base = json.loads((copied_study / "study.json").read_text())["models"][0]["rows"][0]["quality"][0]
+    before = contents(copied_study)
+    (copied_study / "runs" / f"{base}.json").unlink()
+    assert lab.run(copied_study).made == 1
+    assert contents(copied_study) == before
+
+
+def test_together_does_not_matter(lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict]) -> None:
+    config = lab.write("together.toml", SAME_EVERYWHERE, "together = 3\n")
+    lab.run(tmp_path / "results", config)
+    assert contents(tmp_path / "results").items() <= undisturbed_study.items()
+
+
+def test_models_of_the_same_name(lab: Lab, tmp_path: Path) -> None:
+    models = [tmp_path / folder / "model.gguf" for folder in ("a", "b")]
+    for source, path in zip(lab.models, models):
+        path.parent.mkdir()
+        shutil.copy(source, path)
+    study = read_study(lab.write("size.toml", ["size"]), models=models)
+    assert run_study(study, tmp_path / "results", workers=1).made == 10
+    assert [model.name for model in read_results(Store(tmp_path / "results")).models] == [
+        "a/model.gguf",
+        "b/model.gguf",
+    ]
+
+
+def test_quantized_models_may_be_kept(lab: Lab, tmp_path: Path) -> None:
+    lab.run(tmp_path / "results", lab.write("size.toml", ["size"]), keep=True)
+    assert len(list((tmp_path / "results" / "models").glob("*.gguf"))) == 4
+
+
+def test_results_are_the_librarys(lab: Lab, finished_study: Path, tmp_path: Path) -> None:
+    (model,) = read_results(Store(finished_study)).models
+    row = model.row("q4_0_multizero 2")
+    mode = make_mode({"mode": "q4_0_multizero", "radius": 2})
+    report = quantize_model(lab.models[0], tmp_path / "q.gguf", mode).to_json()
+    assert row.size["bytes"] == report["output_bytes"] == (tmp_path / "q.gguf").stat().st_size
+    assert row.size["snr_db"] == report["snr_db"]
+    assert row.size["bits_per_weight"] == report["bits_per_weight"]
+    alone = measure_perplexity(tmp_path / "q.gguf", lab.text, n_ctx=32, n_chunks=3)
+    assert row.quality[0]["perplexity"] == pytest.approx(alone.ppl, rel=1e-6)
+    assert row.codes["totals"] == count_codes(lab.models[0], mode).to_json()["totals"]
+
+
+def test_provenance(lab: Lab, finished_study: Path) -> None:
+    for path in (finished_study / "runs").iterdir():
+        record = json.loads(path.read_text())
+        assert record["schema"] == "pyquant.run/1"
+        assert record["inputs"]["model"] == hashlib.sha256(lab.models[0].read_bytes()).hexdigest()
+        about = record["provenance"]
+        assert about["names"]["model"] == "model-1.gguf"
+        assert about["command"] == "made by a test"
+        assert about["environment"]["built_for_llama_cpp_python"] == record["inputs"]["llama_cpp_python"]
+        assert about["cpu"]
+        assert about["seconds"] > 0
+
+
+def test_keys_say_what_results_depend_on(lab: Lab, tmp_path: Path) -> None:
+    def keys(text: Path = lab.text, model: Path = lab.models[0], **settings: object) -> list[str]:
+        study = read_study(lab.config, models=[model], texts=[text], **settings)
+        with Store(tmp_path / "results") as store:
+            return [run.key for run in make_plan(study, store).runs()]
+
+    other_name = Path(shutil.copy(lab.models[0], tmp_path / "other name.gguf"))
+    other_text = tmp_path / "other.txt"
+    other_text.write_text("other " * 200)
+    assert keys() == keys(model=other_name)
+    assert not set(keys()) & set(keys(model=lab.models[1]))
+    for change in ({"text": other_text}, {"ctx": 64}, {"chunks": 2}):
+        same = set(keys()) & set(keys(**change))
+        assert {key.partition("-")[0] for key in same} == {"codes", "size", "speed"}
+    tables = tmp_path / "table.toml"
+    different = []
+    for high in (126, 127):
+        tables.write_text(f"values = {[*range(-8, 7), high]}")
+        different.append(keys(quantizer=[{"mode": "q8_table", "table": str(tables)}]))
+    assert different[0][:3] == different[1][:3]  # of the model itself
+    assert not set(different[0][3:]) & set(different[1][3:])

@@ -1,0 +1,104 @@
+"""Single operations of the patched GGML, on arrays: what llama.cpp calls, without a model around it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int8, c_int64, c_size_t, c_void_p
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.models.tensor_type import TensorType as Type
+
+FOLDER = Path(_core.build_info()["library_folder"])
+BASE, CPU = (ctypes.CDLL(str(FOLDER / f"libggml-{name}.so")) for name in ("base", "cpu"))
+TYPES = {np.dtype(np.float32): Type.F32, np.dtype(np.int32): Type.I32}
+
+
+class InitParams(ctypes.Structure):
+    _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
+
+
+def _declare(library: ctypes.CDLL, name: str, result, *arguments):
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+init = _declare(BASE, "ggml_init", c_void_p, InitParams)
+free = _declare(BASE, "ggml_free", None, c_void_p)
+new_tensor = _declare(BASE, "ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, POINTER(c_int64))
+get_data = _declare(BASE, "ggml_get_data", c_void_p, c_void_p)
+n_elements = _declare(BASE, "ggml_nelements", c_int64, c_void_p)
+tensor_set = _declare(BASE, "ggml_backend_tensor_set", None, c_void_p, c_void_p, c_size_t, c_size_t)
+set_table = _declare(BASE, "pyquant_set_table", None, c_void_p, POINTER(c_int8))
+mul_mat = _declare(BASE, "ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
+mul_mat_id = _declare(BASE, "ggml_mul_mat_id", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+get_rows = _declare(BASE, "ggml_get_rows", c_void_p, c_void_p, c_void_p, c_void_p)
+new_graph = _declare(BASE, "ggml_new_graph", c_void_p, c_void_p)
+expand = _declare(BASE, "ggml_build_forward_expand", None, c_void_p, c_void_p)
+allocate = _declare(BASE, "ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)
+buffer_free = _declare(BASE, "ggml_backend_buffer_free", None, c_void_p)
+buffer_name = _declare(BASE, "ggml_backend_buft_name", c_char_p, c_void_p)
+proc_address = _declare(BASE, "ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)
+registry = _declare(CPU, "ggml_backend_cpu_reg", c_void_p)
+compute = _declare(CPU, "ggml_graph_compute_with_ctx", c_int, c_void_p, c_void_p, c_int)
+
+
+def buffer_type(name: bytes) -> int:
+    """One of the CPU's buffer types that change a tensor's layout."""
+    listing = ctypes.CFUNCTYPE(POINTER(c_void_p), c_void_p)(
+        proc_address(registry(), b"ggml_backend_dev_get_extra_bufts")
+    )(None)
+    found = itertools.takewhile(bool, (listing[i] for i in itertools.count()))
+    return next(kind for kind in found if buffer_name(kind) == name)
+
+
+def _new(context: int, kind: Type, shape: tuple[int, ...]) -> int:
+    return new_tensor(context, int(kind), len(shape), (c_int64 * len(shape))(*shape))
+
+
+def run(
+    operation,
+    blocks: NDArray[np.uint8],
+    table: NDArray[np.int8] | None,
+    *others: NDArray[np.float32] | NDArray[np.int32],
+    kind: Type = Type.Q4_T,
+    buffer: bytes | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.float32]:
+    """Flat results of an operation on weights and other arguments, in numpy's order of dimensions.
+
+    blocks: (..., n_rows, blocks_per_row, bytes). buffer: to put the weights into.
+    """
+    weights = init(InitParams(blocks.nbytes * (buffer is None) + 4096, None, buffer is not None))
+    work = init(InitParams((64 << 20), None, False))
+    allocated = None
+    try:
+        shape = (blocks.shape[-2] * 32, *reversed(blocks.shape[:-2]))
+        tensor = _new(weights, kind, shape)
+        if table is not None:
+            set_table(tensor, table.ctypes.data_as(POINTER(c_int8)))
+        if buffer is not None:
+            allocated = allocate(weights, buffer_type(buffer))
+            tensor_set(tensor, blocks.ctypes.data, 0, blocks.nbytes)
+        else:
+            ctypes.memmove(get_data(tensor), blocks.ctypes.data, blocks.nbytes)
+        arguments = []
+        for array in others:
+            arguments.append(_new(work, TYPES[array.dtype], array.shape[::-1]))
+            ctypes.memmove(get_data(arguments[-1]), np.ascontiguousarray(array).ctypes.data, array.nbytes)
+        result = operation(work, tensor, *arguments)
+        graph = new_graph(work)
+        expand(graph, result)
+        assert compute(work, graph, n_threads) == 0
+        values = (ctypes.c_float * n_elements(result)).from_address(get_data(result))
+        return np.array(values, np.float32)
+    finally:
+        if allocated:
+            buffer_free(allocated)
+        free(work)
+        free(weights)
