@@ -118,6 +118,10 @@ void register_compensate(py::module_ & module) {
         .def_property_readonly("moments", &damped_moments);
     module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"), py::arg("together"));
     module.def("independent", &make_independent, py::arg("weights").noconvert());
+    module.def("compensated_types", [] {
+        const std::vector<ggml_type> types = compensated_types();
+        return std::vector<int>(types.begin(), types.end());
+    });
     module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {
         return compensated_codec(ggml_type(type), std::move(factor));
     }, py::arg("type"), py::arg("factor"));

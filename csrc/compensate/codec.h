@@ -2,13 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "compensate/factor.h"
 #include "stream/codec.h"
 
 namespace pyquant {
 
-// Blocks of `type` (Q4_0, IQ4_NL, IQ4_XS, Q4_K or Q5_K). Throws std::invalid_argument for other types.
+// The types that there is a format for, by their numbers.
+std::vector<ggml_type> compensated_types();
+
+// Blocks of one of these types. Throws std::invalid_argument for others.
 std::unique_ptr<Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor);
 
 // Blocks with one scale (Q4_0, Q8_0 or Q4_T) whose codes stand for n ascending values, at most 16. table:

@@ -16,8 +16,8 @@ from pyquant.errors import ModelFileError
 from pyquant.models.model_file import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
-# The types that csrc/compensate rounds to.
-COMPENSATED = (Type.Q4_0, Type.IQ4_NL, Type.IQ4_XS, Type.Q4_K, Type.Q5_K)
+# The types that csrc/compensate/formats has a format for.
+COMPENSATED = tuple(Type(number) for number in _core.compensated_types())
 
 KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and have another between them
 

@@ -117,9 +117,8 @@ def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
     return scale
 
 
-def search_scale_and_minimum(x: Floats, w: Floats, highest: int) -> tuple[Floats, Floats]:
+def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tuple[Floats, Floats]:
     """(n_rows,) each, both >= 0: the same for codes 0..highest above a minimum."""
-    levels = IntegerLevels(0, highest)
     low, high, sum_x, sum_w = x[0], x[0], np.zeros_like(x[0]), np.float32(0)
     for k in range(SUB):
         low = np.where(low < x[k], low, x[k])
@@ -127,7 +126,7 @@ def search_scale_and_minimum(x: Floats, w: Floats, highest: int) -> tuple[Floats
         sum_x = sum_x + w[k] * x[k]
         sum_w = sum_w + w[k]
     low = np.where(low < 0, low, np.float32(0))
-    steps = np.float32(highest) + np.float32(0.25) * np.arange(-4, 5, dtype=np.float32)
+    steps = levels.last + np.float32(0.25) * np.arange(-4, 5, dtype=np.float32)
     inv = steps[:, None] * inverse(high - low)
     sum_c, sum_cc, sum_xc = np.zeros_like(inv), np.zeros_like(inv), np.zeros_like(inv)
     for k in range(SUB):

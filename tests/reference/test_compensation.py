@@ -13,13 +13,16 @@ from pyquant import _core
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference import compensation as twin
-from pyquant.reference import formats
+from pyquant.reference.formats import FORMATS
+from pyquant.reference.formats.table import TableFormat
+from pyquant.reference.formats.uniform import UniformFormat
 from tests.support.blocks import assert_blocks_equal, sample_blocks
 from tests.support.passes import run_pass
 
 N = 512  # columns: two of the blocks that are stored as wholes
 
-every_type = pytest.mark.parametrize("kind", formats.FORMATS, ids=lambda kind: kind.name)
+TYPES = [Type(number) for number in _core.compensated_types()]
+every_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 every_input = pytest.mark.parametrize("known", ["moments", "diagonal", "ones"])
 
 TABLES = {
@@ -80,11 +83,15 @@ def assert_rows_equal(codec: _core.Codec, x: np.ndarray, expected: np.ndarray, b
         assert_blocks_equal(codec.encode(x[:n_rows]), expected[:n_rows], block_bytes, f"{n_rows} rows")
 
 
+def test_every_format_has_a_twin() -> None:
+    assert set(FORMATS) == set(TYPES)
+
+
 @every_type
 @every_input
 def test_rounding_equals_its_twin(kind: Type, known: str) -> None:
     known_input = factor(known, _core.columns_together(int(kind)))
-    x, form = hand_made(), formats.FORMATS[kind]
+    x, form = hand_made(), FORMATS[kind]
     stored, values = twin.encode(x, known_input, form)
     codec = _core.compensated_codec(int(kind), known_input)
     assert_rows_equal(codec, x, stored, stored.shape[1] * form.columns // N)
@@ -104,7 +111,7 @@ def test_rounding_to_tables_equals_its_twin(container: Type, values: list[int], 
         getattr(_core.Container, container.name), values, codes, table, known_input
     )
     x = hand_made()
-    stored, decoded = twin.encode(x, known_input, formats.table_format(container, values, codes))
+    stored, decoded = twin.encode(x, known_input, TableFormat(container, values, codes))
     assert_rows_equal(codec, x, stored, stored.shape[1] * 32 // N)
     np.testing.assert_array_equal(codec.decode(stored, N), decoded)
 
@@ -113,7 +120,7 @@ def test_rounding_to_tables_equals_its_twin(container: Type, values: list[int], 
 def test_rounding_to_one_step_equals_its_twin(known: str) -> None:
     known_input = factor(known, 32)
     x, step = hand_made(), np.float16(0.0123)
-    stored, decoded = twin.encode(x, known_input, formats.UniformFormat(step))
+    stored, decoded = twin.encode(x, known_input, UniformFormat(step))
     codec = _core.uniform_codec(step, known_input)
     assert_rows_equal(codec, x, stored, 34)
     np.testing.assert_array_equal(codec.decode(stored, N), decoded)
@@ -149,7 +156,7 @@ def test_no_sweep_adds_to_the_error(kind: Type, monkeypatch: pytest.MonkeyPatch)
     errors = []
     for sweeps in range(4):
         monkeypatch.setattr(twin, "SWEEPS", sweeps)
-        e = (x - twin.encode(x, known_input, formats.FORMATS[kind])[1]).astype(np.float64)
+        e = (x - twin.encode(x, known_input, FORMATS[kind])[1]).astype(np.float64)
         errors.append(((e @ damped) * e).sum(axis=1))
     assert (np.diff(errors, axis=0) <= 1e-6 * errors[0]).all()
     assert np.sum(errors[2]) < 0.92 * np.sum(errors[0])

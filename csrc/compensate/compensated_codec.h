@@ -1,0 +1,86 @@
+// The compensating quantizer to any format, as a codec of the stream.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "compensate/encoder.h"
+#include "stream/codec.h"
+
+namespace pyquant {
+
+template <class Format>
+class CompensatedCodec : public Codec {
+public:
+    // layout: the stock type whose blocks are laid out in this way; stored: decodes them.
+    CompensatedCodec(ggml_type layout, std::unique_ptr<Codec> stored, std::shared_ptr<const Factor> factor,
+                     const Format & format)
+        : layout_(layout), stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {
+        for (int64_t k = 0; k < factor_->n(); ++k) {
+            for (const int64_t together : {int64_t(kSub), int64_t(Format::Stored::kSubs * kSub)}) {
+                const int64_t first = k / together * together;
+                if (factor_->n() % together != 0 ||
+                    factor_->order[size_t(k)] / together != factor_->order[size_t(first)] / together) {
+                    throw std::invalid_argument("factor: parts columns that share a scale in this type");
+                }
+            }
+        }
+    }
+
+    int64_t block_size() const override { return stored_->block_size(); }
+
+    int64_t row_bytes(int64_t n_per_row) const override { return stored_->row_bytes(n_per_row); }
+
+    int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
+
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *, void * rows) const override {
+        if (n_per_row != factor_->n()) {
+            throw std::invalid_argument("factor: of inputs of another size");
+        }
+        check_finite(x, n_rows * n_per_row);
+        Encoder<Format> encoder(*factor_, format_);
+        uint8_t * out = static_cast<uint8_t *>(rows);
+        for (int64_t row = 0; row < n_rows; row += kRows) {
+            encoder.encode(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
+        }
+        check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);
+    }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        stored_->decode(rows, n_rows, n_per_row, x);
+    }
+
+private:
+    ggml_type layout_;
+    std::unique_ptr<Codec> stored_;
+    std::shared_ptr<const Factor> factor_;
+    Format format_;
+};
+
+template <class Format>
+std::unique_ptr<Codec> make_codec(ggml_type layout, std::unique_ptr<Codec> stored,
+                                  std::shared_ptr<const Factor> factor, const Format & format) {
+    return std::make_unique<CompensatedCodec<Format>>(layout, std::move(stored), std::move(factor), format);
+}
+
+// Says, where it is defined, by which format weights become blocks of a GGML type. Every format of a type
+// defines one in its file of formats/: there is no other list.
+class Registration {
+public:
+    using Make = std::function<std::unique_ptr<Codec>(std::shared_ptr<const Factor>)>;
+
+    template <class Format>
+    Registration(ggml_type type, const Format & format) {
+        add(type, [type, format](std::shared_ptr<const Factor> factor) {
+            return make_codec(type, ggml_codec(type), std::move(factor), format);
+        });
+    }
+
+private:
+    static void add(ggml_type type, Make make);
+};
+
+}  // namespace pyquant

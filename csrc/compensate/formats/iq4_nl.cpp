@@ -1,0 +1,12 @@
+// IQ4_NL: weight = table[code] * scale.
+#include "compensate/compensated_codec.h"
+#include "compensate/formats/iq4_levels.h"
+#include "compensate/formats/one_scale.h"
+
+namespace pyquant {
+namespace {
+
+const Registration iq4_nl(GGML_TYPE_IQ4_NL, OneScale<TableLevels, Nibbles>(iq4_levels()));
+
+}  // namespace
+}  // namespace pyquant

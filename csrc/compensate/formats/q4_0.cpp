@@ -1,0 +1,11 @@
+// Q4_0: weight = (code - 8) * scale.
+#include "compensate/compensated_codec.h"
+#include "compensate/formats/one_scale.h"
+
+namespace pyquant {
+namespace {
+
+const Registration q4_0(GGML_TYPE_Q4_0, OneScale<IntegerLevels, Nibbles>({-8, 7, -8}));
+
+}  // namespace
+}  // namespace pyquant

@@ -1,0 +1,51 @@
+// One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
+#include "compensate/codec.h"
+#include "compensate/compensated_codec.h"
+#include "compensate/formats/one_scale.h"
+
+namespace pyquant {
+namespace {
+
+constexpr float kFits = 112;  // some room to 127 is left for what is passed on within the block
+constexpr float kLargestPower = 32768;  // of two, in fp16
+
+// Blocks whose weights do not fit into int8 by the scale get the first of its doubles by which they do.
+class UniformFormat : public ScaleThenCodes<Bytes> {
+public:
+    static constexpr int kFree = 0;
+
+    // step: fp16.
+    explicit UniformFormat(uint16_t step) : step_(half_to_float(step)) {}
+
+    const IntegerLevels & levels() const { return levels_; }
+
+    void trials(const Stored &, const Floats * x, const float *, Trials & trials) const {
+        Floats largest{};
+        for (int k = 0; k < kSub; ++k) {
+            largest = maximum(largest, magnitude(x[k]));
+        }
+        trials.n = 1;
+        Floats & scale = trials.stored[0][kScale];
+        for (int row = 0; row < kLanes; ++row) {
+            scale[row] = step_;
+            while (largest[row] > kFits * scale[row] && scale[row] < kLargestPower) {
+                scale[row] *= 2;
+            }
+        }
+        scale = as_halves(scale);
+    }
+
+    Floats representable(const Stored &, Part, Floats scale) const { return scale; }
+
+private:
+    IntegerLevels levels_{-127, 127, 0};
+    float step_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor) {
+    return make_codec(GGML_TYPE_Q8_0, ggml_codec(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
+}
+
+}  // namespace pyquant

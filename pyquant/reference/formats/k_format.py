@@ -1,0 +1,63 @@
+"""Q4_K and Q5_K: super-blocks of 256 columns whose sub-blocks of 32 have a scale and a minimum.
+
+Twin of csrc/compensate/formats/k_format.h.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from pyquant.reference.formats.base import SUPER, Format, as_halves, halves
+from pyquant.reference.scale_search import (
+    SUB,
+    IntegerLevels,
+    clip,
+    inverse,
+    nearest,
+    search_scale_and_minimum,
+)
+
+
+class KFormat(Format):
+    """fp16 scales of scales and of minima, and a factor of 0..63 on either for each sub-block."""
+
+    columns: ClassVar = SUPER
+    parts: ClassVar = 2
+    levels: IntegerLevels
+
+    # From the factors that a search found, of scale and minimum.
+    steps: ClassVar = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+
+    def open(self, x, w):
+        largest = np.zeros((2, x.shape[1]), np.float32)
+        for at in range(0, SUPER, SUB):
+            best = search_scale_and_minimum(x[at : at + SUB], w[at : at + SUB], self.levels)
+            largest = np.where(largest > best, largest, best)
+        return as_halves(largest / np.float32(63))
+
+    def trials(self, opened, x, w):
+        best = search_scale_and_minimum(x, w, self.levels)
+        tried = [
+            clip(self.representable(opened, part, best[part]) + np.array(steps, np.float32)[:, None], 0, 63)
+            for part, steps in enumerate(zip(*self.steps))
+        ]
+        return np.stack(tried, axis=1)
+
+    def value(self, opened, part, stored):
+        return opened[part] * stored
+
+    def representable(self, opened, part, value):
+        factor = value * inverse(opened[part])
+        return clip(nearest(np.where(factor < 63, factor, np.float32(63))), 0, 63)
+
+    def store(self, opened, stored, codes):
+        s, m = stored.astype(np.uint8).swapaxes(0, 1)
+        # 6 bits each: 4 + 4 whole ones, then 4 + 4 in two parts
+        factors = [s[:4] | (s[4:] >> 4) << 6, m[:4] | (m[4:] >> 4) << 6, (s[4:] & 15) | (m[4:] & 15) << 4]
+        blocks = codes.reshape(-1, SUB, codes.shape[1])
+        fifth = [np.bitwise_or.reduce([(block >> 4) << sub for sub, block in enumerate(blocks)])]
+        low = [(blocks[sub] & 15) | (blocks[sub + 1] & 15) << 4 for sub in range(0, len(blocks), 2)]
+        high = fifth if self.levels.last > 15 else []
+        return np.hstack([halves(opened[0]), halves(opened[1]), np.vstack([*factors, *high, *low]).T])

@@ -1,0 +1,36 @@
+"""One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from pyquant.reference.formats.base import OneScale, as_halves
+from pyquant.reference.scale_search import IntegerLevels
+
+
+class UniformFormat(OneScale):
+    """A scale that blocks do not choose; a block that does not fit into int8 doubles it until it does.
+
+    Parameters
+    ----------
+    step : float16
+        The scale.
+    """
+
+    parts: ClassVar = 0
+    levels = IntegerLevels(-127, 127)
+
+    def __init__(self, step: np.float16) -> None:
+        self._step = step
+
+    def trials(self, opened, x, w):
+        largest, scale = np.abs(x).max(axis=0), np.full(x.shape[1], self._step, np.float32)
+        # 112 of 127: some room is left for what is passed on within the block.
+        while (grows := (largest > 112 * scale) & (scale < 32768)).any():
+            scale[grows] *= 2
+        return np.stack([as_halves(scale), np.zeros_like(scale)])[None]
+
+    def pack(self, codes):
+        return codes - np.uint8(127)
