@@ -10,27 +10,25 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
-from tests.passes import run_pass
 
-from benchmarks.inputs import ORACLE, PYQUANT, model
+from benchmarks.inputs import ORACLE, PYQUANT, WIDE, model
 from benchmarks.timing import Runs, interleave, row
 from pyquant import _core
 from pyquant.calibration.imatrix import write_imatrix
+from pyquant.data.generated import GeneratedModel
 from pyquant.inspect.error_map import measure_error
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.types import quantizable
-from tests.models import Model
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.models.type_policy import quantizable
 
 # 0.29 G weights, nearly all of them in blocks.
-MODEL = Model(
-    n_embd=2048, n_ff=5632, n_layer=7, n_head=32, n_head_kv=4, n_vocab=512, tied=True, type=Type.F16
-)
-SHAPES = ((2048, 2048), (2048, 5632))  # rows, and how long they are
+MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
+MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
 
 
 def compensation(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Whole commands on one thread, with one importance matrix, and the weighted error of what they
-    write; then matrices in memory, with second moments."""
+    write; then single matrices, with second moments."""
     source = model(arguments, MODEL, "wide-f16.gguf")
     imatrix = random_imatrix(source, arguments.folder / "wide-imatrix.gguf")
     results = []
@@ -53,7 +51,7 @@ def compensation(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             result["weighted_snr_db"] = measure_error(source, path, imatrix=imatrix).total.weighted_snr_db
             results.append(result)
             path.unlink()
-    return results + [rate for shape in SHAPES for rate in rates(arguments, *shape)]
+    return results + [rate for name in MATRICES for rate in rates(arguments, source, name)]
 
 
 def random_imatrix(source: Path, path: Path) -> Path:
@@ -68,18 +66,19 @@ def random_imatrix(source: Path, path: Path) -> Path:
     return path
 
 
-def rates(arguments: argparse.Namespace, n_rows: int, n_per_row: int) -> list[dict[str, Any]]:
+def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[str, Any]]:
     """Seconds to factorize the moments, and weights rounded per second with errors passed on."""
-    rng = np.random.default_rng(0)
-    x = rng.laplace(size=(n_rows, n_per_row)).astype(np.float32)
-    activations = rng.normal(size=(n_per_row, n_per_row)).astype(np.float32)
-    moments = activations.T @ activations / np.float32(n_per_row)
+    model = ModelFile(source)
+    (tensor,) = (t for t in model.tensors if t.name == name)
+    n = tensor.n_per_row
+    activations = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+    moments = activations.T @ activations / np.float32(n)
     seconds: dict[str, list[float]] = {}
 
     def clock(what: str, work: Any) -> Any:
         begin = time.perf_counter()
         result = work()
-        seconds.setdefault(f"{what}, {n_rows} x {n_per_row}", []).append(time.perf_counter() - begin)
+        seconds.setdefault(f"{what}, {tensor.n_rows} x {n}", []).append(time.perf_counter() - begin)
         return result
 
     for _ in range(arguments.rounds):
@@ -88,10 +87,11 @@ def rates(arguments: argparse.Namespace, n_rows: int, n_per_row: int) -> list[di
             codec = _core.compensated_codec(int(kind), factor)
             for threads in sorted({1, arguments.threads}):
                 what = f"{kind.name} on {threads} thread" + "s" * (threads > 1)
-                clock(what, lambda codec=codec, threads=threads: run_pass(x, codec, n_threads=threads))
+                with TensorReader(model, [tensor], threads, None) as reader:
+                    clock(what, lambda codec=codec, reader=reader: reader.run(tensor, target=codec))
     middle = {what: statistics.median(times) for what, times in seconds.items()}
     return [
         {"command": what, "seconds": time_}
-        | ({} if what.startswith("factorize") else {"weights_per_second": x.size / time_})
+        | ({} if what.startswith("factorize") else {"weights_per_second": tensor.n_weights / time_})
         for what, time_ in middle.items()
     ]

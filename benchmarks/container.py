@@ -11,11 +11,11 @@ from typing import Any
 
 from benchmarks.inputs import BILLION, PYQUANT, model
 from benchmarks.timing import Runs, interleave, row
+from pyquant.data.generated import GeneratedModel
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
-from tests.models import Model
 
 # Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.
 MODES: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def container(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _start(arguments: argparse.Namespace) -> dict[str, Any]:
     """What unpacking takes where there is next to nothing to unpack."""
-    source = model(arguments, Model(), "tiny-f32.gguf")
+    source = model(arguments, GeneratedModel(), "tiny-f32.gguf")
     packed, back = arguments.folder / "tiny.pqz", arguments.folder / "out.gguf"
     pack_model(source, packed, force=True)
     runs = Runs("unpack 1 MB: start", [PYQUANT, "unpack", str(packed), str(back)], clean=[str(back)])

@@ -9,26 +9,25 @@ from pathlib import Path
 
 from gguf import GGMLQuantizationType as Type
 
-from tests.models import Model
+from pyquant.data.generated import GeneratedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
 PYQUANT = str(Path(sys.executable).with_name("pyquant"))
 
-# 0.55 G weights, in matrices like those of a 1 B model.
-LARGE = Model(n_embd=2048, n_ff=5632, n_layer=11, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
-SMALL = Model(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
-# 0.83 G weights: too large for any cache, even with 4 bits each.
-MEMORY_BOUND = Model(n_embd=2048, n_ff=5632, n_layer=18, n_head=32, n_head_kv=4, n_vocab=8192, type=Type.F16)
-# 1.1 G weights.
-BILLION = Model(n_embd=2048, n_ff=5632, n_layer=22, n_head=32, n_head_kv=4, n_vocab=32000, type=Type.F16)
+# Matrices like those of a model of a billion weights.
+WIDE = {"n_embd": 2048, "n_ff": 5632, "n_head": 32, "n_head_kv": 4, "type": Type.F16}
+LARGE = GeneratedModel(**WIDE, n_layer=11, n_vocab=8192)  # 0.55 G weights
+MEMORY_BOUND = GeneratedModel(**WIDE, n_layer=18, n_vocab=8192)  # 0.83 G: no cache holds 4 bits of each
+BILLION = GeneratedModel(**WIDE, n_layer=22, n_vocab=32000)  # 1.1 G weights
+SMALL = GeneratedModel(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
 
 
-def model(arguments: argparse.Namespace, kind: Model, name: str) -> Path:
-    """Its file in the benchmarks' folder, made where it is missing."""
+def model(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -> Path:
+    """Path of the model's file in the benchmarks' folder; the file is made where it is missing."""
     path = arguments.folder / name
     if not path.exists():
-        kind.write(path)
+        generated.write(path)
     return path
 
 

@@ -38,7 +38,7 @@ def quantized(tmp_path: Path) -> Path:
 def test_a_model_in_short(quantized: Path) -> None:
     info = model_info(quantized)
     tensors = ModelFile(quantized).tensors
-    assert (info.architecture, info.name, info.file_type) == ("llama", "made for tests", "Q4_0")
+    assert (info.architecture, info.name, info.file_type) == ("llama", "generated", "Q4_0")
     assert info.n_weights == sum(t.n_weights for t in tensors)
     assert info.n_bytes == quantized.stat().st_size
     assert info.bits_per_weight == 8 * sum(t.n_bytes for t in tensors) / info.n_weights

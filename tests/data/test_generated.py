@@ -1,0 +1,42 @@
+"""Models with random weights: what is in them, and that llama.cpp runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFReader
+
+from pyquant.data.generated import LEAST_VOCABULARY, GeneratedModel
+from pyquant.llama.model import Model
+
+
+@pytest.mark.parametrize("n_expert", [0, 3])
+@pytest.mark.parametrize("tied", [False, True])
+def test_llama_cpp_runs_it(n_expert: int, tied: bool, tmp_path: Path) -> None:
+    generated = GeneratedModel(n_expert=n_expert, tied=tied, n_vocab=LEAST_VOCABULARY, type=Type.F16)
+    with Model(generated.write(tmp_path / "model.gguf")) as model:
+        tokens = model.tokenize("the rain in the theatre: ünï".encode())
+        assert tokens[0] == model.bos
+        assert 0 not in tokens  # bytes stand for what pieces do not spell
+        with model.context(n_ctx=64) as context:
+            logits = context.decode(tokens[None], 0, np.ones(len(tokens), bool))
+        assert logits.shape == (1, len(tokens), LEAST_VOCABULARY)
+        assert np.isfinite(logits).all()
+
+
+def test_the_file_holds_the_weights_that_it_says(tmp_path: Path) -> None:
+    generated = GeneratedModel(n_layer=1, seed=7)
+    stored = {tensor.name: tensor.data for tensor in GGUFReader(generated.write(tmp_path / "m.gguf")).tensors}
+    assert {name: data.shape for name, data in stored.items()} == generated.shapes()
+    for name, x in GeneratedModel(n_layer=1, seed=7).tensors().items():
+        np.testing.assert_array_equal(stored[name], x)
+    other = GeneratedModel(n_layer=1, seed=8).tensors()
+    assert all((other[name] != x).any() for name, x in stored.items())
+
+
+def test_a_vocabulary_that_the_tokenizer_does_not_fit_in(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"n_vocab: the tokenizer has {LEAST_VOCABULARY} tokens, got 40"):
+        GeneratedModel(n_vocab=40).write(tmp_path / "model.gguf")
