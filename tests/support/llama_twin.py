@@ -1,4 +1,4 @@
-"""The llama architecture of tests/models.py in numpy: what enters each of its matrices."""
+"""The llama architecture of tests/support/models.py in numpy: what enters each of its matrices."""
 
 from __future__ import annotations
 
