@@ -1,4 +1,5 @@
 # Two commands: `make demo` and `make test`. Both set up everything they need in .venv and build/.
+# CONTRIBUTING.md has the others.
 
 PYTHON ?= python3
 MODEL ?=
@@ -11,11 +12,12 @@ quietly = $(python) cmake/quietly.py build/log/$(1).txt
 sdist := build/sdist/llama_cpp_python-0.3.36.tar.gz
 installed := $(venv)/.installed
 oracle := build/oracle/.built
+cpp := $(shell find csrc tests -name '*.cpp' -o -name '*.h')
 sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo test bench lint oracle clean
+.PHONY: demo test bench lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -27,8 +29,24 @@ test: $(installed) $(oracle)
 bench: $(installed) $(oracle)
 	$(python) -m benchmarks $(BENCH)
 
+# What machines can check without running tests, the quickest first.
 lint: $(installed)
-	$(venv)/bin/ruff check . && $(venv)/bin/ruff format --check .
+	$(venv)/bin/ruff check .
+	$(venv)/bin/ruff format --check .
+	$(if $(wildcard .clang-format),$(venv)/bin/clang-format --dry-run --Werror $(cpp))
+	PYTHONPATH=. $(venv)/bin/lint-imports
+	$(venv)/bin/mypy
+	$(python) cmake/write_stub.py --check
+	$(python) -m tests.docs.links
+	$(python) -m tests.docs.console_blocks --check
+
+# The types of the extension, pyquant/_core.pyi: after a change of csrc/bindings.
+stub: $(installed)
+	$(python) cmake/write_stub.py
+
+# What the commands in README.md and docs/ print, put into them.
+documents: $(installed)
+	$(python) -m tests.docs.console_blocks
 
 # Stock llama.cpp, unpatched, from the same source: what the tests and benchmarks compare with.
 oracle: $(oracle)

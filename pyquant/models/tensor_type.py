@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import EnumMeta, IntEnum
+from typing import TYPE_CHECKING
 
 from gguf import GGMLQuantizationType
 
 from pyquant import _core
 
-# Members equal those of gguf's enumeration, which has no room for another.
-TensorType = IntEnum(
-    "TensorType", {kind.name: kind.value for kind in GGMLQuantizationType} | {"Q4_T": _core.TYPE_Q4_T}
-)
+if TYPE_CHECKING:
+
+    class _Names(EnumMeta):
+        def __getattr__(cls, name: str) -> TensorType: ...
+
+    class TensorType(IntEnum, metaclass=_Names): ...
+
+else:
+    # Members equal those of gguf's enumeration, which has no room for another.
+    TensorType = IntEnum(
+        "TensorType", {type.name: type.value for type in GGMLQuantizationType} | {"Q4_T": _core.TYPE_Q4_T}
+    )

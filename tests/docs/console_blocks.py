@@ -1,0 +1,128 @@
+"""Runs the console blocks of README.md and docs/*.md again.
+
+    python -m tests.docs.console_blocks [--check] [FILE...]
+
+Without --check what the commands print now is put into the documents, with the figures that they write.
+With --check nothing is changed, and a difference fails.
+
+A block begins with ```console. Its lines after `$ ` are commands, which go on where a line ends in a
+backslash; the lines below a command are what it prints to stdout. Each document's blocks run in order, by a
+shell, in a fresh folder that has links to the repository's own folders and the empty folders demo/ and docs/.
+A command has to succeed, except where it shows its errors (2>&1). A block that begins with
+```console norun: REASON is left alone.
+
+What differs from run to run is not compared: times, rates, dates and spaces (MASKED). Figures come from sums
+of floats, which another processor adds in another order, so fractions may differ by 1 % or by one in the last
+decimal. All other text has to be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support import ROOT
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+NORUN = re.compile(r"^```console norun(?!: \w)", re.MULTILINE)
+LINKED = ("analysis", "benchmarks", "configs", "csrc", "pyquant", "recipe", "tests")
+MASKED = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"  # dates
+    r"|\b[\d.,]+ ?(?:[kMG]?B|[kMG]?tokens|tokens|weights|codes|chunks)(?:/s\b| per second\b)"  # rates
+    r"|\b\d+(?:\.\d+)? (?:ms|s|min|h|hours?|minutes?|seconds?)\b"  # times
+)
+FRACTION = re.compile(r"\d*\.\d+")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare, change nothing")
+    parser.add_argument("documents", nargs="*", type=Path, default=documents(), metavar="FILE")
+    arguments = parser.parse_args()
+    stale = False
+    for path in arguments.documents:
+        text = path.read_text()
+        if marked := NORUN.search(text):
+            line = text[: marked.start()].count("\n") + 1
+            sys.exit(f"{path}:{line}: a block that is not run says why: ```console norun: REASON")
+        fresh = rerun(text, keep_figures=not arguments.check)
+        if not arguments.check:
+            path.write_text(fresh)
+        elif differences := [*compare(text, fresh)]:
+            stale = True
+            print(f"{path}:", *differences, sep="\n")
+    if stale:
+        sys.exit("documents show what commands no longer print: run `make documents`")
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+
+
+def rerun(text: str, *, keep_figures: bool = False) -> str:
+    """The document with what its commands print now. keep_figures: what they draw to docs/ goes there."""
+    if not BLOCK.search(text):
+        return text
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in LINKED:
+            (folder / name).symlink_to(ROOT / name)
+        for name in ("demo", "docs"):
+            (folder / name).mkdir()
+        fresh = BLOCK.sub(lambda block: f"```console\n{rerun_block(block[1], folder)}```", text)
+        for figure in folder.glob("docs/*") if keep_figures else []:
+            shutil.copyfile(figure, ROOT / "docs" / figure.name)
+    return fresh
+
+
+def rerun_block(block: str, folder: Path) -> str:
+    commands = re.findall(r"^\$ .*(?:(?<=\\)\n.*)*", block, re.MULTILINE)
+    return "".join(f"{command}\n{run(command.removeprefix('$ '), folder)}" for command in commands)
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints, without empty lines around it."""
+    print(f"$ {command}", file=sys.stderr)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode != 0 and "2>&1" not in command:
+        sys.exit(f"$ {command}\nended with status {done.returncode}")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    return "".join(f"{line}\n" for line in "\n".join(lines).strip("\n").splitlines())
+
+
+def compare(shown: str, fresh: str) -> list[str]:
+    """Lines of a difference; none where only what may differ does."""
+    old, new = shown.splitlines(), fresh.splitlines()
+    if len(old) == len(new):
+        # A line that is as good as the new one is left as it is.
+        new = [line if alike(line, other) else other for line, other in zip(old, new)]
+    return list(difflib.unified_diff(old, new, "as shown", "as printed now", lineterm="", n=1))
+
+
+def alike(shown: str, printed: str) -> bool:
+    """Whether two lines differ at most by what may differ."""
+    shown, printed = (" ".join(MASKED.sub("#", line).split()) for line in (shown, printed))
+    if FRACTION.sub("#", shown) != FRACTION.sub("#", printed):
+        return False
+    return all(close(a, b) for a, b in zip(FRACTION.findall(shown), FRACTION.findall(printed)))
+
+
+def close(shown: str, printed: str) -> bool:
+    last = 10.0 ** -len(shown.partition(".")[2])
+    difference = abs(float(shown) - float(printed))
+    return difference <= max(1.001 * last, 0.01 * abs(float(shown)))
+
+
+if __name__ == "__main__":
+    main()
