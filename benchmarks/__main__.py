@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.billion import billion
 from benchmarks.compensation import compensation
-from benchmarks.container import container
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
+from benchmarks.pqz import pqz
 from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.evaluate.speed import measure_speed
@@ -253,7 +253,7 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 SUITES = {
     "quantize": quantize,
     "histogram": histogram,
-    "container": container,
+    "pqz": pqz,
     "perplexity": perplexity,
     "calibrate": calibrate,
     "compare": compare,

@@ -7,10 +7,12 @@
 
 #include "kernels/block.h"
 
+namespace pyquant::bindings {
+
 template <class T>
 using Array = pybind11::array_t<T, pybind11::array::c_style>;
 
-inline void copy_table(const Array<int8_t> & from, pyquant::Table & table) {
+inline void copy_table(const Array<int8_t> & from, kernels::Table & table) {
     if (from.size() != 16) {
         throw pybind11::value_error("table: expected shape (16,)");
     }
@@ -24,3 +26,5 @@ int64_t whole_blocks(const Array<uint8_t> & blocks) {
     }
     return blocks.size() / pybind11::ssize_t(sizeof(Block));
 }
+
+}  // namespace pyquant::bindings

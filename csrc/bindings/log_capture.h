@@ -5,6 +5,8 @@
 
 #include "llama.h"
 
+namespace pyquant::bindings {
+
 class LogCapture {
 public:
     LogCapture() {
@@ -23,3 +25,5 @@ private:
     ggml_log_callback callback_;
     void * data_;
 };
+
+}  // namespace pyquant::bindings

@@ -6,11 +6,12 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     module.doc() = "Kernels, tensor passes, GGUF headers and llama.cpp's policy; used through pyquant.";
     // Work is shared among threads of our own. OpenBLAS's would make last bits depend on how many they are.
     scipy_openblas_set_num_threads(1);
+    using namespace pyquant::bindings;
     register_kernels(module);
     register_table(module);
     register_stream(module);
     register_compensate(module);
-    register_container(module);
+    register_pqz(module);
     register_gguf(module);
     register_llama(module);
     register_calibrate(module);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace pyquant {
+namespace pyquant::bindings {
 
 // (bytes done so far) -> None
 using Progress = std::function<void(int64_t)>;
@@ -24,4 +24,4 @@ inline auto tick_of(const Progress & progress) {
     };
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::bindings

@@ -3,11 +3,15 @@
 
 #include <pybind11/pybind11.h>
 
+namespace pyquant::bindings {
+
 void register_kernels(pybind11::module_ & module);
 void register_table(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
-void register_container(pybind11::module_ & module);
+void register_pqz(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
+
+}  // namespace pyquant::bindings

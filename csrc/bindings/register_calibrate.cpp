@@ -13,8 +13,10 @@
 #include "calibrate/lockstep.h"
 #include "stream/codec.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
-using namespace pyquant;
+using namespace calibrate;
 
 namespace {
 
@@ -81,7 +83,7 @@ std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::func
         if (rounded.size() != n_rows * n_in) {
             throw py::value_error("expected as many weights as the matrix has");
         }
-        ggml_codec(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
+        stream::ggml_codec(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
     });
 }
 
@@ -134,3 +136,5 @@ void register_calibrate(py::module_ & module) {
                                py::return_value_policy::reference_internal)
         .def("rethrow", &Lockstep::rethrow);
 }
+
+}  // namespace pyquant::bindings

@@ -5,20 +5,23 @@
 #include <numeric>
 #include <optional>
 
+#include "bindings/arrays.h"
 #include "bindings/progress.h"
 #include "bindings/register.h"
 #include "compensate/codec.h"
 #include "compensate/factor.h"
 #include "compensate/learn.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
-using namespace pyquant;
+using namespace compensate;
+using namespace kernels;
+using namespace stream;
 
 namespace {
 
-using Array = py::array_t<float, py::array::c_style>;
-
-std::shared_ptr<const Factor> make_factor(const Array & moments, float damping, int together) {
+std::shared_ptr<const Factor> make_factor(const Array<float> & moments, float damping, int together) {
     if (moments.ndim() != 2 || moments.shape(0) != moments.shape(1) || moments.shape(0) % together != 0) {
         throw py::value_error("moments: expected shape (n, n), n a multiple of the columns that share a scale");
     }
@@ -28,7 +31,7 @@ std::shared_ptr<const Factor> make_factor(const Array & moments, float damping, 
     return std::make_shared<const Factor>(factorize(data, n, damping, together));
 }
 
-std::shared_ptr<const Factor> make_independent(const Array & weights) {
+std::shared_ptr<const Factor> make_independent(const Array<float> & weights) {
     if (weights.ndim() != 1 || weights.shape(0) % kSub != 0) {
         throw py::value_error("weights: expected shape (n,), n a multiple of 32");
     }
@@ -70,9 +73,9 @@ std::optional<py::array_t<float>> damped_moments(const Factor & factor) {
 }
 
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
-std::unique_ptr<Codec> make_table_codec(Container container, const py::array_t<int8_t, py::array::c_style> & values,
-                                        const py::array_t<uint8_t, py::array::c_style> & codes,
-                                        const py::array_t<int8_t, py::array::c_style> & table,
+std::unique_ptr<Codec> make_table_codec(Storage storage, const Array<int8_t> & values,
+                                        const Array<uint8_t> & codes,
+                                        const Array<int8_t> & table,
                                         std::shared_ptr<Factor> factor) {
     if (values.ndim() != 1 || values.size() < 1 || values.size() > 16 || codes.size() != values.size() ||
         table.size() != 16) {
@@ -80,12 +83,12 @@ std::unique_ptr<Codec> make_table_codec(Container container, const py::array_t<i
     }
     Table whole;
     std::copy_n(table.data(), 16, whole);
-    return compensated_table_codec(container, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
+    return compensated_table_codec(storage, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
 }
 
 // (4096,): where weights lie in multiples of their scale; the tensor's place as run_pass takes it.
 py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row, const Codec & source,
-                              const Array & weights, const py::array_t<int8_t, py::array::c_style> & values,
+                              const Array<float> & weights, const Array<int8_t> & values,
                               int n_threads, const Progress & progress) {
     if (n_per_row % kSub != 0 || weights.size() != n_per_row || values.size() != 16) {
         throw py::value_error("expected rows of blocks of 32, a weight for each column and 16 values");
@@ -125,7 +128,7 @@ void register_compensate(py::module_ & module) {
     module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {
         return compensated_codec(ggml_type(type), std::move(factor));
     }, py::arg("type"), py::arg("factor"));
-    module.def("compensated_table_codec", &make_table_codec, py::arg("container"), py::arg("values"),
+    module.def("compensated_table_codec", &make_table_codec, py::arg("storage"), py::arg("values"),
                py::arg("codes"), py::arg("table"), py::arg("factor"));
     module.def("uniform_codec", [](float step, std::shared_ptr<Factor> factor) {
         const uint16_t half = float_to_half(step);
@@ -140,3 +143,5 @@ void register_compensate(py::module_ & module) {
     module.attr("BINS_PER_LEVEL") = kBinsPerLevel;
     module.def("columns_together", [](int type) { return columns_together(ggml_type(type)); }, py::arg("type"));
 }
+
+}  // namespace pyquant::bindings

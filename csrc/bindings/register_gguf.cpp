@@ -15,6 +15,8 @@
 #include "ggml/table.h"
 #include "gguf.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
 
 namespace {
@@ -163,9 +165,9 @@ public:
     // (the 16 values of a Q4_T tensor's codes, the name of the stock type that it equals)
     py::tuple table(const std::string & tensor) const {
         try {
-            const pyquant::StoredTable table = pyquant::read_table(get(), tensor.c_str());
-            const char * container = table.container == GGML_TYPE_Q4_0 ? "Q4_0" : "Q8_0";
-            return py::make_tuple(py::array_t<int8_t>(16, table.values), container);
+            const in_ggml::StoredTable table = in_ggml::read_table(get(), tensor.c_str());
+            const char * stock = table.stock == GGML_TYPE_Q4_0 ? "Q4_0" : "Q8_0";
+            return py::make_tuple(py::array_t<int8_t>(16, table.values), stock);
         } catch (const std::runtime_error & error) {
             throw py::value_error(error.what());
         }
@@ -229,3 +231,5 @@ void register_gguf(py::module_ & module) {
     module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
     module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
 }
+
+}  // namespace pyquant::bindings

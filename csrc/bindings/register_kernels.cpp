@@ -11,30 +11,32 @@
 #include "kernels/scheme.h"
 #include "kernels/score.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
-using namespace pyquant;
+using namespace kernels;
 
 namespace {
 
-// table: of Q4_T containers.
-Scheme make_scheme(Grid grid, Container container, const Array<int8_t> & value,
+// table: of Q4_T blocks.
+Scheme make_scheme(Grid grid, Storage storage, const Array<int8_t> & value,
                    const std::optional<Array<int8_t>> & table) {
     if (value.ndim() != 1 || value.shape(0) != 256) {
         throw py::value_error("value: expected shape (256,)");
     }
-    Scheme scheme{grid, container, {}, {}};
+    Scheme scheme{grid, storage, {}, {}};
     std::copy_n(value.data(), 256, scheme.value.begin());
-    const int lowest = container == Container::q4_0 ? -8 : container == Container::q4_t ? 0 : -128;
-    const int highest = container == Container::q4_0 ? 7 : container == Container::q4_t ? 15 : 127;
+    const int lowest = storage == Storage::q4_0 ? -8 : storage == Storage::q4_t ? 0 : -128;
+    const int highest = storage == Storage::q4_0 ? 7 : storage == Storage::q4_t ? 15 : 127;
     for (const int8_t v : scheme.value) {
         if (v < lowest || v > highest) {
-            throw py::value_error("value: the container holds " + std::to_string(lowest) + ".." +
+            throw py::value_error("value: blocks of this storage hold " + std::to_string(lowest) + ".." +
                                   std::to_string(highest));
         }
     }
     if (table) {
         copy_table(*table, scheme.table);
-    } else if (container == Container::q4_t) {
+    } else if (storage == Storage::q4_t) {
         throw py::value_error("table: Q4_T needs one");
     }
     return scheme;
@@ -45,7 +47,7 @@ py::array_t<uint8_t> encode_array(const Scheme & scheme, const Array<float> & x)
         throw py::value_error("x: expected a multiple of 32 weights");
     }
     const int64_t n_blocks = x.size() / kBlock;
-    py::array_t<uint8_t> out(container_bytes(scheme.container, n_blocks));
+    py::array_t<uint8_t> out(storage_bytes(scheme.storage, n_blocks));
     const float * in = x.data();
     uint8_t * blocks = out.mutable_data();
     int64_t n_encoded;
@@ -59,17 +61,17 @@ py::array_t<uint8_t> encode_array(const Scheme & scheme, const Array<float> & x)
     return out;
 }
 
-py::array_t<float> decode_array(Container container, const Array<uint8_t> & blocks) {
-    if (container == Container::q4_t) {
-        throw py::value_error("container: decode_table decodes Q4_T");
+py::array_t<float> decode_array(Storage storage, const Array<uint8_t> & blocks) {
+    if (storage == Storage::q4_t) {
+        throw py::value_error("storage: decode_table decodes Q4_T");
     }
     const int64_t n_blocks =
-        container == Container::q4_0 ? whole_blocks<BlockQ4_0>(blocks) : whole_blocks<BlockQ8_0>(blocks);
+        storage == Storage::q4_0 ? whole_blocks<BlockQ4_0>(blocks) : whole_blocks<BlockQ8_0>(blocks);
     py::array_t<float> x(n_blocks * kBlock);
     const uint8_t * in = blocks.data();
     float * out = x.mutable_data();
     const py::gil_scoped_release release;
-    decode(container, in, n_blocks, out);
+    decode(storage, in, n_blocks, out);
     return x;
 }
 
@@ -138,18 +140,18 @@ py::tuple compare_arrays(const Array<float> & base, const Array<float> & logits,
 
 void register_kernels(py::module_ & module) {
     py::enum_<Grid>(module, "Grid").value("Q4_0", Grid::q4_0).value("Q8_0", Grid::q8_0);
-    py::enum_<Container>(module, "Container")
-        .value("Q4_0", Container::q4_0)
-        .value("Q8_0", Container::q8_0)
-        .value("Q4_T", Container::q4_t);
+    py::enum_<Storage>(module, "Storage")
+        .value("Q4_0", Storage::q4_0)
+        .value("Q8_0", Storage::q8_0)
+        .value("Q4_T", Storage::q4_t);
     py::class_<Scheme>(module, "Scheme")
-        .def(py::init(&make_scheme), py::arg("grid"), py::arg("container"), py::arg("value"),
+        .def(py::init(&make_scheme), py::arg("grid"), py::arg("storage"), py::arg("value"),
              py::arg("table") = py::none())
         .def_readonly("grid", &Scheme::grid)
-        .def_readonly("container", &Scheme::container);
+        .def_readonly("storage", &Scheme::storage);
 
     module.def("encode", &encode_array, py::arg("scheme"), py::arg("x").noconvert());
-    module.def("decode", &decode_array, py::arg("container"), py::arg("blocks").noconvert());
+    module.def("decode", &decode_array, py::arg("storage"), py::arg("blocks").noconvert());
     module.def("count", &count_array, py::arg("blocks").noconvert(), py::arg("n_per_row"),
                py::arg("nibbles"), py::arg("zero_code"));
     module.def("negative_log_likelihood", &score_array, py::arg("logits").noconvert(),
@@ -157,3 +159,5 @@ void register_kernels(py::module_ & module) {
     module.def("compare_logits", &compare_arrays, py::arg("base").noconvert(),
                py::arg("logits").noconvert(), py::arg("targets").noconvert(), py::arg("n_threads"));
 }
+
+}  // namespace pyquant::bindings

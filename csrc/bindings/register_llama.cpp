@@ -19,6 +19,8 @@
 #include "llama-hparams.h"
 #include "llama.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
 
 namespace {
@@ -113,7 +115,9 @@ void register_llama(py::module_ & module) {
                py::kw_only(), py::arg("pure"), py::arg("has_importance"));
     module.def("default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
                py::arg("ftype"));
-    module.def("set_hook", &pyquant::set_hook, py::arg("scheme"));
-    module.def("clear_hook", &pyquant::clear_hook);
+    module.def("set_hook", &in_ggml::set_hook, py::arg("scheme"));
+    module.def("clear_hook", &in_ggml::clear_hook);
     module.def("build_info", &build_info);
 }
+
+}  // namespace pyquant::bindings

@@ -16,12 +16,15 @@
 #include "stream/file.h"
 #include "stream/pass.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
-using namespace pyquant;
+using namespace kernels;
+using namespace stream;
 
 namespace {
 
-using Importance = std::optional<py::array_t<float, py::array::c_style>>;
+using Importance = std::optional<Array<float>>;
 
 void check_rows(const Codec & codec, int64_t n_rows, int64_t n_per_row) {
     if (n_rows < 0 || n_per_row < 1) {
@@ -33,15 +36,15 @@ void check_rows(const Codec & codec, int64_t n_rows, int64_t n_per_row) {
 }
 
 void check_countable(const Codec & codec, int64_t n_per_row, bool nibbles) {
-    const Container container = nibbles ? Container::q4_0 : Container::q8_0;
+    const Storage storage = nibbles ? Storage::q4_0 : Storage::q8_0;
     if (n_per_row % kBlock != 0 ||
-        codec.row_bytes(n_per_row) != container_bytes(container, n_per_row / kBlock)) {
+        codec.row_bytes(n_per_row) != storage_bytes(storage, n_per_row / kBlock)) {
         throw py::value_error("count: expected rows of blocks of nibbles or bytes, as nibbles says");
     }
 }
 
 // (n_rows, n_per_row) float32 to (n_rows, row_bytes) uint8.
-py::array_t<uint8_t> encode_rows(const Codec & codec, const py::array_t<float, py::array::c_style> & x,
+py::array_t<uint8_t> encode_rows(const Codec & codec, const Array<float> & x,
                                  const Importance & importance) {
     if (x.ndim() != 2 || (importance && importance->size() != x.shape(1))) {
         throw py::value_error("expected x (n_rows, n_per_row), importance (n_per_row,)");
@@ -57,7 +60,7 @@ py::array_t<uint8_t> encode_rows(const Codec & codec, const py::array_t<float, p
 }
 
 // And back.
-py::array_t<float> decode_rows(const Codec & codec, const py::array_t<uint8_t, py::array::c_style> & rows,
+py::array_t<float> decode_rows(const Codec & codec, const Array<uint8_t> & rows,
                                int64_t n_per_row) {
     if (n_per_row < 1 || rows.ndim() != 2) {
         throw py::value_error("rows: expected rows of bytes");
@@ -198,3 +201,5 @@ void register_stream(py::module_ & module) {
                py::arg("n_threads") = 1, py::arg("progress") = py::none());
     module.def("reserve", &reserve, py::arg("file"), py::arg("size"));
 }
+
+}  // namespace pyquant::bindings

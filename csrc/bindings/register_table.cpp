@@ -5,8 +5,10 @@
 #include "kernels/scheme.h"
 #include "kernels/table_product.h"
 
+namespace pyquant::bindings {
+
 namespace py = pybind11;
-using namespace pyquant;
+using namespace kernels;
 
 namespace {
 
@@ -19,11 +21,11 @@ py::array_t<float> decode_table_array(const Array<int8_t> & values, const Array<
     return x;
 }
 
-py::array_t<uint8_t> expand_array(const Array<int8_t> & values, Container stock, const Array<uint8_t> & blocks) {
+py::array_t<uint8_t> expand_array(const Array<int8_t> & values, Storage stock, const Array<uint8_t> & blocks) {
     const int64_t n_blocks = whole_blocks<BlockQ4_0>(blocks);
     Table table;
     copy_table(values, table);
-    py::array_t<uint8_t> out(container_bytes(stock, n_blocks));
+    py::array_t<uint8_t> out(storage_bytes(stock, n_blocks));
     const auto * in = reinterpret_cast<const BlockQ4_0 *>(blocks.data());
     uint8_t * to = out.mutable_data();
     const py::gil_scoped_release release;
@@ -85,3 +87,5 @@ void register_table(py::module_ & module) {
     module.def("multiply_table", &multiply_table, py::arg("path"), py::arg("table"),
                py::arg("blocks").noconvert(), py::arg("x").noconvert(), py::arg("blocks_per_row"));
 }
+
+}  // namespace pyquant::bindings

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 Accumulators::Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spool)
     : sizes_(std::move(sizes)), spool_(std::move(spool)), visits_(sizes_.size()), counts_(sizes_.size()),
@@ -69,4 +69,4 @@ void Accumulators::read(int64_t record, float * sums) const {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

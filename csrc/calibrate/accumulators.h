@@ -12,7 +12,7 @@
 
 #include "calibrate/spool.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 class Accumulators {
 public:
@@ -41,4 +41,4 @@ private:
     std::vector<float> visited_;               // one that was read from there
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

@@ -10,7 +10,10 @@
 #include "calibrate/bf16_tile_x86.h"
 #endif
 
-namespace pyquant {
+namespace pyquant::calibrate {
+
+using namespace kernels;
+
 namespace {
 
 // Pairs of tokens whose products are summed up before they are added to the panel: few enough for a panel's
@@ -94,4 +97,4 @@ void Bf16Inputs::add_products(float weight, int64_t panel, float * at) const {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

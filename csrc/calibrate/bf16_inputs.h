@@ -11,7 +11,7 @@
 
 #include "calibrate/moments.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 class Bf16Inputs {
 public:
@@ -35,4 +35,4 @@ private:
     std::vector<uint32_t> pairs_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

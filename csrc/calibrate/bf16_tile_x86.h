@@ -5,7 +5,7 @@
 
 #include "calibrate/bf16_tile.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
 namespace {
 
 __attribute__((target("avx512f,avx512bf16"))) inline void multiply_tile_avx512_bf16(
@@ -44,4 +44,4 @@ __attribute__((target("avx512f,avx512bf16"))) inline void multiply_tile_avx512_b
 }
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

@@ -7,7 +7,7 @@
 #include "calibrate/nodes.h"
 #include "ggml.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
 namespace {
 
 constexpr int64_t kFewestTokens = 16;  // llama-imatrix passes over smaller batches
@@ -185,4 +185,4 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
     });
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

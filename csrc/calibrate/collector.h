@@ -21,7 +21,7 @@
 
 struct ggml_tensor;
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 // What one or more matrices are multiplied with.
 struct Input {
@@ -85,4 +85,4 @@ private:
     std::exception_ptr failure_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

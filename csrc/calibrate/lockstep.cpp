@@ -7,7 +7,7 @@
 #include "calibrate/nodes.h"
 #include "ggml.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
 namespace {
 
 bool multiplies(const ggml_tensor * node) {
@@ -103,4 +103,4 @@ void Lockstep::reach(Pass & pass, ggml_tensor * node) {
     left_.erase(name);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

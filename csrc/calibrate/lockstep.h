@@ -17,7 +17,7 @@
 
 struct ggml_tensor;
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 class Lockstep {
 public:
@@ -66,4 +66,4 @@ private:
     std::exception_ptr failure_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

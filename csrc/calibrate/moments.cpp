@@ -7,7 +7,10 @@
 #include "calibrate/bf16_inputs.h"
 #include "stream/chunks.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
+
+using namespace stream;
+
 namespace {
 
 // In llama-imatrix's order and precision, so that its file comes out to the last bit.
@@ -61,4 +64,4 @@ void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs
     share(panels, n_threads, add, [](int64_t) {});
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

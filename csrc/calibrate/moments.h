@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 class Bf16Inputs;
 
@@ -38,4 +38,4 @@ struct Layout {
 void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs * rounded, int n_threads,
               float * sums);
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

@@ -1,8 +1,8 @@
 // Names that llama.cpp gives to nodes of its graphs.
 #pragma once
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 inline constexpr const char * kLastHiddenState = "result_norm";
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

@@ -11,7 +11,10 @@
 
 #include "stream/file.h"
 
-namespace pyquant {
+namespace pyquant::calibrate {
+
+using namespace stream;
+
 namespace {
 
 struct Header {
@@ -103,4 +106,4 @@ void Spool::write(int64_t record, const float * data, uint64_t visits, double co
     entries_[i] = entry;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

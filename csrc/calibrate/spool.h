@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-namespace pyquant {
+namespace pyquant::calibrate {
 
 using SpoolKey = std::array<uint8_t, 32>;
 
@@ -49,4 +49,4 @@ private:
     std::map<int64_t, uint64_t> spare_;  // by size
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::calibrate

@@ -6,7 +6,7 @@
 
 #include "compensate/compensated_codec.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 // Within a function, so that it is there before the first file's registration.
@@ -31,7 +31,7 @@ std::vector<ggml_type> compensated_types() {
     return types;
 }
 
-std::unique_ptr<Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor) {
+std::unique_ptr<stream::Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor) {
     const auto at = registry().find(type);
     if (at == registry().end()) {
         throw std::invalid_argument(std::string("no compensation for type ") + ggml_type_name(type));
@@ -43,4 +43,4 @@ int columns_together(ggml_type type) {
     return std::max<int>(kSub, int(ggml_blck_size(type)));
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -10,13 +10,13 @@
 #include "compensate/encoder.h"
 #include "stream/codec.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 template <class Format>
-class CompensatedCodec : public Codec {
+class CompensatedCodec : public stream::Codec {
 public:
     // layout: the stock type whose blocks are laid out in this way; stored: decodes them.
-    CompensatedCodec(ggml_type layout, std::unique_ptr<Codec> stored, std::shared_ptr<const Factor> factor,
+    CompensatedCodec(ggml_type layout, std::unique_ptr<stream::Codec> stored, std::shared_ptr<const Factor> factor,
                      const Format & format)
         : layout_(layout), stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {
         for (int64_t k = 0; k < factor_->n(); ++k) {
@@ -40,13 +40,13 @@ public:
         if (n_per_row != factor_->n()) {
             throw std::invalid_argument("factor: of inputs of another size");
         }
-        check_finite(x, n_rows * n_per_row);
+        stream::check_finite(x, n_rows * n_per_row);
         Encoder<Format> encoder(*factor_, format_);
         uint8_t * out = static_cast<uint8_t *>(rows);
         for (int64_t row = 0; row < n_rows; row += kRows) {
             encoder.encode(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
         }
-        check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);
+        stream::check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);
     }
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
@@ -55,13 +55,13 @@ public:
 
 private:
     ggml_type layout_;
-    std::unique_ptr<Codec> stored_;
+    std::unique_ptr<stream::Codec> stored_;
     std::shared_ptr<const Factor> factor_;
     Format format_;
 };
 
 template <class Format>
-std::unique_ptr<Codec> make_codec(ggml_type layout, std::unique_ptr<Codec> stored,
+std::unique_ptr<stream::Codec> make_codec(ggml_type layout, std::unique_ptr<stream::Codec> stored,
                                   std::shared_ptr<const Factor> factor, const Format & format) {
     return std::make_unique<CompensatedCodec<Format>>(layout, std::move(stored), std::move(factor), format);
 }
@@ -70,12 +70,12 @@ std::unique_ptr<Codec> make_codec(ggml_type layout, std::unique_ptr<Codec> store
 // defines one in its file of formats/: there is no other list.
 class Registration {
 public:
-    using Make = std::function<std::unique_ptr<Codec>(std::shared_ptr<const Factor>)>;
+    using Make = std::function<std::unique_ptr<stream::Codec>(std::shared_ptr<const Factor>)>;
 
     template <class Format>
     Registration(ggml_type type, const Format & format) {
         add(type, [type, format](std::shared_ptr<const Factor> factor) {
-            return make_codec(type, ggml_codec(type), std::move(factor), format);
+            return make_codec(type, stream::ggml_codec(type), std::move(factor), format);
         });
     }
 
@@ -83,4 +83,4 @@ private:
     static void add(ggml_type type, Make make);
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -10,7 +10,7 @@
 #include "compensate/format.h"
 #include "compensate/refine.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 inline constexpr int kRows = 32;  // that share what is read of the factor
 inline constexpr int kGroups = kRows / kLanes;
@@ -187,4 +187,4 @@ private:
     std::vector<Floats> error_, level_, weight_, target_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

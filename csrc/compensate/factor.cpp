@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 constexpr double kLeastWeight = 1e-6;  // of a column, in units of the mean
@@ -115,4 +115,4 @@ Factor independent(const float * weights, int64_t n) {
     return factor;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

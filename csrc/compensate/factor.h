@@ -11,7 +11,7 @@
 
 #include "compensate/search.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 struct Factor {
     std::vector<int32_t> order;    // (n) the column that comes k-th
@@ -40,4 +40,4 @@ Factor factorize(const float * moments, int64_t n, float damping, int together);
 // weights: (n) of the columns, for a quantizer that knows no second moments; 0 as a millionth of the mean.
 Factor independent(const float * weights, int64_t n);
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -2,7 +2,7 @@
 
 #include "compensate/encoder.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 constexpr int kTile = 16 / kGroups;  // columns whose sums stay in registers
@@ -28,4 +28,4 @@ void feed_back(const float * u, int64_t begin, int64_t end, const Floats * error
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

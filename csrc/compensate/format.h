@@ -10,7 +10,7 @@
 #include "compensate/levels.h"
 #include "compensate/search.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 enum Part { kScale, kMinimum, kParts };
 
@@ -43,4 +43,4 @@ inline void store_nibbles(const Codes & codes, int row, uint8_t * out) {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

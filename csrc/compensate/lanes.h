@@ -11,7 +11,7 @@
 
 #include "kernels/half.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 // One register: GCC takes vectors that are wider apart, element by element.
 #ifdef __AVX512F__
@@ -73,9 +73,9 @@ inline Floats inverse(Floats x) {
 inline Floats as_halves(Floats x) {
     Floats out;
     for (int r = 0; r < kLanes; ++r) {
-        out[r] = half_to_float(float_to_half(x[r]));
+        out[r] = kernels::half_to_float(kernels::float_to_half(x[r]));
     }
     return out;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

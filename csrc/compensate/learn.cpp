@@ -6,7 +6,10 @@
 #include "stream/chunks.h"
 #include "stream/file.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
+
+using namespace stream;
+
 namespace {
 
 TableLevels levels_of(const int8_t values[16]) {
@@ -66,4 +69,4 @@ Positions find_positions(const LearnPass & pass, const std::function<void(int64_
     return sums;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -10,7 +10,7 @@
 #include "compensate/factor.h"
 #include "stream/codec.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 inline constexpr int kBinsPerLevel = 16;  // an eighth of the distance at which rounding changes
 inline constexpr int kBins = 256 * kBinsPerLevel;
@@ -23,7 +23,7 @@ struct LearnPass {
     int64_t offset;
     int64_t n_rows;
     int64_t n_per_row;
-    const Codec * source;
+    const stream::Codec * source;
     const float * weights;  // (n_per_row) of squared errors
     int8_t values[16];      // ascending
     int n_threads;
@@ -32,4 +32,4 @@ struct LearnPass {
 // tick as in stream/pass.h. Results do not depend on n_threads.
 Positions find_positions(const LearnPass & pass, const std::function<void(int64_t)> & tick);
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

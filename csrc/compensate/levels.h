@@ -5,7 +5,7 @@
 
 #include "compensate/lanes.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 // All integers between two.
 struct IntegerLevels {
@@ -92,4 +92,4 @@ private:
     uint8_t code_[16];
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -5,7 +5,7 @@
 
 #include "compensate/format.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 // Moves the scale (or the minimum) along the gradient, if the nearest that can be stored is better.
 template <class Format>
@@ -56,4 +56,4 @@ void refine(const Format & format, const float * h, const typename Format::Store
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

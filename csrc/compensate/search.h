@@ -4,7 +4,7 @@
 
 #include "compensate/levels.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 inline constexpr int kSub = 32;  // columns that share a scale
 
@@ -86,4 +86,4 @@ inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * 
     return result;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

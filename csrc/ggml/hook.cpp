@@ -4,21 +4,36 @@
 #include "kernels/block.h"
 #include "kernels/scheme.h"
 
+namespace pyquant::in_ggml {
+
+using namespace kernels;
+
 namespace {
 
 bool active = false;
 ggml_type active_type;
-pyquant::Scheme active_scheme;
+Scheme active_scheme;
+
+// GGML's own search finds the codes where there is an imatrix, and the scheme then folds them.
+size_t quantize(const float * src, void * dst, int64_t n_rows, int64_t n_per_row, const float * imatrix) {
+    const int64_t n_blocks = n_rows * n_per_row / kBlock;
+    const size_t size = size_t(storage_bytes(active_scheme.storage, n_blocks));
+    if (imatrix && active_scheme.grid == Grid::q4_0) {
+        quantize_q4_0(src, dst, n_rows, n_per_row, imatrix);
+        fold(active_scheme, dst, n_blocks);
+        return size;
+    }
+    // Where a block has no encoding, GGML makes one that its own validation then refuses.
+    return encode(active_scheme, src, n_blocks, dst) == n_blocks ? size : 0;
+}
 
 }  // namespace
 
-namespace pyquant {
-
 void set_hook(const Scheme & scheme) {
-    switch (scheme.container) {
-        case Container::q4_0: active_type = GGML_TYPE_Q4_0; break;
-        case Container::q8_0: active_type = GGML_TYPE_Q8_0; break;
-        case Container::q4_t: active_type = GGML_TYPE_Q4_T; break;
+    switch (scheme.storage) {
+        case Storage::q4_0: active_type = GGML_TYPE_Q4_0; break;
+        case Storage::q8_0: active_type = GGML_TYPE_Q8_0; break;
+        case Storage::q4_t: active_type = GGML_TYPE_Q4_T; break;
     }
     active_scheme = scheme;
     active = true;
@@ -28,20 +43,10 @@ void clear_hook() {
     active = false;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml
 
 size_t pyquant_hook_quantize(ggml_type type, const float * src, void * dst, int64_t n_rows,
                              int64_t n_per_row, const float * imatrix) {
-    if (!active || type != active_type) {
-        return 0;
-    }
-    const int64_t n_blocks = n_rows * n_per_row / pyquant::kBlock;
-    const size_t size = size_t(pyquant::container_bytes(active_scheme.container, n_blocks));
-    if (imatrix && active_scheme.grid == pyquant::Grid::q4_0) {  // GGML's weighted search, then the fold
-        quantize_q4_0(src, dst, n_rows, n_per_row, imatrix);
-        pyquant::fold(active_scheme, dst, n_blocks);
-        return size;
-    }
-    // Where a block has no encoding, GGML makes one that its own validation then refuses.
-    return pyquant::encode(active_scheme, src, n_blocks, dst) == n_blocks ? size : 0;
+    using namespace pyquant::in_ggml;
+    return active && type == active_type ? quantize(src, dst, n_rows, n_per_row, imatrix) : 0;
 }

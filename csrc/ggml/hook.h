@@ -20,13 +20,13 @@ size_t pyquant_hook_quantize(enum ggml_type type, const float * src, void * dst,
 
 #include "kernels/scheme.h"
 
-namespace pyquant {
+namespace pyquant::in_ggml {
 
-// From now on blocks of the type that the scheme's container is of are made by this scheme. Neither
-// function is to be called while a quantization runs.
-GGML_API void set_hook(const Scheme & scheme);
+// GGML then quantizes every tensor of the scheme's storage by this scheme. Do not call either function
+// while a quantization runs.
+GGML_API void set_hook(const kernels::Scheme & scheme);
 
 GGML_API void clear_hook();
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml
 #endif

@@ -5,6 +5,10 @@
 #include <stdexcept>
 #include <string>
 
+namespace pyquant::in_ggml {
+
+using namespace kernels;
+
 namespace {
 
 constexpr uint32_t format_version = 1;
@@ -12,7 +16,7 @@ constexpr uint32_t format_version = 1;
 // In op_params, which leaves of a graph have no other use for.
 struct BoundTable {
     uint32_t mark;  // tells a table from the zeros of a tensor that was given none
-    pyquant::Table values;
+    Table values;
 };
 constexpr uint32_t bound = 0x71347431;
 static_assert(sizeof(BoundTable) <= GGML_MAX_OP_PARAMS, "a table fits into a tensor");
@@ -23,7 +27,7 @@ int64_t find(const gguf_context * metadata, const std::string & key, gguf_type t
 }
 
 // Whether text is 16 integers in lowest..highest.
-bool parse(const char * text, int lowest, int highest, pyquant::Table & values) {
+bool parse(const char * text, int lowest, int highest, Table & values) {
     std::istringstream in(text);
     for (int8_t & value : values) {
         int number;
@@ -37,14 +41,6 @@ bool parse(const char * text, int lowest, int highest, pyquant::Table & values) 
 
 }  // namespace
 
-void pyquant_set_table(ggml_tensor * tensor, const int8_t * values) {
-    BoundTable table{bound, {}};
-    std::memcpy(table.values, values, sizeof table.values);
-    std::memcpy(tensor->op_params, &table, sizeof table);
-}
-
-namespace pyquant {
-
 StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     const auto fail = [&](const std::string & why) {
         return std::runtime_error("tensor '" + std::string(tensor) + "' is of type Q4_T, and " + why);
@@ -57,8 +53,8 @@ StoredTable read_table(const gguf_context * metadata, const char * tensor) {
         throw fail("version " + std::to_string(gguf_get_val_u32(metadata, version)) + " of its tables " +
                    "is not known here: made by a newer pyquant");
     }
-    const int64_t container = find(metadata, "pyquant.q4_t.container", GGUF_TYPE_STRING);
-    const std::string name = container < 0 ? "" : gguf_get_val_str(metadata, container);
+    const int64_t stock = find(metadata, "pyquant.q4_t.container", GGUF_TYPE_STRING);
+    const std::string name = stock < 0 ? "" : gguf_get_val_str(metadata, stock);
     if (name != "Q4_0" && name != "Q8_0") {
         throw fail("pyquant.q4_t.container is '" + name + "', not Q4_0 or Q8_0");
     }
@@ -76,12 +72,6 @@ StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     return found;
 }
 
-void bind_table(ggml_tensor * tensor, const gguf_context * metadata) {
-    if (tensor->type == GGML_TYPE_Q4_T) {
-        pyquant_set_table(tensor, read_table(metadata, tensor->name).values);
-    }
-}
-
 const Table & table_of(const ggml_tensor * tensor) {
     const ggml_tensor * leaf = tensor->view_src ? tensor->view_src : tensor;
     const auto * table = reinterpret_cast<const BoundTable *>(leaf->op_params);
@@ -91,4 +81,17 @@ const Table & table_of(const ggml_tensor * tensor) {
     return table->values;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml
+
+void pyquant_set_table(ggml_tensor * tensor, const int8_t * values) {
+    using namespace pyquant::in_ggml;
+    BoundTable table{bound, {}};
+    std::memcpy(table.values, values, sizeof table.values);
+    std::memcpy(tensor->op_params, &table, sizeof table);
+}
+
+void pyquant::bind_table(ggml_tensor * tensor, const gguf_context * metadata) {
+    if (tensor->type == GGML_TYPE_Q4_T) {
+        pyquant_set_table(tensor, in_ggml::read_table(metadata, tensor->name).values);
+    }
+}

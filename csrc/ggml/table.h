@@ -1,5 +1,5 @@
 // Tables of Q4_T tensors: out of a file's metadata, and on the tensor, where operations find them.
-// Compiled into libggml-base; bind_table is what the patch calls in llama.cpp's model loader.
+// Compiled into libggml-base.
 #pragma once
 
 #include "ggml.h"
@@ -11,22 +11,27 @@ extern "C" {
 GGML_API void pyquant_set_table(ggml_tensor * tensor, const int8_t * values);
 }
 
-namespace pyquant {
+namespace pyquant::in_ggml {
 
 // What a file says of a tensor's codes: their values, and the stock type that they equal bit for bit.
 struct StoredTable {
-    Table values;
-    ggml_type container;
+    kernels::Table values;
+    ggml_type stock;
 };
 
 // Throws std::runtime_error, which names the tensor, where the metadata has no table for it, or one
 // that does not fit, or is of a later version.
 GGML_API StoredTable read_table(const gguf_context * metadata, const char * tensor);
 
-// Gives a tensor its table, if it is of the type that has one. Throws as read_table does.
-GGML_API void bind_table(ggml_tensor * tensor, const gguf_context * metadata);
-
 // The table of a tensor or of a view of one. Ends the process where it was given none.
-GGML_API const Table & table_of(const ggml_tensor * tensor);
+GGML_API const kernels::Table & table_of(const ggml_tensor * tensor);
+
+}  // namespace pyquant::in_ggml
+
+namespace pyquant {
+
+// What the patch calls in llama.cpp's model loader: gives a tensor its table, if it is of the type that
+// has one. Throws as read_table does.
+GGML_API void bind_table(ggml_tensor * tensor, const gguf_context * metadata);
 
 }  // namespace pyquant

@@ -5,7 +5,7 @@
 
 #include "ggml-cpu-impl.h"
 
-namespace pyquant {
+namespace pyquant::in_ggml {
 
 // A row of activations, and where its products go.
 struct Column {
@@ -115,4 +115,4 @@ private:
     Choice * choices_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml

@@ -5,7 +5,10 @@
 #include "kernels/table_product.h"
 #include "traits.h"
 
-namespace pyquant {
+namespace pyquant::in_ggml {
+
+using namespace kernels;
+
 namespace {
 
 // A matrix or a stack of them, in whole groups of rows.
@@ -80,16 +83,16 @@ bool is_interleaved(const ggml_tensor * tensor) {
     return tensor->buffer && tensor->buffer->buft == pyquant_table_buffer_type();
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml
 
 ggml_backend_buffer_type_t pyquant_table_buffer_type() {
     static ggml_backend_buffer_type type = [] {
         ggml_backend_buffer_type made{};
         made.iface.get_name = [](ggml_backend_buffer_type_t) { return "CPU_TABLE"; };
-        made.iface.alloc_buffer = pyquant::alloc_buffer;
+        made.iface.alloc_buffer = pyquant::in_ggml::alloc_buffer;
         made.iface.get_alignment = [](ggml_backend_buffer_type_t) { return size_t(64); };
         made.device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-        made.context = new pyquant::BufferType();
+        made.context = new pyquant::in_ggml::BufferType();
         return made;
     }();
     return &type;

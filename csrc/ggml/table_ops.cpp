@@ -9,7 +9,10 @@
 #include "kernels/scheme.h"
 #include "kernels/table_product.h"
 
-namespace pyquant {
+namespace pyquant::in_ggml {
+
+using namespace kernels;
+
 namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;  // of weights that stay in cache for all columns
@@ -166,4 +169,4 @@ void get_rows(ggml_compute_params * params, ggml_tensor * op) {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml

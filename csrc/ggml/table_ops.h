@@ -8,7 +8,7 @@
 // there, when a model is loaded; operations on Q4_T tensors in any other buffer are done here too.
 ggml_backend_buffer_type_t pyquant_table_buffer_type();
 
-namespace pyquant {
+namespace pyquant::in_ggml {
 
 bool is_interleaved(const ggml_tensor * tensor);
 
@@ -21,4 +21,4 @@ void multiply_matrices(ggml_compute_params * params, ggml_tensor * op);
 // GGML_OP_GET_ROWS.
 void get_rows(ggml_compute_params * params, ggml_tensor * op);
 
-}  // namespace pyquant
+}  // namespace pyquant::in_ggml

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 inline constexpr int kBlock = 32;
 
@@ -25,4 +25,4 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34, "8.5 bits per weight");
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/block.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 namespace {
 
 // Histogram of bytes in four interleaved tables: neighbours are often equal, and an increment must
@@ -117,4 +117,4 @@ void CodeCounter::count(const void * blocks, int64_t n_rows, int64_t blocks_per_
              : count_rows(static_cast<const BlockQ8_0 *>(blocks), n_rows, blocks_per_row, counts);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

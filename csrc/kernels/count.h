@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 inline constexpr int kRunBins = 16;  // lengths 1..15, and 16 or more in the last
 
@@ -32,4 +32,4 @@ private:
     std::vector<uint64_t> zeros_;  // one bit per weight of a row, in row order
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

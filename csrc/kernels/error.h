@@ -6,7 +6,7 @@
 #include "kernels/block.h"
 #include "kernels/half.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 struct Error {
     double squared_error = 0;   // sum of (x - y)^2
@@ -119,4 +119,4 @@ inline void measure_weighted(const float * x, const float * y, const float * w, 
     error += sum;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

@@ -9,7 +9,7 @@
 #include "kernels/block.h"
 #include "kernels/half.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 struct GridBlock {
     uint16_t d;            // fp16 scale
@@ -98,4 +98,4 @@ inline bool grid_q8_0(const float * x, GridBlock & out) {
     return true;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

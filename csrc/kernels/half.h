@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 inline float float_from_bits(uint32_t bits) {
     float x;
@@ -73,4 +73,4 @@ inline void bfloats_to_floats(const uint16_t * in, int64_t n, float * out) {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

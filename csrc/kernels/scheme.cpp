@@ -6,7 +6,7 @@
 #include "kernels/block.h"
 #include "kernels/grid.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 namespace {
 
 constexpr int kHalf = kBlock / 2;
@@ -75,10 +75,10 @@ int64_t encode_table(const Scheme & scheme, const float * x, int64_t n_blocks, B
 
 template <Grid grid>
 int64_t encode_grid(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks) {
-    if (scheme.container == Container::q4_t) {
+    if (scheme.storage == Storage::q4_t) {
         return encode_table<grid>(scheme, x, n_blocks, static_cast<BlockQ4_0 *>(blocks));
     }
-    const int64_t n_encoded = scheme.container == Container::q4_0
+    const int64_t n_encoded = scheme.storage == Storage::q4_0
                                   ? encode_blocks<grid, BlockQ4_0>(x, n_blocks, blocks)
                                   : encode_blocks<grid, BlockQ8_0>(x, n_blocks, blocks);
     fold(scheme, blocks, n_encoded);
@@ -86,7 +86,7 @@ int64_t encode_grid(const Scheme & scheme, const float * x, int64_t n_blocks, vo
 }
 
 bool folds(const Scheme & scheme) {
-    if (scheme.container == Container::q4_t) {
+    if (scheme.storage == Storage::q4_t) {
         return true;
     }
     const bool q4_0 = scheme.grid == Grid::q4_0;
@@ -135,8 +135,8 @@ void decode_blocks(const void * blocks, int64_t n_blocks, float * x) {
 
 }  // namespace
 
-int64_t container_bytes(Container container, int64_t n_blocks) {
-    return n_blocks * int64_t(container == Container::q8_0 ? sizeof(BlockQ8_0) : sizeof(BlockQ4_0));
+int64_t storage_bytes(Storage storage, int64_t n_blocks) {
+    return n_blocks * int64_t(storage == Storage::q8_0 ? sizeof(BlockQ8_0) : sizeof(BlockQ4_0));
 }
 
 int64_t encode(const Scheme & scheme, const float * x, int64_t n_blocks, void * blocks) {
@@ -148,20 +148,20 @@ void fold(const Scheme & scheme, void * blocks, int64_t n_blocks) {
     if (!folds(scheme)) {
         return;
     }
-    const int shift = scheme.container == Container::q4_0 ? 8 : 0;
+    const int shift = scheme.storage == Storage::q4_0 ? 8 : 0;
     uint8_t folded[256];
     for (int byte = 0; byte < 256; ++byte) {
         const auto nibble = [&](int code) { return uint8_t(scheme.value[uint8_t(code - 8)] + shift); };
-        folded[byte] = scheme.container == Container::q8_0
+        folded[byte] = scheme.storage == Storage::q8_0
                            ? uint8_t(scheme.value[byte])
                            : uint8_t(nibble(byte & 15) | nibble(byte >> 4) << 4);
     }
-    scheme.container == Container::q8_0 ? replace_bytes<BlockQ8_0>(folded, blocks, n_blocks)
+    scheme.storage == Storage::q8_0 ? replace_bytes<BlockQ8_0>(folded, blocks, n_blocks)
                                         : replace_bytes<BlockQ4_0>(folded, blocks, n_blocks);
 }
 
-void decode(Container stock, const void * blocks, int64_t n_blocks, float * x) {
-    stock == Container::q4_0 ? decode_blocks<BlockQ4_0>(blocks, n_blocks, x)
+void decode(Storage stock, const void * blocks, int64_t n_blocks, float * x) {
+    stock == Storage::q4_0 ? decode_blocks<BlockQ4_0>(blocks, n_blocks, x)
                              : decode_blocks<BlockQ8_0>(blocks, n_blocks, x);
 }
 
@@ -176,13 +176,13 @@ void decode_table(const Table & table, const BlockQ4_0 * blocks, int64_t n_block
     }
 }
 
-void expand(const Table & table, Container stock, const BlockQ4_0 * blocks, int64_t n_blocks, void * out) {
+void expand(const Table & table, Storage stock, const BlockQ4_0 * blocks, int64_t n_blocks, void * out) {
     GridBlock block;
     for (int64_t i = 0; i < n_blocks; ++i) {
         look_up(table, blocks[i], block);
-        stock == Container::q4_0 ? store(block, static_cast<BlockQ4_0 *>(out)[i])
+        stock == Storage::q4_0 ? store(block, static_cast<BlockQ4_0 *>(out)[i])
                                  : store(block, static_cast<BlockQ8_0 *>(out)[i]);
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

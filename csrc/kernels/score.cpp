@@ -7,7 +7,7 @@
 
 #include "kernels/half.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 namespace {
 
 constexpr int kLanes = 16;
@@ -150,4 +150,4 @@ void compare_logits(const float * base, const float * logits, int64_t n_rows, in
     });
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 // logits: (n_rows, n_vocab); targets: (n_rows,), each in [0, n_vocab); nll: (n_rows,), in nats.
 // nll[i] = log(sum_j exp(logits[i, j])) - logits[i, targets[i]], float32 exponentials summed in
@@ -22,4 +22,4 @@ struct Divergence {
 void compare_logits(const float * base, const float * logits, int64_t n_rows, int64_t n_vocab,
                     const int32_t * targets, const Divergence & out, int n_threads);
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

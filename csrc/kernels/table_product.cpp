@@ -15,7 +15,7 @@
 #include "kernels/table_product_x86.h"
 #endif
 
-namespace pyquant {
+namespace pyquant::kernels {
 namespace {
 
 constexpr int kLanes = kGroup * kQuad;
@@ -154,4 +154,4 @@ Multiply fastest_multiply() {
     return multiply(Path::portable);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

@@ -7,7 +7,7 @@
 
 #include "kernels/block.h"
 
-namespace pyquant {
+namespace pyquant::kernels {
 
 inline constexpr int kGroup = 16;   // rows
 inline constexpr int kTile = 12;    // columns that are multiplied at once, at most
@@ -47,4 +47,4 @@ bool has_path(Path path);   // whether this processor can run it
 Multiply multiply(Path path);
 Multiply fastest_multiply();
 
-}  // namespace pyquant
+}  // namespace pyquant::kernels

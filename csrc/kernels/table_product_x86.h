@@ -11,7 +11,7 @@
 #define PYQUANT_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define PYQUANT_AVX512_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
-namespace pyquant {
+namespace pyquant::kernels {
 namespace {
 
 // Four activations, for every row.
@@ -108,7 +108,7 @@ struct Avx512Vnni {
 };
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::kernels
 
 #undef PYQUANT_AVX2
 #undef PYQUANT_AVX512_VNNI

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-namespace pyquant {
+namespace pyquant::stream {
 namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
@@ -96,4 +96,4 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     tick(chunks.first_row.back() * chunks.row_bytes);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace pyquant {
+namespace pyquant::stream {
 
 inline constexpr int64_t kTileWeights = 1 << 13;  // one conversion to float: 32 KiB
 
@@ -32,4 +32,4 @@ struct Chunks {
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick);
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -8,7 +8,10 @@
 #include "kernels/half.h"
 #include "stream/chunks.h"
 
-namespace pyquant {
+namespace pyquant::stream {
+
+using namespace kernels;
+
 namespace {
 
 class GgmlCodec : public Codec {
@@ -59,7 +62,7 @@ public:
     int64_t block_size() const override { return kBlock; }
 
     int64_t row_bytes(int64_t n_per_row) const override {
-        return container_bytes(scheme_.container, n_per_row / kBlock);
+        return storage_bytes(scheme_.storage, n_per_row / kBlock);
     }
 
     void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
@@ -73,7 +76,7 @@ public:
             check_stored(GGML_TYPE_Q4_0, rows, size, x, n_rows * n_per_row);
             return;
         }
-        const int64_t bad = pyquant::encode(scheme_, x, n_blocks, rows);
+        const int64_t bad = kernels::encode(scheme_, x, n_blocks, rows);
         if (bad < n_blocks) {
             const float * block = x + bad * kBlock;
             int extreme = 0;
@@ -89,9 +92,9 @@ public:
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
         const int64_t n_blocks = n_rows * n_per_row / kBlock;
-        scheme_.container == Container::q4_t
+        scheme_.storage == Storage::q4_t
             ? decode_table(scheme_.table, static_cast<const BlockQ4_0 *>(rows), n_blocks, x)
-            : pyquant::decode(scheme_.container, rows, n_blocks, x);
+            : kernels::decode(scheme_.storage, rows, n_blocks, x);
     }
 
 private:
@@ -106,7 +109,7 @@ public:
     int64_t block_size() const override { return kBlock; }
 
     int64_t row_bytes(int64_t n_per_row) const override {
-        return container_bytes(Container::q4_t, n_per_row / kBlock);
+        return storage_bytes(Storage::q4_t, n_per_row / kBlock);
     }
 
     void encode(const float *, int64_t, int64_t, const float *, void *) const override {
@@ -176,4 +179,4 @@ void check_finite(const float * x, int64_t n) {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -9,7 +9,7 @@
 #include "ggml.h"
 #include "kernels/scheme.h"
 
-namespace pyquant {
+namespace pyquant::stream {
 
 // A weight that cannot be encoded. index: in the span that was given to encode.
 struct BadWeight : std::runtime_error {
@@ -44,10 +44,10 @@ public:
 // Any GGML type; for F32, F16 and BF16 with pyquant's own conversions.
 std::unique_ptr<Codec> ggml_codec(ggml_type type);
 
-std::unique_ptr<Codec> scheme_codec(const Scheme & scheme);
+std::unique_ptr<Codec> scheme_codec(const kernels::Scheme & scheme);
 
 // Of stored Q4_T blocks: decodes only.
-std::unique_ptr<Codec> table_codec(const Table & table);
+std::unique_ptr<Codec> table_codec(const kernels::Table & table);
 
 // Throws BadWeight at the first infinity or NaN.
 void check_finite(const float * x, int64_t n);
@@ -56,4 +56,4 @@ void check_finite(const float * x, int64_t n);
 // weight of largest magnitude is why.
 void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n);
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -7,7 +7,10 @@
 #include "stream/chunks.h"
 #include "stream/file.h"
 
-namespace pyquant {
+namespace pyquant::stream {
+
+using namespace kernels;
+
 namespace {
 
 struct Sums {
@@ -111,4 +114,4 @@ ComparisonResult compare(const Comparison & comparison, const std::function<void
     return result;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -4,7 +4,7 @@
 
 #include "stream/pass.h"
 
-namespace pyquant {
+namespace pyquant::stream {
 
 // Where a tensor's rows are, and how they are stored.
 struct StoredTensor {
@@ -31,11 +31,11 @@ struct Comparison {
 
 // Of other against base. An infinity or a NaN in either makes the sums so.
 struct ComparisonResult : PassResult {
-    WeightedError weighted;  // zeros without importance
+    kernels::WeightedError weighted;  // zeros without importance
 };
 
 // tick: as for a pass, with the bytes read of both. Throws std::system_error. Results do not depend
 // on n_threads.
 ComparisonResult compare(const Comparison & comparison, const std::function<void(int64_t)> & tick);
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace pyquant {
+namespace pyquant::stream {
 
 void read_fully(int file, void * data, int64_t size, int64_t offset) {
     char * at = static_cast<char *>(data);
@@ -57,4 +57,4 @@ void reserve(int file, int64_t size) {
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace pyquant {
+namespace pyquant::stream {
 
 void read_fully(int file, void * data, int64_t size, int64_t offset);  // also where the file ends early
 void write_fully(int file, const void * data, int64_t size, int64_t offset);
@@ -12,4 +12,4 @@ void write_fully(int file, const void * data, int64_t size, int64_t offset);
 // third faster on ext4, and cannot run out of it.
 void reserve(int file, int64_t size);
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

@@ -6,7 +6,10 @@
 #include "stream/chunks.h"
 #include "stream/file.h"
 
-namespace pyquant {
+namespace pyquant::stream {
+
+using namespace kernels;
+
 namespace {
 
 // What one thread holds while it takes chunk after chunk.
@@ -100,4 +103,4 @@ PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
     return result;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

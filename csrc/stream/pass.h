@@ -10,7 +10,7 @@
 #include "kernels/error.h"
 #include "stream/codec.h"
 
-namespace pyquant {
+namespace pyquant::stream {
 
 struct Pass {
     // Where the tensor is: n_rows rows of n_per_row weights, from in_offset on.
@@ -39,8 +39,8 @@ struct Pass {
 };
 
 struct PassResult {
-    Error error;
-    CodeCounts counts;
+    kernels::Error error;
+    kernels::CodeCounts counts;
 };
 
 // tick(n) is called on the calling thread, several times a second and at the end, with the bytes
@@ -48,4 +48,4 @@ struct PassResult {
 // std::system_error. Results do not depend on n_threads.
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick);
 
-}  // namespace pyquant
+}  // namespace pyquant::stream

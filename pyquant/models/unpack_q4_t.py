@@ -65,7 +65,7 @@ def _chunks(tensor: Tensor):
         for left in range(tensor.n_bytes, 0, -step):
             data = file.read(min(step, left))
             if tensor.table:
-                stock = getattr(_core.Container, tensor.table.stock.name)
+                stock = getattr(_core.Storage, tensor.table.stock.name)
                 data = _core.expand(tensor.table.array(), stock, np.frombuffer(data, np.uint8)).tobytes()
             yield data
 

@@ -70,7 +70,7 @@ GRIDS = {"q4_0": grid_q4_0, "q8_0": grid_q8_0}
 
 
 def fold(scheme: Scheme, codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """What a scheme makes of grid codes: the values that its container stores, same shape."""
+    """What a scheme makes of grid codes: the values that its storage holds, same shape."""
     return scheme.values[scheme.fold[codes.view(np.uint8)]]
 
 
@@ -155,9 +155,9 @@ def encode(scheme: Scheme, x: NDArray[np.float32]) -> NDArray[np.uint8]:
     return STORE[scheme.storage](scales, fold(scheme, codes))
 
 
-def decode(container: Type, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+def decode(storage: Type, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Stored blocks (n, bytes) to weights (n, 32): value times scale, in float32."""
-    scales, values = LOAD[container](blocks.reshape(-1, BLOCK_BYTES[container]))
+    scales, values = LOAD[storage](blocks.reshape(-1, BLOCK_BYTES[storage]))
     return values.astype(np.float32) * scales[:, None].astype(np.float32)
 
 

@@ -79,13 +79,13 @@ class Scheme:
             Type.Q8_0: used.view(np.uint8),
             Type.Q4_T: by_value[np.searchsorted(values, used, sorter=by_value)],
         }[self.storage]
-        storage = getattr(_core.Container, self.storage.name)
+        storage = getattr(_core.Storage, self.storage.name)
         return _core.compensated_table_codec(storage, used, codes.astype(np.uint8), values, factor)
 
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""
         grid = getattr(_core.Grid, self.grid.upper())
-        storage = getattr(_core.Container, self.storage.name)
+        storage = getattr(_core.Storage, self.storage.name)
         if self.q4_t:
             return _core.Scheme(grid, storage, self.fold.astype(np.int8), self.values)
         return _core.Scheme(grid, storage, self.folded)

@@ -1,6 +1,6 @@
 """Q4_0 with its codes shifted so that 0, the most common value, is code 0.
 
-As nibbles these are two's complement (`code ^ 8`); the values, and so the file in a Q4_0 container,
+As nibbles these are two's complement (`code ^ 8`); the values, and so the file of type Q4_0,
 stay what they are.
 """
 

@@ -43,13 +43,13 @@ def experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("n", [1, 31, PANEL, PANEL + 1, 3 * PANEL - 5])
-def test_a_packed_matrix_is_the_lower_triangle_in_panels(n: int) -> None:
+def test_a_triangle_is_the_lower_one_in_panels(n: int) -> None:
     x = np.random.default_rng(n).normal(size=(5, n)).astype(np.float32)
     matrix = x.T @ x
-    packed = [np.tril(matrix)[first:, first : first + PANEL].ravel() for first in range(0, n, PANEL)]
-    packed = np.concatenate(packed)
-    assert len(packed) == triangle_size(n)
-    np.testing.assert_array_equal(full_matrix(packed, n), np.tril(matrix) + np.tril(matrix, -1).T)
+    triangle = [np.tril(matrix)[first:, first : first + PANEL].ravel() for first in range(0, n, PANEL)]
+    triangle = np.concatenate(triangle)
+    assert len(triangle) == triangle_size(n)
+    np.testing.assert_array_equal(full_matrix(triangle, n), np.tril(matrix) + np.tril(matrix, -1).T)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dense", DENSE), ("experts", EXPERTS)])

@@ -210,7 +210,7 @@ BROKEN = {
     "too long": (VALUES, b"-1 -64 -32 -16 1", "not 16 integers"),
     "no number": (VALUES, b"-128 -6x -32 -16", "not 16 integers"),
     "inconsistent": (LENGTH + b"Q8_0", LENGTH + b"Q4_0", r"not 16 integers in -8\.\.7 as Q4_0"),
-    "of no container": (LENGTH + b"Q8_0", LENGTH + b"Q9_0", "container is 'Q9_0'"),
+    "of no stock type": (LENGTH + b"Q8_0", LENGTH + b"Q9_0", "container is 'Q9_0'"),
     "of the future": (VERSION + b"\x01", VERSION + b"\x02", "made by a newer pyquant"),
     "of no version": (VERSION, VERSION.replace(b"n", b"m"), r"no pyquant\.q4_t\.version"),
 }
@@ -248,7 +248,7 @@ def test_what_cannot_be_packed() -> None:
     with pytest.raises(ConfigError, match="store: input should be 'stock' or 'q4_t'"):
         make_mode({"mode": "q4_0", "store": "crate"})
     with pytest.raises(ValueError, match="Q4_T needs one"):
-        _core.Scheme(_core.Grid.Q8_0, _core.Container.Q4_T, np.zeros(256, np.int8))
+        _core.Scheme(_core.Grid.Q8_0, _core.Storage.Q4_T, np.zeros(256, np.int8))
 
 
 def test_a_packed_model_is_no_source(packed: Path, tmp_path: Path) -> None:

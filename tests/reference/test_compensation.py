@@ -32,10 +32,10 @@ TABLES = {
     "one": [-8],
 }
 CASES = [
-    pytest.param(container, values, id=f"{container.name}, {name}")
-    for container in (Type.Q4_0, Type.Q8_0, Type.Q4_T)
+    pytest.param(storage, values, id=f"{storage.name}, {name}")
+    for storage in (Type.Q4_0, Type.Q8_0, Type.Q4_T)
     for name, values in TABLES.items()
-    if container is not Type.Q4_0 or min(values) >= -8  # more Q4_0 does not hold
+    if storage is not Type.Q4_0 or min(values) >= -8  # more Q4_0 does not hold
 ]
 
 
@@ -100,18 +100,18 @@ def test_rounding_equals_its_twin(kind: Type, known: str) -> None:
 
 
 @every_input
-@pytest.mark.parametrize(("container", "values"), CASES)
-def test_rounding_to_tables_equals_its_twin(container: Type, values: list[int], known: str) -> None:
+@pytest.mark.parametrize(("storage", "values"), CASES)
+def test_rounding_to_tables_equals_its_twin(storage: Type, values: list[int], known: str) -> None:
     values = np.array(values, np.int8)
-    codes = np.arange(len(values)) if container is Type.Q4_T else values + 8 * (container is Type.Q4_0)
+    codes = np.arange(len(values)) if storage is Type.Q4_T else values + 8 * (storage is Type.Q4_0)
     codes = codes.astype(np.uint8)
     table = np.resize(values, 16)
     known_input = factor(known, 32)
     codec = _core.compensated_table_codec(
-        getattr(_core.Container, container.name), values, codes, table, known_input
+        getattr(_core.Storage, storage.name), values, codes, table, known_input
     )
     x = hand_made()
-    stored, decoded = twin.encode(x, known_input, TableFormat(container, values, codes))
+    stored, decoded = twin.encode(x, known_input, TableFormat(storage, values, codes))
     assert_rows_equal(codec, x, stored, stored.shape[1] * 32 // N)
     np.testing.assert_array_equal(codec.decode(stored, N), decoded)
 
@@ -310,6 +310,6 @@ def test_what_does_not_fit_is_refused() -> None:
     values = IQ4_NL_VALUES
     with pytest.raises(ValueError, match="up to 16 values"):
         _core.compensated_table_codec(
-            _core.Container.Q8_0, np.arange(17, dtype=np.int8), np.arange(17, dtype=np.uint8), values,
+            _core.Storage.Q8_0, np.arange(17, dtype=np.int8), np.arange(17, dtype=np.uint8), values,
             factor("ones", 32),
         )  # fmt: skip

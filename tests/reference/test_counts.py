@@ -16,36 +16,36 @@ from pyquant.schemes.q4_0 import q4_0
 from tests.support.blocks import BLOCK
 from tests.support.passes import errors, run_pass
 
-CONTAINERS = [Type.Q4_0, Type.Q8_0]
-every_container = pytest.mark.parametrize("container", CONTAINERS, ids=lambda container: container.name)
+STORAGES = [Type.Q4_0, Type.Q8_0]
+every_storage = pytest.mark.parametrize("storage", STORAGES, ids=lambda storage: storage.name)
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 7).map(lambda n_blocks: n_blocks * BLOCK))
 CODES = hnp.arrays(np.uint8, SHAPES, elements=st.sampled_from([0, 0, 0, 1, 8, 8, 15]))
 
 
-def stored_rows(codes: np.ndarray, container: Type) -> np.ndarray:
+def stored_rows(codes: np.ndarray, storage: Type) -> np.ndarray:
     """Rows of stored codes (n_rows, n_per_row), 0..15 or 0..255, as blocks with random scales."""
     blocks = codes.reshape(-1, BLOCK)
     scales = np.random.default_rng(0).normal(size=len(blocks)).astype(np.float16)
-    if container is Type.Q4_0:
+    if storage is Type.Q4_0:
         return reference.store_q4_0(scales, blocks.astype(np.int8) - np.int8(8))
     return reference.store_q8_0(scales, blocks.view(np.int8))
 
 
-@every_container
+@every_storage
 @given(codes=CODES, zero_code=st.sampled_from([0, 8]))
-def test_counts_equal_their_twins(container: Type, codes: np.ndarray, zero_code: int) -> None:
-    nibbles = container is Type.Q4_0
-    counts, runs = _core.count(stored_rows(codes, container), codes.shape[1], nibbles, zero_code)
+def test_counts_equal_their_twins(storage: Type, codes: np.ndarray, zero_code: int) -> None:
+    nibbles = storage is Type.Q4_0
+    counts, runs = _core.count(stored_rows(codes, storage), codes.shape[1], nibbles, zero_code)
     assert np.array_equal(counts, reference.code_counts(codes, 16 if nibbles else 256))
     assert np.array_equal(runs, reference.zero_runs(codes, zero_code))
 
 
-@every_container
-def test_all_codes_are_counted(container: Type) -> None:
-    n_codes = 16 if container is Type.Q4_0 else 256
+@every_storage
+def test_all_codes_are_counted(storage: Type) -> None:
+    n_codes = 16 if storage is Type.Q4_0 else 256
     codes = np.random.default_rng(0).integers(0, n_codes, (33, 96)).astype(np.uint8)
-    counts, _ = _core.count(stored_rows(codes, container), 96, container is Type.Q4_0, 0)
+    counts, _ = _core.count(stored_rows(codes, storage), 96, storage is Type.Q4_0, 0)
     assert np.array_equal(counts, reference.code_counts(codes, n_codes))
 
 
@@ -53,8 +53,8 @@ def runs_of(*rows: str) -> dict[int, int]:
     """Runs by length of rows that are drawn with 0 and x; the twin agrees."""
     codes = np.array([[0 if c == "0" else 5 for c in row] for row in rows], np.uint8)
     found = [
-        _core.count(stored_rows(codes, container), codes.shape[1], container is Type.Q4_0, 0)[1]
-        for container in CONTAINERS
+        _core.count(stored_rows(codes, storage), codes.shape[1], storage is Type.Q4_0, 0)[1]
+        for storage in STORAGES
     ]
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], reference.zero_runs(codes, 0))

@@ -34,7 +34,7 @@ SCHEMES = {
 }
 STOCK = {Type.Q4_0: q4_0(), Type.Q8_0: q8_0()}
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
-every_container = pytest.mark.parametrize("container", STOCK, ids=lambda container: container.name)
+every_storage = pytest.mark.parametrize("storage", STOCK, ids=lambda storage: storage.name)
 
 
 def encode(scheme: Scheme, x: np.ndarray) -> np.ndarray:
@@ -52,18 +52,18 @@ def test_encode_equals_its_twin(scheme: Scheme, x: np.ndarray) -> None:
     assert_blocks_equal(encode(scheme, x), reference.encode(scheme, x), block_bytes(scheme))
 
 
-@every_container
+@every_storage
 @given(x=block_lists())
-def test_encode_equals_ggml(container: Type, x: np.ndarray) -> None:
-    expected, _ = run_pass(x, _core.ggml_codec(int(container)))
-    assert_blocks_equal(encode(STOCK[container], x), expected, reference.BLOCK_BYTES[container])
+def test_encode_equals_ggml(storage: Type, x: np.ndarray) -> None:
+    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
+    assert_blocks_equal(encode(STOCK[storage], x), expected, reference.BLOCK_BYTES[storage])
 
 
-@every_container
-def test_many_blocks(container: Type) -> None:
+@every_storage
+def test_many_blocks(storage: Type) -> None:
     x = sample_blocks(20_000)
-    scheme = STOCK[container]
-    expected, _ = run_pass(x, _core.ggml_codec(int(container)))
+    scheme = STOCK[storage]
+    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
     assert_blocks_equal(encode(scheme, x), expected, block_bytes(scheme), "kernel and GGML")
     assert_blocks_equal(reference.encode(scheme, x), expected, block_bytes(scheme), "twin and GGML")
 
@@ -102,17 +102,17 @@ def test_halves_round_up_in_q4_0_and_away_from_zero_in_q8_0() -> None:
     assert codes[:6].tolist() == [127, 1, -1, 2, -2, 0]
 
 
-@every_container
+@every_storage
 @pytest.mark.parametrize("extreme", [2e-43, -2e-43, 2e-38, -2e-38])
-def test_a_scale_whose_inverse_overflows_stores_code_0(container: Type, extreme: float) -> None:
+def test_a_scale_whose_inverse_overflows_stores_code_0(storage: Type, extreme: float) -> None:
     x = np.zeros((1, BLOCK), np.float32)
     x[0, 3] = extreme
     with np.errstate(over="ignore"):
-        assert np.isinf(1 / (x[0, 3] / np.float32({Type.Q4_0: -8, Type.Q8_0: 127}[container])))
-    blocks = encode(STOCK[container], x)
+        assert np.isinf(1 / (x[0, 3] / np.float32({Type.Q4_0: -8, Type.Q8_0: 127}[storage])))
+    blocks = encode(STOCK[storage], x)
     assert not blocks[:, 2:].any()
-    expected, _ = run_pass(x, _core.ggml_codec(int(container)))
-    assert_blocks_equal(blocks, expected, reference.BLOCK_BYTES[container])
+    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
+    assert_blocks_equal(blocks, expected, reference.BLOCK_BYTES[storage])
 
 
 @every_scheme
@@ -126,16 +126,16 @@ def test_a_block_without_scale_is_named(scheme: Scheme, bad: float) -> None:
         reference.encode(scheme, x)
 
 
-@every_container
-def test_the_largest_scale(container: Type) -> None:
+@every_storage
+def test_the_largest_scale(storage: Type) -> None:
     # 65519.996 rounds to 65504, the largest fp16; 65520 would round to infinity.
-    steps = {Type.Q4_0: -8, Type.Q8_0: 127}[container]
+    steps = {Type.Q4_0: -8, Type.Q8_0: 127}[storage]
     x = np.zeros((1, BLOCK), np.float32)
     x[0, 1] = np.nextafter(np.float32(65520), np.float32(0)) * np.float32(steps)
-    assert scale_bits(encode(STOCK[container], x)) == 0x7BFF
+    assert scale_bits(encode(STOCK[storage], x)) == 0x7BFF
     x[0, 1] = np.float32(65520) * np.float32(steps)
     with pytest.raises(ValueError, match="block 0"):
-        encode(STOCK[container], x)
+        encode(STOCK[storage], x)
 
 
 def test_recentred_codes_are_nibbles_in_twos_complement() -> None:
@@ -178,17 +178,17 @@ def test_multizero_folds_what_ggml_weighs_by_importance(radius: int, n_experts: 
     assert_blocks_equal(folded, expected, 18)
 
 
-@every_container
+@every_storage
 @given(
     blocks=st.integers(1, 5).flatmap(lambda n: hnp.arrays(np.uint8, (n, 34))),
     scale=st.floats(width=16, allow_nan=False, allow_infinity=False),
 )
-def test_decode_equals_its_twin_and_ggml(container: Type, blocks: np.ndarray, scale: float) -> None:
-    blocks = np.ascontiguousarray(blocks[:, : reference.BLOCK_BYTES[container]])
+def test_decode_equals_its_twin_and_ggml(storage: Type, blocks: np.ndarray, scale: float) -> None:
+    blocks = np.ascontiguousarray(blocks[:, : reference.BLOCK_BYTES[storage]])
     blocks[:, :2] = np.array([scale], np.float16).view(np.uint8)
-    x = _core.decode(getattr(_core.Container, container.name), blocks)
-    assert_blocks_equal(x.view(np.uint8), reference.decode(container, blocks).view(np.uint8), 128)
-    decoded, _ = run_pass(blocks, _core.ggml_codec(int(Type.F32)), source=container, n_per_row=BLOCK)
+    x = _core.decode(getattr(_core.Storage, storage.name), blocks)
+    assert_blocks_equal(x.view(np.uint8), reference.decode(storage, blocks).view(np.uint8), 128)
+    decoded, _ = run_pass(blocks, _core.ggml_codec(int(Type.F32)), source=storage, n_per_row=BLOCK)
     assert_blocks_equal(x.view(np.uint8), decoded, 128)
 
 
@@ -210,11 +210,11 @@ def test_every_finite_half(source: Type) -> None:
     ("call", "message"),
     [
         (lambda: _core.encode(q4_0().kernel(), np.zeros(33, np.float32)), "multiple of 32"),
-        (lambda: _core.decode(_core.Container.Q4_0, np.zeros(17, np.uint8)), "whole blocks"),
+        (lambda: _core.decode(_core.Storage.Q4_0, np.zeros(17, np.uint8)), "whole blocks"),
         (lambda: _core.count(np.zeros(18, np.uint8), 31, True, 0), "multiple of 32"),
         (lambda: _core.count(np.zeros(18, np.uint8), 64, True, 0), "whole rows"),
-        (lambda: _core.Scheme(_core.Grid.Q4_0, _core.Container.Q4_0, np.zeros(16, np.int8)), "256"),
-        (lambda: _core.Scheme(_core.Grid.Q8_0, _core.Container.Q4_0, grid_codes()), "-8..7"),
+        (lambda: _core.Scheme(_core.Grid.Q4_0, _core.Storage.Q4_0, np.zeros(16, np.int8)), "256"),
+        (lambda: _core.Scheme(_core.Grid.Q8_0, _core.Storage.Q4_0, grid_codes()), "-8..7"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(call, message: str) -> None:

@@ -97,10 +97,10 @@ def test_expansion_equals_its_twin_and_keeps_values(table: np.ndarray, stock: Ty
     if stock == Type.Q4_0:
         table = table >> 4  # what Q4_0 holds
     blocks = random_blocks(200)
-    container = getattr(_core.Container, stock.name)
-    expanded = _core.expand(table, container, blocks).reshape(-1, reference.BLOCK_BYTES[stock])
+    storage = getattr(_core.Storage, stock.name)
+    expanded = _core.expand(table, storage, blocks).reshape(-1, reference.BLOCK_BYTES[stock])
     assert_blocks_equal(expanded, reference.expand(table, stock, blocks), reference.BLOCK_BYTES[stock])
-    values = _core.decode(container, expanded)
+    values = _core.decode(storage, expanded)
     assert_blocks_equal(values.view(np.uint8), _core.decode_table(table, blocks).view(np.uint8), 128)
 
 

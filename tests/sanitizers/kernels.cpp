@@ -22,7 +22,9 @@
 #include "kernels/table_product.h"
 #include "stream/chunks.h"
 
-using namespace pyquant;
+using namespace pyquant::calibrate;
+using namespace pyquant::kernels;
+using namespace pyquant::stream;
 
 namespace {
 
@@ -53,7 +55,7 @@ std::vector<char> read(const char * path) {
 }
 
 Scheme stock(Grid grid) {
-    Scheme scheme{grid, grid == Grid::q4_0 ? Container::q4_0 : Container::q8_0, {}, {}};
+    Scheme scheme{grid, grid == Grid::q4_0 ? Storage::q4_0 : Storage::q8_0, {}, {}};
     for (int code = 0; code < 256; ++code) {
         const int value = int8_t(code);
         scheme.value[size_t(code)] = int8_t(grid == Grid::q4_0 ? std::min(std::max(value, -8), 7) : value);
@@ -63,7 +65,7 @@ Scheme stock(Grid grid) {
 
 std::vector<char> encode_blocks(const float * x, int64_t n_blocks, Grid grid) {
     Scheme scheme = stock(grid);
-    const int64_t size = container_bytes(scheme.container, 1);
+    const int64_t size = storage_bytes(scheme.storage, 1);
     std::vector<char> all;
     std::vector<bool> encodes;
     for (int64_t i = 0; i < n_blocks; ++i) {
@@ -83,20 +85,20 @@ std::vector<char> encode_blocks(const float * x, int64_t n_blocks, Grid grid) {
                "blocks are encoded alike alone and together");
         expect(n_encoded == n || !encodes[size_t(begin + n_encoded)], "the first bad block is named");
         std::unique_ptr<float[]> values(new float[size_t(n * kBlock)]);
-        decode(scheme.container, blocks.get(), n_encoded, values.get());
+        decode(scheme.storage, blocks.get(), n_encoded, values.get());
         for (int8_t & value : scheme.value) {  // a fold, and blocks of any bits
             value = int8_t(value / 2);
         }
         const auto any = exactly(reinterpret_cast<const char *>(x + begin * kBlock), size_t(n * size));
         fold(scheme, any.get(), n);
         encode(scheme, weights.get(), n, blocks.get());
-        decode(scheme.container, any.get(), n, values.get());
-        scheme.container = Container::q4_t;
+        decode(scheme.storage, any.get(), n, values.get());
+        scheme.storage = Storage::q4_t;
         for (int8_t & value : scheme.value) {
             value = value & 15;
         }
-        std::unique_ptr<BlockQ4_0[]> packed(new BlockQ4_0[size_t(n)]);
-        expect(encode(scheme, weights.get(), n, packed.get()) == n_encoded, "packed or not, the same blocks encode");
+        std::unique_ptr<BlockQ4_0[]> q4_t(new BlockQ4_0[size_t(n)]);
+        expect(encode(scheme, weights.get(), n, q4_t.get()) == n_encoded, "with a table or without, the same blocks encode");
         scheme = stock(grid);
     }
     return all;
@@ -127,7 +129,7 @@ void multiply_all(const char * bytes) {
             std::unique_ptr<float[]> values(new float[size_t(n_blocks * kBlock)]);
             decode_table(table, rows.get(), n_blocks, values.get());
             std::unique_ptr<BlockQ8_0[]> expanded(new BlockQ8_0[size_t(n_blocks)]);
-            expand(table, Container::q8_0, rows.get(), n_blocks, expanded.get());
+            expand(table, Storage::q8_0, rows.get(), n_blocks, expanded.get());
             for (int n_columns = 1; n_columns <= kTile; ++n_columns) {
                 std::unique_ptr<Activations[]> x(new Activations[size_t(n_columns * n_blocks)]);
                 for (int64_t i = 0; i < n_columns * n_blocks; ++i) {

@@ -106,11 +106,11 @@ def test_under_sanitizers(flags: list[str], tmp_path: Path) -> None:
     [(MEMORY, 10_000), ([*MEMORY, "-march=native"], 10_000), (THREADS, 50)],
     ids=["memory", "memory-native", "threads"],
 )
-def test_the_container_under_sanitizers(flags: list[str], n_frames: int, tmp_path: Path) -> None:
+def test_pqz_under_sanitizers(flags: list[str], n_frames: int, tmp_path: Path) -> None:
     vendored = CSRC.parent / "build" / "vendor"
     (zstd,), (xxhash, *_) = vendored.glob("zstd-*/zstd.c"), vendored.glob("llama.cpp-*/vendor/hash/xxhash")
     subprocess.run(["cc", "-O2", "-w", "-c", zstd, "-o", tmp_path / "zstd.o"], check=True)
-    sources = [Path(__file__).with_name("container.cpp"), *sorted(CSRC.glob("container/*.cpp"))]
+    sources = [Path(__file__).with_name("pqz.cpp"), *sorted(CSRC.glob("pqz/*.cpp"))]
     sources += [CSRC / "stream" / "chunks.cpp", CSRC / "stream" / "file.cpp", tmp_path / "zstd.o"]
     headers = ["-isystem", str(zstd.parent), "-isystem", str(xxhash)]
     run([compiled([*flags, *headers], tmp_path, sources), str(n_frames)])

@@ -3,7 +3,7 @@
 
 #include "compensate/levels.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 inline TableLevels iq4_levels() {
     static constexpr int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -11,4 +11,4 @@ inline TableLevels iq4_levels() {
     return TableLevels(values, codes, 16);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

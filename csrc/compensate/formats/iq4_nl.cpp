@@ -3,10 +3,10 @@
 #include "compensate/formats/iq4_levels.h"
 #include "compensate/formats/one_scale.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 const Registration iq4_nl(GGML_TYPE_IQ4_NL, OneScale<TableLevels, Nibbles>(iq4_levels()));
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::compensate

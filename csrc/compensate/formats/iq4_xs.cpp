@@ -4,7 +4,7 @@
 #include "compensate/compensated_codec.h"
 #include "compensate/formats/iq4_levels.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 class Iq4XsFormat {
@@ -42,7 +42,7 @@ public:
     }
 
     void store(const Stored & stored, const Codes * codes, int row, uint8_t * out) const {
-        const uint16_t d = float_to_half(stored.whole[kScale][row]);
+        const uint16_t d = kernels::float_to_half(stored.whole[kScale][row]);
         uint16_t high = 0;
         uint8_t low[Stored::kSubs / 2] = {};
         for (int sub = 0; sub < Stored::kSubs; ++sub) {
@@ -67,4 +67,4 @@ private:
 const Registration iq4_xs(GGML_TYPE_IQ4_XS, Iq4XsFormat());
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::compensate

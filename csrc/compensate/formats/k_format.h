@@ -6,7 +6,7 @@
 
 #include "compensate/format.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 template <int kBits>
 class KFormat {
@@ -51,7 +51,7 @@ public:
     void store(const Stored & stored, const Codes * codes, int row, uint8_t * out) const {
         uint8_t factor[2][Stored::kSubs];
         for (const Part part : {kScale, kMinimum}) {
-            const uint16_t whole = float_to_half(stored.whole[part][row]);
+            const uint16_t whole = kernels::float_to_half(stored.whole[part][row]);
             std::memcpy(out, &whole, sizeof whole);
             out += sizeof whole;
             for (int sub = 0; sub < Stored::kSubs; ++sub) {
@@ -89,4 +89,4 @@ private:
     IntegerLevels levels_{0, kHighest, 0};
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

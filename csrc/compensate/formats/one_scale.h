@@ -5,7 +5,7 @@
 
 #include "compensate/format.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 
 // How the codes of a block are stored: as nibbles or as bytes.
 struct Nibbles {
@@ -36,7 +36,7 @@ public:
     Floats value(const Stored &, Part part, Floats stored) const { return part == kScale ? stored : Floats{}; }
 
     void store(const Stored & stored, const Codes * codes, int row, uint8_t * out) const {
-        const uint16_t d = float_to_half(stored.of_sub[0][kScale][row]);
+        const uint16_t d = kernels::float_to_half(stored.of_sub[0][kScale][row]);
         std::memcpy(out, &d, sizeof d);
         CodeLayout::store(codes[0], row, out + sizeof d);
     }
@@ -67,4 +67,4 @@ private:
     Levels levels_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -2,10 +2,10 @@
 #include "compensate/compensated_codec.h"
 #include "compensate/formats/one_scale.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 const Registration q4_0(GGML_TYPE_Q4_0, OneScale<IntegerLevels, Nibbles>({-8, 7, -8}));
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::compensate

@@ -2,10 +2,10 @@
 #include "compensate/compensated_codec.h"
 #include "compensate/formats/k_format.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 const Registration q4_k(GGML_TYPE_Q4_K, KFormat<4>());
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::compensate

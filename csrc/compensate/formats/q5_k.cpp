@@ -2,10 +2,10 @@
 #include "compensate/compensated_codec.h"
 #include "compensate/formats/k_format.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 const Registration q5_k(GGML_TYPE_Q5_K, KFormat<5>());
 
 }  // namespace
-}  // namespace pyquant
+}  // namespace pyquant::compensate

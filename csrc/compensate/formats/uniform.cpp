@@ -3,7 +3,7 @@
 #include "compensate/compensated_codec.h"
 #include "compensate/formats/one_scale.h"
 
-namespace pyquant {
+namespace pyquant::compensate {
 namespace {
 
 constexpr float kFits = 112;  // some room to 127 is left for what is passed on within the block
@@ -15,7 +15,7 @@ public:
     static constexpr int kFree = 0;
 
     // step: fp16.
-    explicit UniformFormat(uint16_t step) : step_(half_to_float(step)) {}
+    explicit UniformFormat(uint16_t step) : step_(kernels::half_to_float(step)) {}
 
     const IntegerLevels & levels() const { return levels_; }
 
@@ -44,8 +44,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor) {
-    return make_codec(GGML_TYPE_Q8_0, ggml_codec(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
+std::unique_ptr<stream::Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor) {
+    return make_codec(GGML_TYPE_Q8_0, stream::ggml_codec(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::compensate

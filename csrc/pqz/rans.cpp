@@ -1,13 +1,13 @@
-#include "container/rans.h"
+#include "pqz/rans.h"
 
 #include <algorithm>
 #include <numeric>
 
 #ifdef __AVX2__
-#include "container/rans_lanes_x86.h"
+#include "pqz/rans_lanes_x86.h"
 #endif
 
-namespace pyquant::rans {
+namespace pyquant::pqz::rans {
 namespace {
 
 constexpr uint32_t kTwoBytes = 0x80;  // of a frequency: 7 bits, and another byte follows
@@ -187,4 +187,4 @@ void Decoder::decode(const uint8_t * coded, size_t n_coded, uint8_t * data, size
     }
 }
 
-}  // namespace pyquant::rans
+}  // namespace pyquant::pqz::rans

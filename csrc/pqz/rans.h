@@ -1,13 +1,13 @@
 // Bytes by range asymmetric numeral systems (Duda, arXiv:1311.2540): each costs what its frequency says, to
 // fractions of a bit. In lanes that a processor decodes side by side (Giesen, arXiv:1402.3392): symbol i
-// is of lane i % kLanes. What is written, byte by byte: docs/container.md.
+// is of lane i % kLanes. What is written, byte by byte: docs/pqz.md.
 #pragma once
 
 #include <array>
 
-#include "container/bytes.h"
+#include "pqz/bytes.h"
 
-namespace pyquant::rans {
+namespace pyquant::pqz::rans {
 
 inline constexpr int kLanes = 64;          // 8 registers of AVX2: fewer wait for each other
 inline constexpr int kFrequencyBits = 12;  // of their sum: their table takes half of a core's fastest cache
@@ -36,4 +36,4 @@ private:
     std::array<uint32_t, kFrequencies> table_;
 };
 
-}  // namespace pyquant::rans
+}  // namespace pyquant::pqz::rans

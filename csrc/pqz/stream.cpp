@@ -1,10 +1,10 @@
 #define ZSTD_STATIC_LINKING_ONLY  // for ZSTD_c_literalCompressionMode
-#include "container/stream.h"
+#include "pqz/stream.h"
 
 #include <algorithm>
 #include <new>
 
-namespace pyquant {
+namespace pyquant::pqz {
 namespace {
 
 enum Method : uint8_t { kZstd = 0, kRans = 1 };
@@ -97,4 +97,4 @@ void StreamDecoder::decode(const uint8_t * coded, size_t n_coded, uint8_t * data
     }
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

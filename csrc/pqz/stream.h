@@ -1,14 +1,14 @@
 // One stream of bytes, coded: by rANS, or by zstd where bytes repeat or there are few of them. What is
-// written, byte by byte: docs/container.md.
+// written, byte by byte: docs/pqz.md.
 #pragma once
 
 #include <memory>
 
-#include "container/layout.h"
-#include "container/rans.h"
+#include "pqz/layout.h"
+#include "pqz/rans.h"
 #include "zstd.h"
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 class StreamEncoder {
 public:
@@ -45,4 +45,4 @@ private:
     rans::Decoder rans_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

@@ -2,9 +2,9 @@
 // stream, then the streams.
 #pragma once
 
-#include "container/stream.h"
+#include "pqz/stream.h"
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 // What became of one field's stream: how often its bytes occur, and its coded bytes.
 struct FieldUse {
@@ -37,4 +37,4 @@ private:
     Bytes streams_;
 };
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 // What a stream holds, and so how an encoder looks for redundancy in it. codes: in unequal use of the
 // symbols; numbers: there and in repetitions; text: as numbers, however long it takes.
@@ -27,4 +27,4 @@ struct Layout {
 void split(const Layout & layout, const uint8_t * blocks, size_t n_blocks, uint8_t * streams);
 void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8_t * blocks);
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

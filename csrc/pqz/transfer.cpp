@@ -1,4 +1,4 @@
-#include "container/transfer.h"
+#include "pqz/transfer.h"
 
 #include <condition_variable>
 #include <mutex>
@@ -6,7 +6,10 @@
 #include "stream/chunks.h"
 #include "stream/file.h"
 
-namespace pyquant {
+namespace pyquant::pqz {
+
+using namespace stream;
+
 namespace {
 
 Chunks chunks_of(const std::vector<Frame> & frames) {
@@ -134,4 +137,4 @@ void unpack_frames(int in_file, const std::vector<Frame> & frames, const std::ve
     share(chunks, int(unpackers.size()), work, tick);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

@@ -1,9 +1,9 @@
-#include "container/layout.h"
+#include "pqz/layout.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace pyquant {
+namespace pyquant::pqz {
 namespace {
 
 // Copies n pieces of `length` bytes that lie `from` bytes apart to places `to` bytes apart.
@@ -104,4 +104,4 @@ void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8
     });
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

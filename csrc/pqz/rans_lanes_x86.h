@@ -3,9 +3,9 @@
 
 #include <immintrin.h>
 
-#include "container/rans.h"
+#include "pqz/rans.h"
 
-namespace pyquant::rans {
+namespace pyquant::pqz::rans {
 namespace {
 
 constexpr int kWidth = 8;  // lanes of a register
@@ -87,4 +87,4 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
 }
 
 }  // namespace
-}  // namespace pyquant::rans
+}  // namespace pyquant::pqz::rans

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 using Bytes = std::vector<uint8_t>;
 using Histogram = uint64_t[256];
@@ -39,4 +39,4 @@ inline uint32_t read_u32(const uint8_t * at) {
     return uint32_t(at[0]) | uint32_t(at[1]) << 8 | uint32_t(at[2]) << 16 | uint32_t(at[3]) << 24;
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

@@ -1,11 +1,11 @@
-#include "container/frame.h"
+#include "pqz/frame.h"
 
-#include "container/bytes.h"
+#include "pqz/bytes.h"
 
 #define XXH_INLINE_ALL
 #include "xxhash.h"
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 void FieldUse::operator+=(const FieldUse & other) {
     for (int symbol = 0; symbol < 256; ++symbol) {
@@ -63,4 +63,4 @@ void FrameDecoder::decode(const Layout & layout, const uint8_t * coded, size_t n
     join(layout, streams_.data(), n_blocks, data);
 }
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

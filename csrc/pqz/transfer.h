@@ -4,9 +4,9 @@
 
 #include <functional>
 
-#include "container/frame.h"
+#include "pqz/frame.h"
 
-namespace pyquant {
+namespace pyquant::pqz {
 
 // Some blocks of a part of a file. begin: where they are expanded; coded_begin, coded_bytes: where and
 // how long they are coded, with the checksum of that.
@@ -40,4 +40,4 @@ std::vector<std::vector<FieldUse>> pack_frames(int in_file, std::vector<Frame> &
 void unpack_frames(int in_file, const std::vector<Frame> & frames, const std::vector<Layout> & layouts,
                    int out_file, int n_threads, const Tick & tick);
 
-}  // namespace pyquant
+}  // namespace pyquant::pqz

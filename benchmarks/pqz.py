@@ -28,7 +28,7 @@ with open(sys.argv[1], "rb") as source, open(sys.argv[2], "wb") as output:
     zstandard.ZstdCompressor(level=1, threads=int(sys.argv[3])).copy_stream(source, output)"""
 
 
-def container(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def pqz(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """In turns, with the output in the page cache and with the output on the disk."""
     source = model(arguments, BILLION, "billion-f16.gguf")
     stock = {"f16": source}

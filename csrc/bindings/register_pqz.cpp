@@ -1,15 +1,16 @@
-// The entropy-coded container: frames of a file, packed and unpacked. What a file is made of besides
-// them is the business of pyquant.container.
+// Frames of entropy-coded files, packed and unpacked. pyquant.models.pqz says what else is in a file.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "bindings/progress.h"
 #include "bindings/register.h"
-#include "container/transfer.h"
+#include "pqz/transfer.h"
+
+namespace pyquant::bindings {
 
 namespace py = pybind11;
-using namespace pyquant;
+using namespace pqz;
 
 namespace {
 
@@ -100,7 +101,7 @@ py::bytes decode(const Layout & layout, const py::bytes & coded, size_t n) {
 
 }  // namespace
 
-void register_container(py::module_ & module) {
+void register_pqz(py::module_ & module) {
     static py::handle frame_error = py::exception<BadFrame>(module, "FrameError", PyExc_ValueError).release();
     py::register_exception_translator([](std::exception_ptr raised) {  // args: (number of the frame, why)
         try {
@@ -146,3 +147,5 @@ void register_container(py::module_ & module) {
     }, py::arg("data"));
     module.attr("ZSTD_VERSION") = ZSTD_versionString();
 }
+
+}  // namespace pyquant::bindings

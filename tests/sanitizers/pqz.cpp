@@ -1,16 +1,17 @@
 // Frames coded, damaged and decoded under sanitizers, and a file packed and unpacked by several
-// threads: `sanitize_container N`. Whatever is in a frame, it is decoded or refused.
+// threads: `sanitize N`. Whatever is in a frame, it is decoded or refused.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 
-#include "container/transfer.h"
+#include "pqz/transfer.h"
 #include "stream/chunks.h"
 #include "stream/file.h"
 
-using namespace pyquant;
+using namespace pyquant::pqz;
+using namespace pyquant::stream;
 
 namespace {
 
@@ -67,7 +68,7 @@ void decode_damaged(std::mt19937 & random) {
 }
 
 void transfer(std::mt19937 & random) {
-    std::FILE * in = std::tmpfile(), * packed = std::tmpfile(), * out = std::tmpfile();
+    std::FILE * in = std::tmpfile(), * pqz = std::tmpfile(), * out = std::tmpfile();
     const Bytes data = sample(random, 34 * 4000);
     write_fully(fileno(in), data.data(), int64_t(data.size()), 0);
     std::vector<Frame> frames;
@@ -75,12 +76,12 @@ void transfer(std::mt19937 & random) {
         frames.push_back({begin, 3400, 0});
     }
     const auto tick = [](int64_t) {};
-    pack_frames(fileno(in), frames, {kLayouts[0]}, fileno(packed), 0, 4, tick);
-    unpack_frames(fileno(packed), frames, {kLayouts[0]}, fileno(out), 4, tick);
+    pack_frames(fileno(in), frames, {kLayouts[0]}, fileno(pqz), 0, 4, tick);
+    unpack_frames(fileno(pqz), frames, {kLayouts[0]}, fileno(out), 4, tick);
     Bytes back(data.size());
     read_fully(fileno(out), back.data(), int64_t(back.size()), 0);
     require(back == data, "a file is not what it was");
-    for (std::FILE * file : {in, packed, out}) {
+    for (std::FILE * file : {in, pqz, out}) {
         std::fclose(file);
     }
 }
