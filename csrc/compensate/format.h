@@ -37,9 +37,10 @@ struct Trials {
 // Codes of a sub-block, in the order of its columns.
 using Codes = std::array<Ints, kSub>;
 
+// The low 4 bits of each.
 inline void store_nibbles(const Codes & codes, int row, uint8_t * out) {
     for (int j = 0; j < kSub / 2; ++j) {
-        out[j] = uint8_t(codes[size_t(j)][row] | codes[size_t(j + kSub / 2)][row] << 4);
+        out[j] = uint8_t((codes[size_t(j)][row] & 15) | codes[size_t(j + kSub / 2)][row] << 4);
     }
 }
 

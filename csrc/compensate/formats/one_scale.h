@@ -7,23 +7,6 @@
 
 namespace pyquant::compensate {
 
-// How the codes of a block are stored: as nibbles or as bytes.
-struct Nibbles {
-    static constexpr int kBytes = kSub / 2;
-
-    static void store(const Codes & codes, int row, uint8_t * out) { store_nibbles(codes, row, out); }
-};
-
-struct Bytes {
-    static constexpr int kBytes = kSub;
-
-    static void store(const Codes & codes, int row, uint8_t * out) {
-        for (int k = 0; k < kSub; ++k) {
-            out[k] = uint8_t(codes[size_t(k)][row]);
-        }
-    }
-};
-
 // The scale, then codes: what blocks whose scale is chosen in one way or another have in common.
 template <class CodeLayout>
 class ScaleThenCodes {

@@ -1,5 +1,6 @@
 // Q4_0: weight = (code - 8) * scale.
 #include "compensate/compensated_codec.h"
+#include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
 namespace pyquant::compensate {

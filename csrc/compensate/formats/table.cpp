@@ -1,6 +1,7 @@
 // Blocks with one scale whose codes stand for the values of a table: what schemes are stored in.
 #include "compensate/codec.h"
 #include "compensate/compensated_codec.h"
+#include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
 namespace pyquant::compensate {

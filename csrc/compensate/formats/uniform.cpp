@@ -1,6 +1,7 @@
 // One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
 #include "compensate/codec.h"
 #include "compensate/compensated_codec.h"
+#include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
 namespace pyquant::compensate {

@@ -188,6 +188,22 @@ def nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return (codes[:, : SUB // 2] & 15) | (codes[:, SUB // 2 :] & 15) << 4
 
 
+def five_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Store 32 codes of 5 bits: a word that has the fifth bit of code k at bit k, then nibbles.
+
+    Parameters
+    ----------
+    codes : (n_rows, 32) uint8
+        Codes of a block of each row.
+
+    Returns
+    -------
+    (n_rows, 20) uint8
+        Their bytes.
+    """
+    return np.hstack([np.packbits(codes >> 4, axis=1, bitorder="little"), nibbles(codes)])
+
+
 def as_halves(x: Floats) -> Floats:
     """Round to the nearest fp16; returns float32 of the same shape."""
     return x.astype(np.float16).astype(np.float32)
