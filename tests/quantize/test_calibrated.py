@@ -39,10 +39,8 @@ MODES = {f"ggml:{kind.name}": {"mode": f"ggml:{kind.name}"} for kind in COMPENSA
     "table": {"mode": "table", "table": "TABLES"},
 }
 every_mode = pytest.mark.parametrize("name", MODES)
-# Rows of 64 and 96 become types without compensation where Q4_K and Q5_K are wanted.
-SHORT_ROWS = [name for name in MODES if not name.endswith("_K")]
 every_model_and_mode = pytest.mark.parametrize(
-    ("model", "name"), [(EXPERTS, name) for name in MODES] + [(F32, name) for name in SHORT_ROWS]
+    ("model", "name"), [(model, name) for model in (EXPERTS, F32) for name in MODES]
 )
 TABLES = TableSet(
     "of tests",
