@@ -43,7 +43,7 @@ class Grid:
     @property
     def value(self) -> int: ...
 
-class Container:
+class Storage:
     """
     Members:
 
@@ -54,12 +54,12 @@ class Container:
       Q4_T
     """
 
-    Q4_0: typing.ClassVar[Container]
-    Q4_T: typing.ClassVar[Container]
-    Q8_0: typing.ClassVar[Container]
-    __members__: typing.ClassVar[dict[str, Container]]
+    Q4_0: typing.ClassVar[Storage]
+    Q4_T: typing.ClassVar[Storage]
+    Q8_0: typing.ClassVar[Storage]
+    __members__: typing.ClassVar[dict[str, Storage]]
     @typing.overload
-    def __eq__(self, other: Container) -> bool: ...
+    def __eq__(self, other: Storage) -> bool: ...
     @typing.overload
     def __eq__(self, other: typing.Any) -> bool: ...
     def __getstate__(self) -> int: ...
@@ -68,7 +68,7 @@ class Container:
     def __init__(self, value: int) -> None: ...
     def __int__(self) -> int: ...
     @typing.overload
-    def __ne__(self, other: Container) -> bool: ...
+    def __ne__(self, other: Storage) -> bool: ...
     @typing.overload
     def __ne__(self, other: typing.Any) -> bool: ...
     def __repr__(self) -> str: ...
@@ -83,14 +83,14 @@ class Scheme:
     def __init__(
         self,
         grid: Grid,
-        container: Container,
+        storage: Storage,
         value: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
         table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8] | None = None,
     ) -> None: ...
     @property
-    def container(self) -> Container: ...
-    @property
     def grid(self) -> Grid: ...
+    @property
+    def storage(self) -> Storage: ...
 
 class Path:
     """
@@ -362,17 +362,18 @@ def compare_logits(
 ) -> tuple: ...
 def compensated_codec(type: int, factor: Factor) -> Codec: ...
 def compensated_table_codec(
-    container: Container,
+    storage: Storage,
     values: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     codes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
     table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     factor: Factor,
 ) -> Codec: ...
+def compensated_types() -> list[int]: ...
 def count(
     blocks: numpy.typing.NDArray[numpy.uint8], n_per_row: int, nibbles: bool, zero_code: int
 ) -> tuple: ...
 def decode(
-    container: Container, blocks: numpy.typing.NDArray[numpy.uint8]
+    storage: Storage, blocks: numpy.typing.NDArray[numpy.uint8]
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def decode_frame(layout: Layout, coded: bytes, n_bytes: int) -> bytes: ...
 def decode_table(
@@ -383,7 +384,7 @@ def encode(scheme: Scheme, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typi
 def encode_frame(layout: Layout, data: bytes) -> bytes: ...
 def expand(
     table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
-    stock: Container,
+    stock: Storage,
     blocks: numpy.typing.NDArray[numpy.uint8],
 ) -> numpy.typing.NDArray[numpy.uint8]: ...
 def factorize(moments: numpy.typing.NDArray[numpy.float32], *, damping: float, together: int) -> Factor: ...

@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from pyquant.reference.formats.base import Format
+from pyquant.reference.formats.base import BY_TYPE, Format
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-FORMATS = {type_: form() for type_, form in sorted(Format.registry.items())}
+FORMATS = {type_: form() for type_, form in sorted(BY_TYPE.items())}
 
 __all__ = ["FORMATS", "Format"]

@@ -16,6 +16,8 @@ from pyquant.reference.scale_search import SUB, Floats, Levels, search_scale
 
 SUPER = 256  # columns of a super-block, which share the scale of their scales
 
+BY_TYPE: dict[Type, type[Format]] = {}  # the format of each GGML type, filled by its file
+
 
 class Format(ABC):
     """Says which scales a block may have and how the block is stored.
@@ -41,11 +43,9 @@ class Format(ABC):
     parts: ClassVar[int] = 1
     levels: Levels
 
-    registry: ClassVar[dict[Type, type[Format]]] = {}
-
     def __init_subclass__(cls) -> None:
         if "type" in vars(cls):
-            Format.registry[cls.type] = cls
+            BY_TYPE[cls.type] = cls
 
     def open(self, x: Floats, w: Floats) -> Floats:
         """Choose what all columns of a block share, from what is known when the block is entered.
@@ -185,7 +185,8 @@ def nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     (n_rows, 16) uint8
         Their bytes.
     """
-    return (codes[:, : SUB // 2] & 15) | (codes[:, SUB // 2 :] & 15) << 4
+    low, high = codes[:, : SUB // 2] & np.uint8(15), codes[:, SUB // 2 :] & np.uint8(15)
+    return low | high << np.uint8(4)
 
 
 def five_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -201,7 +202,8 @@ def five_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     (n_rows, 20) uint8
         Their bytes.
     """
-    return np.hstack([np.packbits(codes >> 4, axis=1, bitorder="little"), nibbles(codes)])
+    fifth = np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
+    return np.hstack([fifth, nibbles(codes)])
 
 
 def as_halves(x: Floats) -> Floats:
