@@ -48,6 +48,14 @@ stub: $(installed)
 documents: $(installed)
 	$(python) -m tests.docs.console_blocks
 
+# The source distribution, build/dist/pyquant-VERSION.tar.gz; tests/test_sdist.py installs one.
+sdist: $(installed)
+	$(python) -m build --sdist --no-isolation --outdir build/dist .
+
+# The reference of pyquant's Python API, build/docs/index.html.
+docs: $(installed)
+	$(python) cmake/api_reference.py build/docs
+
 # Stock llama.cpp, unpatched, from the same source: what the tests and benchmarks compare with.
 oracle: $(oracle)
 

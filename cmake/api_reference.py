@@ -1,0 +1,33 @@
+"""Writes the reference of pyquant's Python API: python cmake/api_reference.py FOLDER. Warnings are errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pkgutil
+import sys
+import warnings
+from pathlib import Path
+
+import pdoc
+
+import pyquant
+
+NOT_FOR_PYTHON = ("pyquant.cli", "pyquant.__main__", "pyquant._core")  # commands, and what rooms call in C++
+
+
+def main() -> None:
+    warnings.simplefilter("error")
+    for name in pyquant.__all__:  # loaded when they are first used: pdoc looks at what is there
+        setattr(pyquant, name, getattr(pyquant, name))
+    # Each by its name, as `__all__` of a room would hide its modules; pdoc finds the others twice.
+    warnings.filterwarnings("ignore", "The module specification .* already been added")
+    # A dataclass's inherited fields name types that its own module need not import.
+    warnings.filterwarnings("ignore", r"Error parsing type annotation .*\.__init__")
+    found = (module.name for module in pkgutil.walk_packages(pyquant.__path__, "pyquant."))
+    modules = ["pyquant", *(name for name in found if not name.startswith(NOT_FOR_PYTHON))]
+    pdoc.render.configure(docformat="numpy", footer_text=f"pyquant {importlib.metadata.version('pyquant')}")
+    pdoc.pdoc(*modules, output_directory=Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The source distribution: what is in it, and that it becomes a pyquant that works where no checkout is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pyquant import make_mode, quantize_model
+from pyquant.data import model_path
+from tests.support import ROOT
+
+SDISTS = ROOT / "build" / "sdist"  # of llama.cpp and zstd, which the build then need not download
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    execute([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, ROOT])
+    (path,) = folder.iterdir()
+    return path
+
+
+def execute(command: list[object], **options) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_all_of_the_source_is_in_it_and_nothing_else(sdist: Path):
+    with tarfile.open(sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers()}
+    tracked = set(execute(["git", "ls-files"], cwd=ROOT).splitlines())
+    left_out = {name for name in tracked if name.startswith((".ci/", ".github/", ".git"))}
+    assert tracked - left_out <= names
+    assert names - tracked == {"PKG-INFO"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_wheel_made_of_it_works_in_a_clean_environment(sdist: Path, tmp_path: Path):
+    llama, zstd = (next(SDISTS.glob(f"{name}-*.tar.gz")) for name in ("llama_cpp_python", "zstandard"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"PYQUANT_LLAMA_SDIST": str(llama), "PYQUANT_ZSTD_SDIST": str(zstd)}
+    # In a folder that goes: pytest keeps those of its last runs, and this is 0.5 GB.
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(command: str, *arguments: object) -> str:
+            program = Path(folder, "bin", command)
+            return execute([program, *arguments], cwd=folder, env=environment).strip()
+
+        execute([sys.executable, "-m", "venv", folder])
+        # Its llama.cpp would be compiled as well, for nothing: pyquant brings its own.
+        run("pip", "install", "--no-cache-dir", "-C", "cmake.define.LLAMA_BUILD=OFF", llama)
+        run("pip", "install", sdist)
+
+        imported = run("python", "-c", "import pyquant; pyquant.quantize_model; print(pyquant.__file__)")
+        assert Path(imported).is_relative_to(folder)
+        assert json.loads(run("pyquant", "info", "--json"))["library_folder"].startswith(folder)
+        model = run("python", "-c", "from pyquant.data import model_path; print(model_path())")
+        run("pyquant", "quantize", "--mode", "q4_0", model, tmp_path / "made.gguf")
+    expected = tmp_path / "expected.gguf"
+    quantize_model(model_path(), expected, make_mode({"mode": "q4_0"}))
+    assert (tmp_path / "made.gguf").read_bytes() == expected.read_bytes()
