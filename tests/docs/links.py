@@ -23,6 +23,7 @@ from tests.support import ROOT
 
 FOLDERS = "analysis|benchmarks|cmake|configs|csrc|docs|pyquant|recipe|tests"
 MENTION = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w\.(?:cmake|cpp|h|md|patch|py|toml)\b(?![*{{/])")
+NAME_WHAT_IS_GONE = ("CHANGELOG.md", "tests/docs/test_links.py")
 HTML_ANCHOR = re.compile(r"""<a\s+(?:id|name)=["']([^"']+)["']""")
 
 
@@ -45,6 +46,8 @@ def problems_of(path: Path, root: Path) -> Iterator[str]:
     name = path.relative_to(root)
     if path.suffix == ".md":
         yield from (f"{name}: {problem}" for problem in broken_links(path, root))
+    if str(name) in NAME_WHAT_IS_GONE:
+        return
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for mention in MENTION.findall(line):
             if not (root / mention).exists():

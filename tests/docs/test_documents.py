@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tests.support import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_the_index_has_every_document():
+    index = (DOCS / "README.md").read_text()
+    missing = [path.name for path in DOCS.glob("*.md") if f"({path.name})" not in index]
+    assert missing == ["README.md"]
+
+
+def test_the_glossary_has_every_word_once():
+    entries = re.findall(r"^- (.+?):[ \n]", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    words = Counter(word for entry in entries for word in re.findall(r"\*\*(.+?)\*\*", entry))
+    assert len(words) > 60
+    assert [word for word, n in words.items() if n > 1] == []
+
+
+def test_the_form_for_bugs_asks_for_versions():
+    assert "pyquant info" in (ROOT / ".github/ISSUE_TEMPLATE/bug.md").read_text()
