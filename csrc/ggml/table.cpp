@@ -11,7 +11,7 @@ using namespace kernels;
 
 namespace {
 
-constexpr uint32_t format_version = 1;
+constexpr uint32_t kVersion = 2;  // version 1 has another key for the stock type
 
 // In op_params, which leaves of a graph have no other use for.
 struct BoundTable {
@@ -45,18 +45,19 @@ StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     const auto fail = [&](const std::string & why) {
         return std::runtime_error("tensor '" + std::string(tensor) + "' is of type Q4_T, and " + why);
     };
-    const int64_t version = find(metadata, "pyquant.q4_t.version", GGUF_TYPE_UINT32);
-    if (version < 0) {
+    const int64_t version_id = find(metadata, "pyquant.q4_t.version", GGUF_TYPE_UINT32);
+    if (version_id < 0) {
         throw fail("the metadata has no pyquant.q4_t.version");
     }
-    if (gguf_get_val_u32(metadata, version) != format_version) {
-        throw fail("version " + std::to_string(gguf_get_val_u32(metadata, version)) + " of its tables " +
-                   "is not known here: made by a newer pyquant");
+    const uint32_t version = gguf_get_val_u32(metadata, version_id);
+    if (version < 1 || version > kVersion) {
+        throw fail("version " + std::to_string(version) + " of its tables is not known here: made by a newer pyquant");
     }
-    const int64_t stock = find(metadata, "pyquant.q4_t.container", GGUF_TYPE_STRING);
+    const std::string stock_key = version == 1 ? "pyquant.q4_t.container" : "pyquant.q4_t.stock";
+    const int64_t stock = find(metadata, stock_key, GGUF_TYPE_STRING);
     const std::string name = stock < 0 ? "" : gguf_get_val_str(metadata, stock);
     if (name != "Q4_0" && name != "Q8_0") {
-        throw fail("pyquant.q4_t.container is '" + name + "', not Q4_0 or Q8_0");
+        throw fail(stock_key + " is '" + name + "', not Q4_0 or Q8_0");
     }
     const std::string key = "pyquant.q4_t.table." + std::string(tensor);
     const int64_t table = find(metadata, key, GGUF_TYPE_STRING);

@@ -13,7 +13,7 @@ from pyquant import _core
 from pyquant.models.tensor_type import TensorType as Type
 
 PREFIX = "pyquant.q4_t."
-VERSION = 1
+VERSION = 2  # csrc/ggml/table.cpp reads version 1 too
 
 # general.file_type of a file with such tensors, and of the stock file that it equals.
 Q4_T_FILE_TYPE = int(Type.Q4_T)
@@ -46,7 +46,7 @@ def table_entries(tables: Iterable[tuple[str, CodeTable]]) -> dict[str, str | in
     entries: dict[str, str | int] = {}
     for name, table in tables:
         entries[f"{PREFIX}version"] = VERSION
-        entries[f"{PREFIX}container"] = table.stock.name
+        entries[f"{PREFIX}stock"] = table.stock.name
         entries[f"{PREFIX}table.{name}"] = " ".join(map(str, table.values))
     return entries
 

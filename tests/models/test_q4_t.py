@@ -201,6 +201,27 @@ def test_a_split_source(tmp_path: Path) -> None:
     assert_same_file(source, {**MODES["basic"], "store": "q4_t"}, tmp_path / "out")
 
 
+def test_a_file_of_version_1_is_read(packed: Path, tmp_path: Path) -> None:
+    header, data = _core.Gguf.read(str(packed)), packed.read_bytes()
+    older = _core.Gguf()
+    older.copy_keys(header)
+    older.remove("pyquant.q4_t.stock")
+    older.set_text("pyquant.q4_t.container", "Q8_0")
+    older.set_u32("pyquant.q4_t.version", 1)
+    for name, kind, shape, _, _ in header.tensors():
+        older.add_tensor(name, kind, shape)
+    path = tmp_path / "older.gguf"
+    path.write_bytes(older.header() + data[header.data_offset :])
+    new, old = ModelFile(packed).tensors, ModelFile(path).tensors
+    assert [tensor.table for tensor in old] == [tensor.table for tensor in new]
+    assert any(tensor.table for tensor in old)
+    with LlamaModel(path):
+        pass
+    unpack_q4_t(path, tmp_path / "older-stock.gguf")
+    unpack_q4_t(packed, tmp_path / "stock.gguf")
+    assert (tmp_path / "older-stock.gguf").read_bytes() == (tmp_path / "stock.gguf").read_bytes()
+
+
 VALUES, LENGTH = b"-128 -64 -32 -16", b"\x04\0\0\0\0\0\0\0"
 NAME, VERSION = b"q4_t.table.blk.0.ffn_up", b"q4_t.version\x04\0\0\0"
 BROKEN = {
@@ -210,8 +231,8 @@ BROKEN = {
     "too long": (VALUES, b"-1 -64 -32 -16 1", "not 16 integers"),
     "no number": (VALUES, b"-128 -6x -32 -16", "not 16 integers"),
     "inconsistent": (LENGTH + b"Q8_0", LENGTH + b"Q4_0", r"not 16 integers in -8\.\.7 as Q4_0"),
-    "of no stock type": (LENGTH + b"Q8_0", LENGTH + b"Q9_0", "container is 'Q9_0'"),
-    "of the future": (VERSION + b"\x01", VERSION + b"\x02", "made by a newer pyquant"),
+    "of no stock type": (LENGTH + b"Q8_0", LENGTH + b"Q9_0", r"pyquant\.q4_t\.stock is 'Q9_0'"),
+    "of the future": (VERSION + b"\x02", VERSION + b"\x03", "made by a newer pyquant"),
     "of no version": (VERSION, VERSION.replace(b"n", b"m"), r"no pyquant\.q4_t\.version"),
 }
 
