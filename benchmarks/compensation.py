@@ -84,11 +84,11 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
     for _ in range(arguments.rounds):
         factor = clock("factorize", lambda: _core.factorize(moments, damping=0.01, together=256))
         for kind in (Type.IQ4_NL, Type.Q4_K):
-            codec = _core.compensated_codec(int(kind), factor)
+            encoder = _core.compensated_encoder(int(kind), factor)
             for threads in sorted({1, arguments.threads}):
                 what = f"{kind.name} on {threads} thread" + "s" * (threads > 1)
                 with TensorReader(model, [tensor], threads, None) as reader:
-                    clock(what, lambda codec=codec, reader=reader: reader.run(tensor, target=codec))
+                    clock(what, lambda encoder=encoder, reader=reader: reader.run(tensor, target=encoder))
     middle = {what: statistics.median(times) for what, times in seconds.items()}
     return [
         {"command": what, "seconds": time_}

@@ -129,12 +129,21 @@ class Path:
     def value(self) -> int: ...
 
 class WeightError(ValueError):
+    index: typing.ClassVar[int]
+    value: typing.ClassVar[float]
+
+class ReadError(OSError):
     pass
 
-class Codec:
+class WriteError(OSError):
+    pass
+
+class Decoder:
     def decode(
         self, rows: numpy.typing.NDArray[numpy.uint8], n_per_row: int
     ) -> numpy.typing.NDArray[numpy.float32]: ...
+
+class Encoder(Decoder):
     def encode(
         self,
         x: numpy.typing.NDArray[numpy.float32],
@@ -178,7 +187,7 @@ class Factor:
     def upper(self) -> numpy.typing.NDArray[numpy.float32] | None: ...
 
 class FrameError(ValueError):
-    pass
+    frame: typing.ClassVar[int]
 
 class DamagedError(ValueError):
     pass
@@ -341,10 +350,10 @@ def compare(
     *,
     base_file: int,
     base_offset: int,
-    base: Codec,
+    base: Decoder,
     file: int,
     offset: int,
-    codec: Codec,
+    decoder: Decoder,
     n_rows: int,
     n_per_row: int,
     importance: numpy.typing.NDArray[numpy.float32] | None = None,
@@ -360,14 +369,14 @@ def compare_logits(
     targets: numpy.typing.NDArray[numpy.int32],
     n_threads: int,
 ) -> tuple: ...
-def compensated_codec(type: int, factor: Factor) -> Codec: ...
-def compensated_table_codec(
+def compensated_encoder(type: int, factor: Factor) -> Encoder: ...
+def compensated_table_encoder(
     storage: Storage,
     values: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     codes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
     table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     factor: Factor,
-) -> Codec: ...
+) -> Encoder: ...
 def compensated_types() -> list[int]: ...
 def count(
     blocks: numpy.typing.NDArray[numpy.uint8], n_per_row: int, nibbles: bool, zero_code: int
@@ -394,13 +403,14 @@ def find_positions(
     in_offset: int,
     n_rows: int,
     n_per_row: int,
-    source: Codec,
+    source: Decoder,
     weights: numpy.typing.NDArray[numpy.float32],
     values: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     n_threads: int = 1,
     progress: collections.abc.Callable[[int], None] | None = None,
 ) -> numpy.typing.NDArray[numpy.float64]: ...
-def ggml_codec(type: int) -> Codec: ...
+def ggml_decoder(type: int) -> Decoder: ...
+def ggml_encoder(type: int) -> Encoder: ...
 def has_path(path: Path) -> bool: ...
 def independent(weights: numpy.typing.NDArray[numpy.float32]) -> Factor: ...
 def multiply_table(
@@ -431,8 +441,8 @@ def run_pass(
     in_offset: int,
     n_rows: int,
     n_per_row: int,
-    source: Codec,
-    target: Codec | None = None,
+    source: Decoder,
+    target: Encoder | None = None,
     importance: numpy.typing.NDArray[numpy.float32] | None = None,
     out_file: int = -1,
     out_offset: int = 0,
@@ -444,13 +454,13 @@ def run_pass(
     n_threads: int = 1,
     progress: collections.abc.Callable[[int], None] | None = None,
 ) -> PassResult: ...
-def scheme_codec(scheme: Scheme) -> Codec: ...
+def scheme_encoder(scheme: Scheme) -> Encoder: ...
 def set_hook(scheme: Scheme) -> None: ...
 def sum_rows(
     x: numpy.typing.NDArray[numpy.float32], weight: float, *, bf16: bool, n_threads: int
 ) -> numpy.typing.NDArray[numpy.float32]: ...
-def table_codec(table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8]) -> Codec: ...
-def uniform_codec(step: float, factor: Factor) -> Codec: ...
+def table_decoder(table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8]) -> Decoder: ...
+def uniform_encoder(step: float, factor: Factor) -> Encoder: ...
 def unpack_frames(
     *,
     in_file: int,

@@ -83,7 +83,7 @@ std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::func
         if (rounded.size() != n_rows * n_in) {
             throw py::value_error("expected as many weights as the matrix has");
         }
-        stream::ggml_codec(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
+        stream::ggml_encoder(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
     });
 }
 

@@ -8,7 +8,7 @@
 #include "bindings/arrays.h"
 #include "bindings/progress.h"
 #include "bindings/register.h"
-#include "compensate/codec.h"
+#include "compensate/encoders.h"
 #include "compensate/factor.h"
 #include "compensate/learn.h"
 
@@ -73,21 +73,20 @@ std::optional<py::array_t<float>> damped_moments(const Factor & factor) {
 }
 
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
-std::unique_ptr<Codec> make_table_codec(Storage storage, const Array<int8_t> & values,
-                                        const Array<uint8_t> & codes,
-                                        const Array<int8_t> & table,
-                                        std::shared_ptr<Factor> factor) {
+std::unique_ptr<Encoder> make_table_encoder(Storage storage, const Array<int8_t> & values,
+                                            const Array<uint8_t> & codes, const Array<int8_t> & table,
+                                            std::shared_ptr<Factor> factor) {
     if (values.ndim() != 1 || values.size() < 1 || values.size() > 16 || codes.size() != values.size() ||
         table.size() != 16) {
         throw py::value_error("expected up to 16 values, a code for each, and a table of 16");
     }
     Table whole;
     std::copy_n(table.data(), 16, whole);
-    return compensated_table_codec(storage, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
+    return compensated_table_encoder(storage, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
 }
 
 // (4096,): where weights lie in multiples of their scale; the tensor's place as run_pass takes it.
-py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row, const Codec & source,
+py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row, const Decoder & source,
                               const Array<float> & weights, const Array<int8_t> & values,
                               int n_threads, const Progress & progress) {
     if (n_per_row % kSub != 0 || weights.size() != n_per_row || values.size() != 16) {
@@ -125,17 +124,17 @@ void register_compensate(py::module_ & module) {
         const std::vector<ggml_type> types = compensated_types();
         return std::vector<int>(types.begin(), types.end());
     });
-    module.def("compensated_codec", [](int type, std::shared_ptr<Factor> factor) {
-        return compensated_codec(ggml_type(type), std::move(factor));
+    module.def("compensated_encoder", [](int type, std::shared_ptr<Factor> factor) {
+        return compensated_encoder(ggml_type(type), std::move(factor));
     }, py::arg("type"), py::arg("factor"));
-    module.def("compensated_table_codec", &make_table_codec, py::arg("storage"), py::arg("values"),
+    module.def("compensated_table_encoder", &make_table_encoder, py::arg("storage"), py::arg("values"),
                py::arg("codes"), py::arg("table"), py::arg("factor"));
-    module.def("uniform_codec", [](float step, std::shared_ptr<Factor> factor) {
+    module.def("uniform_encoder", [](float step, std::shared_ptr<Factor> factor) {
         const uint16_t half = float_to_half(step);
         if (half == 0 || half >= 0x7c00) {
             throw py::value_error("step: expected a positive number of fp16");
         }
-        return uniform_codec(half, std::move(factor));
+        return uniform_encoder(half, std::move(factor));
     }, py::arg("step"), py::arg("factor"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),

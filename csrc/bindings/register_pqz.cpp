@@ -103,11 +103,14 @@ py::bytes decode(const Layout & layout, const py::bytes & coded, size_t n) {
 
 void register_pqz(py::module_ & module) {
     static py::handle frame_error = py::exception<BadFrame>(module, "FrameError", PyExc_ValueError).release();
-    py::register_exception_translator([](std::exception_ptr raised) {  // args: (number of the frame, why)
+    frame_error.attr("frame") = -1;  // its number
+    py::register_exception_translator([](std::exception_ptr raised) {
         try {
             std::rethrow_exception(raised);
         } catch (const BadFrame & bad) {
-            PyErr_SetObject(frame_error.ptr(), py::make_tuple(bad.frame, bad.what()).ptr());
+            const py::object error = frame_error(bad.what());
+            error.attr("frame") = bad.frame;
+            PyErr_SetObject(frame_error.ptr(), error.ptr());
         }
     });
     py::register_exception<Damaged>(module, "DamagedError", PyExc_ValueError);

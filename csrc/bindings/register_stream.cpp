@@ -1,7 +1,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -26,54 +25,54 @@ namespace {
 
 using Importance = std::optional<Array<float>>;
 
-void check_rows(const Codec & codec, int64_t n_rows, int64_t n_per_row) {
+void check_rows(const Decoder & stored, int64_t n_rows, int64_t n_per_row) {
     if (n_rows < 0 || n_per_row < 1) {
         throw py::value_error("expected rows of weights");
     }
-    if (n_per_row % codec.block_size() != 0) {
+    if (n_per_row % stored.block_size() != 0) {
         throw py::value_error("n_per_row: expected a multiple of the block size");
     }
 }
 
-void check_countable(const Codec & codec, int64_t n_per_row, bool nibbles) {
+void check_countable(const Decoder & stored, int64_t n_per_row, bool nibbles) {
     const Storage storage = nibbles ? Storage::q4_0 : Storage::q8_0;
     if (n_per_row % kBlock != 0 ||
-        codec.row_bytes(n_per_row) != storage_bytes(storage, n_per_row / kBlock)) {
+        stored.row_bytes(n_per_row) != storage_bytes(storage, n_per_row / kBlock)) {
         throw py::value_error("count: expected rows of blocks of nibbles or bytes, as nibbles says");
     }
 }
 
 // (n_rows, n_per_row) float32 to (n_rows, row_bytes) uint8.
-py::array_t<uint8_t> encode_rows(const Codec & codec, const Array<float> & x,
+py::array_t<uint8_t> encode_rows(const Encoder & encoder, const Array<float> & x,
                                  const Importance & importance) {
     if (x.ndim() != 2 || (importance && importance->size() != x.shape(1))) {
         throw py::value_error("expected x (n_rows, n_per_row), importance (n_per_row,)");
     }
-    check_rows(codec, x.shape(0), x.shape(1));
-    py::array_t<uint8_t> rows({x.shape(0), py::ssize_t(codec.row_bytes(x.shape(1)))});
+    check_rows(encoder, x.shape(0), x.shape(1));
+    py::array_t<uint8_t> rows({x.shape(0), py::ssize_t(encoder.row_bytes(x.shape(1)))});
     const float * weights = x.data();
     const float * w = importance ? importance->data() : nullptr;
     uint8_t * out = rows.mutable_data();
     const py::gil_scoped_release release;
-    codec.encode(weights, x.shape(0), x.shape(1), w, out);
+    encoder.encode(weights, x.shape(0), x.shape(1), w, out);
     return rows;
 }
 
 // And back.
-py::array_t<float> decode_rows(const Codec & codec, const Array<uint8_t> & rows,
+py::array_t<float> decode_rows(const Decoder & decoder, const Array<uint8_t> & rows,
                                int64_t n_per_row) {
     if (n_per_row < 1 || rows.ndim() != 2) {
         throw py::value_error("rows: expected rows of bytes");
     }
-    check_rows(codec, rows.shape(0), n_per_row);
-    if (rows.shape(1) != codec.row_bytes(n_per_row)) {
+    check_rows(decoder, rows.shape(0), n_per_row);
+    if (rows.shape(1) != decoder.row_bytes(n_per_row)) {
         throw py::value_error("rows: expected another number of bytes");
     }
     py::array_t<float> x({rows.shape(0), py::ssize_t(n_per_row)});
     float * weights = x.mutable_data();
     const uint8_t * in = rows.data();
     const py::gil_scoped_release release;
-    codec.decode(in, rows.shape(0), n_per_row, weights);
+    decoder.decode(in, rows.shape(0), n_per_row, weights);
     return x;
 }
 
@@ -86,10 +85,10 @@ int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n
 }
 
 PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
-                    const Codec & source, const Codec * target, const Importance & importance,
+                    const Decoder & source, const Encoder * target, const Importance & importance,
                     int out_file, int64_t out_offset, bool measure, bool check, bool count,
                     bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
-    const Codec & result = target ? *target : source;
+    const Decoder & result = target ? *target : source;
     check_rows(source, n_rows, n_per_row);
     check_rows(result, n_rows, n_per_row);
     if (count) {
@@ -119,20 +118,20 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
     return run(pass, tick);
 }
 
-ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Codec & base, int file,
-                                 int64_t offset, const Codec & codec, int64_t n_rows, int64_t n_per_row,
+ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Decoder & base, int file,
+                                 int64_t offset, const Decoder & decoder, int64_t n_rows, int64_t n_per_row,
                                  const Importance & importance, bool count, bool nibbles,
                                  uint8_t zero_code, int n_threads, const Progress & progress) {
     check_rows(base, n_rows, n_per_row);
-    check_rows(codec, n_rows, n_per_row);
+    check_rows(decoder, n_rows, n_per_row);
     if (count) {
-        check_countable(codec, n_per_row, nibbles);
+        check_countable(decoder, n_per_row, nibbles);
     }
     Comparison comparison{};
     comparison.n_rows = n_rows;
     comparison.n_per_row = n_per_row;
     comparison.base = {base_file, base_offset, &base};
-    comparison.other = {file, offset, &codec};
+    comparison.other = {file, offset, &decoder};
     if (importance) {
         comparison.importance = importance->data();
         comparison.rows_per_expert = rows_per_expert(importance, n_rows, n_per_row);
@@ -149,29 +148,41 @@ ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Codec
 }  // namespace
 
 void register_stream(py::module_ & module) {
-    // args: (kind, index in the tensor, value); kind is "not finite" or "scale overflow"
     static py::handle weight_error = py::exception<BadWeight>(module, "WeightError", PyExc_ValueError).release();
+    static py::handle read_error = py::exception<ReadError>(module, "ReadError", PyExc_OSError).release();
+    static py::handle write_error = py::exception<WriteError>(module, "WriteError", PyExc_OSError).release();
+    weight_error.attr("index") = -1;  // in the tensor
+    weight_error.attr("value") = 0.0f;
     py::register_exception_translator([](std::exception_ptr raised) {
+        const auto set_system_error = [](py::handle type, const std::system_error & error) {
+            PyErr_SetObject(type.ptr(), py::make_tuple(error.code().value(), error.what()).ptr());
+        };
         try {
             std::rethrow_exception(raised);
         } catch (const BadWeight & bad) {
-            const char * kind = bad.kind == BadWeight::not_finite ? "not finite" : "scale overflow";
-            PyErr_SetObject(weight_error.ptr(), py::make_tuple(kind, bad.index, bad.value).ptr());
-        } catch (const std::system_error & error) {
-            PyErr_SetObject(PyExc_OSError, py::make_tuple(error.code().value(), error.what()).ptr());
+            const py::object error = weight_error(bad.what());
+            error.attr("index") = bad.index;
+            error.attr("value") = bad.value;
+            PyErr_SetObject(weight_error.ptr(), error.ptr());
+        } catch (const ReadError & error) {
+            set_system_error(read_error, error);
+        } catch (const WriteError & error) {
+            set_system_error(write_error, error);
         }
     });
 
-    py::class_<Codec>(module, "Codec")
-        .def("encode", &encode_rows, py::arg("x").noconvert(),
-             py::arg("importance").noconvert() = py::none())
+    py::class_<Decoder>(module, "Decoder")
         .def("decode", &decode_rows, py::arg("rows").noconvert(), py::arg("n_per_row"));
-    module.def("ggml_codec", [](int type) { return ggml_codec(ggml_type(type)); }, py::arg("type"));
-    module.def("scheme_codec", &scheme_codec, py::arg("scheme"));
-    module.def("table_codec", [](const Array<int8_t> & values) {
+    py::class_<Encoder, Decoder>(module, "Encoder")
+        .def("encode", &encode_rows, py::arg("x").noconvert(),
+             py::arg("importance").noconvert() = py::none());
+    module.def("ggml_decoder", [](int type) { return ggml_decoder(ggml_type(type)); }, py::arg("type"));
+    module.def("ggml_encoder", [](int type) { return ggml_encoder(ggml_type(type)); }, py::arg("type"));
+    module.def("scheme_encoder", &scheme_encoder, py::arg("scheme"));
+    module.def("table_decoder", [](const Array<int8_t> & values) {
         Table table;
         copy_table(values, table);
-        return table_codec(table);
+        return table_decoder(table);
     }, py::arg("table"));
 
     py::class_<PassResult>(module, "PassResult")
@@ -195,7 +206,7 @@ void register_stream(py::module_ & module) {
                py::arg("check") = false, py::arg("count") = false, py::arg("nibbles") = false,
                py::arg("zero_code") = 0, py::arg("n_threads") = 1, py::arg("progress") = py::none());
     module.def("compare", &compare_tensors, py::kw_only(), py::arg("base_file"), py::arg("base_offset"),
-               py::arg("base"), py::arg("file"), py::arg("offset"), py::arg("codec"), py::arg("n_rows"),
+               py::arg("base"), py::arg("file"), py::arg("offset"), py::arg("decoder"), py::arg("n_rows"),
                py::arg("n_per_row"), py::arg("importance").noconvert() = py::none(),
                py::arg("count") = false, py::arg("nibbles") = false, py::arg("zero_code") = 0,
                py::arg("n_threads") = 1, py::arg("progress") = py::none());

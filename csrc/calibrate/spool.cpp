@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
-#include <system_error>
 
 #include "stream/file.h"
 
@@ -75,10 +74,10 @@ bool Spool::take_over(const SpoolKey & key, int64_t size) {
 
 void Spool::begin(const SpoolKey & key, int64_t size) {
     if (ftruncate(file_, 0) != 0) {
-        throw std::system_error(errno, std::generic_category(), "write");
+        throw WriteError(errno, std::generic_category());
     }
     if (const int error = posix_fallocate(file_, 0, off_t(size))) {
-        throw std::system_error(error, std::generic_category(), "write");
+        throw WriteError(error, std::generic_category());
     }
     write_fully(file_, entries_.data(), int64_t(entries_.size() * sizeof(Entry)), sizeof(Header));
     Header header{{}, key, entries_.size(), progress_};

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "compensate/encoder.h"
+#include "compensate/rounder.h"
 
 namespace pyquant::compensate {
 namespace {

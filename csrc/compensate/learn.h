@@ -23,7 +23,7 @@ struct LearnPass {
     int64_t offset;
     int64_t n_rows;
     int64_t n_per_row;
-    const stream::Codec * source;
+    const stream::Decoder * source;
     const float * weights;  // (n_per_row) of squared errors
     int8_t values[16];      // ascending
     int n_threads;

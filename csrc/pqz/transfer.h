@@ -30,13 +30,13 @@ using Tick = std::function<void(int64_t)>;  // see share; told of expanded bytes
 
 // Codes frames of in_file and writes them to out_file one after the other, from out_begin on, in their
 // order whatever n_threads; fills in their coded members. layouts: of each part. Returns what became
-// of each part's fields. Throws std::system_error.
+// of each part's fields. Throws ReadError and WriteError (stream/file.h).
 std::vector<std::vector<FieldUse>> pack_frames(int in_file, std::vector<Frame> & frames,
                                                const std::vector<Layout> & layouts, int out_file,
                                                int64_t out_begin, int n_threads, const Tick & tick);
 
-// Expands frames of in_file into out_file; -1: nowhere, they are only checked. Throws
-// std::system_error and, for the first of them that is not as it was written, BadFrame.
+// Expands frames of in_file into out_file; -1: nowhere, they are only checked. Throws ReadError,
+// WriteError and, for the first of them that is not as it was written, BadFrame.
 void unpack_frames(int in_file, const std::vector<Frame> & frames, const std::vector<Layout> & layouts,
                    int out_file, int n_threads, const Tick & tick);
 

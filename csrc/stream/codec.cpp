@@ -14,9 +14,9 @@ using namespace kernels;
 
 namespace {
 
-class GgmlCodec : public Codec {
+class GgmlEncoder : public Encoder {
 public:
-    explicit GgmlCodec(ggml_type type) : type_(type) {}
+    explicit GgmlEncoder(ggml_type type) : type_(type) {}
 
     int64_t block_size() const override { return ggml_blck_size(type_); }
 
@@ -41,9 +41,9 @@ protected:
 };
 
 // GGML's own conversions know nothing of the processor's instructions.
-class FloatCodec : public GgmlCodec {
+class FloatEncoder : public GgmlEncoder {
 public:
-    using GgmlCodec::GgmlCodec;
+    using GgmlEncoder::GgmlEncoder;
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
         const int64_t n = n_rows * n_per_row;
@@ -55,9 +55,9 @@ public:
     }
 };
 
-class SchemeCodec : public Codec {
+class SchemeEncoder : public Encoder {
 public:
-    explicit SchemeCodec(const Scheme & scheme) : scheme_(scheme) {}
+    explicit SchemeEncoder(const Scheme & scheme) : scheme_(scheme) {}
 
     int64_t block_size() const override { return kBlock; }
 
@@ -82,11 +82,11 @@ public:
             int extreme = 0;
             for (int j = 0; j < kBlock; ++j) {
                 if (!std::isfinite(block[j])) {
-                    throw BadWeight(BadWeight::not_finite, bad * kBlock + j, block[j]);
+                    throw BadWeight(bad * kBlock + j, block[j]);
                 }
                 extreme = std::fabs(block[j]) > std::fabs(block[extreme]) ? j : extreme;
             }
-            throw BadWeight(BadWeight::scale_overflow, bad * kBlock + extreme, block[extreme]);
+            throw BadWeight(bad * kBlock + extreme, block[extreme]);
         }
     }
 
@@ -101,19 +101,14 @@ private:
     Scheme scheme_;
 };
 
-// Stored codes and their table: how they were made is not known any more.
-class TableCodec : public Codec {
+class TableDecoder : public Decoder {
 public:
-    explicit TableCodec(const Table & table) { std::copy_n(table, 16, table_); }
+    explicit TableDecoder(const Table & table) { std::copy_n(table, 16, table_); }
 
     int64_t block_size() const override { return kBlock; }
 
     int64_t row_bytes(int64_t n_per_row) const override {
         return storage_bytes(Storage::q4_t, n_per_row / kBlock);
-    }
-
-    void encode(const float *, int64_t, int64_t, const float *, void *) const override {
-        throw std::logic_error("a table alone does not say how weights become its codes");
     }
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
@@ -126,40 +121,43 @@ private:
 
 }  // namespace
 
-BadWeight::BadWeight(Kind kind, int64_t index, float value)
-    : std::runtime_error(kind == not_finite ? "weight is not finite" : "scale overflows fp16"),
-      kind(kind),
+BadWeight::BadWeight(int64_t index, float value)
+    : std::runtime_error(std::isfinite(value) ? "scale overflows fp16" : "weight is not finite"),
       index(index),
       value(value) {}
 
 // As many as make one conversion to float stay in the first cache.
-int64_t Codec::rows_at_once(int64_t n_per_row) const {
+int64_t Encoder::rows_at_once(int64_t n_per_row) const {
     return std::max<int64_t>(1, kTileWeights / n_per_row);
 }
 
-std::unique_ptr<Codec> ggml_codec(ggml_type type) {
+std::unique_ptr<Encoder> ggml_encoder(ggml_type type) {
     if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
-        return std::make_unique<FloatCodec>(type);
+        return std::make_unique<FloatEncoder>(type);
     }
     if (!ggml_is_quantized(type) || !ggml_get_type_traits(type)->to_float) {
         throw std::invalid_argument(std::string("no weights in type ") + ggml_type_name(type));
     }
-    return std::make_unique<GgmlCodec>(type);
+    return std::make_unique<GgmlEncoder>(type);
 }
 
-std::unique_ptr<Codec> scheme_codec(const Scheme & scheme) {
-    return std::make_unique<SchemeCodec>(scheme);
+std::unique_ptr<Decoder> ggml_decoder(ggml_type type) {
+    return ggml_encoder(type);
 }
 
-std::unique_ptr<Codec> table_codec(const Table & table) {
-    return std::make_unique<TableCodec>(table);
+std::unique_ptr<Encoder> scheme_encoder(const Scheme & scheme) {
+    return std::make_unique<SchemeEncoder>(scheme);
+}
+
+std::unique_ptr<Decoder> table_decoder(const Table & table) {
+    return std::make_unique<TableDecoder>(table);
 }
 
 void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n) {
     if (!ggml_validate_row_data(type, rows, size)) {
         const auto smaller = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
         const int64_t extreme = std::max_element(x, x + n, smaller) - x;
-        throw BadWeight(BadWeight::scale_overflow, extreme, x[extreme]);
+        throw BadWeight(extreme, x[extreme]);
     }
 }
 
@@ -174,7 +172,7 @@ void check_finite(const float * x, int64_t n) {
     }
     for (int64_t i = 0; i < n; ++i) {
         if (!std::isfinite(x[i])) {
-            throw BadWeight(BadWeight::not_finite, i, x[i]);
+            throw BadWeight(i, x[i]);
         }
     }
 }

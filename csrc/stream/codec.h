@@ -1,5 +1,5 @@
-// How rows of weights become stored rows and come back: one interface over floats, pyquant's own
-// schemes and every type that GGML knows.
+// How rows of weights become stored rows (Encoder) and come back (Decoder): one interface over floats,
+// pyquant's own schemes and every type that GGML knows.
 #pragma once
 
 #include <cstdint>
@@ -11,43 +11,48 @@
 
 namespace pyquant::stream {
 
-// A weight that cannot be encoded. index: in the span that was given to encode.
+// A weight that cannot be encoded: it is not finite, or its scale overflows fp16. index: in the span that
+// was given to encode.
 struct BadWeight : std::runtime_error {
-    enum Kind { not_finite, scale_overflow };
+    BadWeight(int64_t index, float value);
 
-    BadWeight(Kind kind, int64_t index, float value);
-
-    Kind kind;
     int64_t index;
     float value;
 };
 
-class Codec {
+// Reads stored rows.
+class Decoder {
 public:
-    virtual ~Codec() = default;
+    virtual ~Decoder() = default;
 
-    // Weights of a row that are encoded together: rows are a multiple of it.
+    // Weights of a row that are stored together: rows are a multiple of it.
     virtual int64_t block_size() const = 0;
 
     virtual int64_t row_bytes(int64_t n_per_row) const = 0;
 
+    virtual void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const = 0;
+};
+
+// Makes stored rows, and reads what it has made.
+class Encoder : public Decoder {
+public:
     // Rows that are best encoded together.
     virtual int64_t rows_at_once(int64_t n_per_row) const;
 
     // importance: (n_per_row,) or null. Throws BadWeight.
     virtual void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
                         void * rows) const = 0;
-
-    virtual void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const = 0;
 };
 
-// Any GGML type; for F32, F16 and BF16 with pyquant's own conversions.
-std::unique_ptr<Codec> ggml_codec(ggml_type type);
+// Any GGML type; for F32, F16 and BF16 with pyquant's own conversions. Throws std::invalid_argument
+// where no weights are stored in a type.
+std::unique_ptr<Decoder> ggml_decoder(ggml_type type);
+std::unique_ptr<Encoder> ggml_encoder(ggml_type type);
 
-std::unique_ptr<Codec> scheme_codec(const kernels::Scheme & scheme);
+std::unique_ptr<Encoder> scheme_encoder(const kernels::Scheme & scheme);
 
-// Of stored Q4_T blocks: decodes only.
-std::unique_ptr<Codec> table_codec(const kernels::Table & table);
+// Of stored Q4_T blocks. A table alone does not say how weights become its codes.
+std::unique_ptr<Decoder> table_decoder(const kernels::Table & table);
 
 // Throws BadWeight at the first infinity or NaN.
 void check_finite(const float * x, int64_t n);

@@ -22,7 +22,7 @@ struct Sums {
 class Side {
 public:
     Side(const StoredTensor & tensor, int64_t n_per_row)
-        : tensor_(tensor), n_per_row_(n_per_row), row_bytes_(tensor.codec->row_bytes(n_per_row)) {}
+        : tensor_(tensor), n_per_row_(n_per_row), row_bytes_(tensor.decoder->row_bytes(n_per_row)) {}
 
     void read(int64_t first_row, int64_t n_rows) {
         bytes_.resize(size_t(n_rows * row_bytes_));
@@ -31,7 +31,7 @@ public:
 
     const float * decode(int64_t row, int64_t n_rows) {
         weights_.resize(size_t(n_rows * n_per_row_));
-        tensor_.codec->decode(bytes_.data() + row * row_bytes_, n_rows, n_per_row_, weights_.data());
+        tensor_.decoder->decode(bytes_.data() + row * row_bytes_, n_rows, n_per_row_, weights_.data());
         return weights_.data();
     }
 
@@ -91,7 +91,7 @@ private:
 ComparisonResult compare(const Comparison & comparison, const std::function<void(int64_t)> & tick) {
     const int64_t n_per_row = comparison.n_per_row;
     const int64_t row_bytes =
-        comparison.base.codec->row_bytes(n_per_row) + comparison.other.codec->row_bytes(n_per_row);
+        comparison.base.decoder->row_bytes(n_per_row) + comparison.other.decoder->row_bytes(n_per_row);
     const Chunks chunks(comparison.n_rows, row_bytes, comparison.rows_per_expert);
     const int n_threads = chunks.n_threads(comparison.n_threads);
     std::vector<Worker> workers(static_cast<size_t>(n_threads), Worker(comparison));

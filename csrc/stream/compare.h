@@ -10,7 +10,7 @@ namespace pyquant::stream {
 struct StoredTensor {
     int file;
     int64_t offset;
-    const Codec * codec;
+    const Decoder * decoder;
 };
 
 struct Comparison {
@@ -34,8 +34,8 @@ struct ComparisonResult : PassResult {
     kernels::WeightedError weighted;  // zeros without importance
 };
 
-// tick: as for a pass, with the bytes read of both. Throws std::system_error. Results do not depend
-// on n_threads.
+// tick: as for a pass, with the bytes read of both. Throws ReadError. Results do not depend on
+// n_threads.
 ComparisonResult compare(const Comparison & comparison, const std::function<void(int64_t)> & tick);
 
 }  // namespace pyquant::stream

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 namespace pyquant::stream {
 
@@ -13,10 +12,10 @@ void read_fully(int file, void * data, int64_t size, int64_t offset) {
     while (size > 0) {
         const ssize_t n = pread(file, at, size_t(size), off_t(offset));
         if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "read");
+            throw ReadError(errno, std::generic_category());
         }
         if (n == 0) {
-            throw std::system_error(EIO, std::generic_category(), "the file ends early");
+            throw ReadError(EIO, std::generic_category(), "the file ends early");
         }
         if (n > 0) {
             at += n, size -= n, offset += n;
@@ -29,7 +28,7 @@ void write_fully(int file, const void * data, int64_t size, int64_t offset) {
     while (size > 0) {
         const ssize_t n = pwrite(file, at, size_t(size), off_t(offset));
         if (n < 0 && errno != EINTR) {
-            throw std::system_error(errno, std::generic_category(), "write");
+            throw WriteError(errno, std::generic_category());
         }
         if (n > 0) {
             at += n, size -= n, offset += n;
@@ -48,12 +47,12 @@ void reserve(int file, int64_t size) {
             break;
         }
         if (errno != EINTR) {
-            throw std::system_error(errno, std::generic_category());
+            throw WriteError(errno, std::generic_category());
         }
     }
 #endif
     if (ftruncate(file, off_t(size)) != 0) {
-        throw std::system_error(errno, std::generic_category());
+        throw WriteError(errno, std::generic_category());
     }
 }
 

@@ -33,14 +33,15 @@ public:
             result = &out_;
         }
         if (pass_.target || pass_.check) {
-            const int64_t tile = (pass_.target ? pass_.target : pass_.source)->rows_at_once(n_per_row);
+            const int64_t tile =
+                pass_.target ? pass_.target->rows_at_once(n_per_row) : std::max<int64_t>(1, kTileWeights / n_per_row);
             for (int64_t row = 0; row < n_rows; row += tile) {
                 const int64_t index = (first_row + row) * n_per_row;
                 try {
                     transform(first_row + row, std::min(tile, n_rows - row), in_.data() + row * in_row,
                               pass_.target ? out_.data() + row * out_row : nullptr, error);
                 } catch (const BadWeight & bad) {
-                    throw BadWeight(bad.kind, index + bad.index, bad.value);
+                    throw BadWeight(index + bad.index, bad.value);
                 }
             }
         }

@@ -18,10 +18,10 @@ struct Pass {
     int64_t in_offset;
     int64_t n_rows;
     int64_t n_per_row;
-    const Codec * source;
+    const Decoder * source;
 
     // What becomes of it; null: its bytes stay as they are.
-    const Codec * target = nullptr;
+    const Encoder * target = nullptr;
     const float * importance = nullptr;  // (n_experts, n_per_row), or null
     int64_t rows_per_expert = 0;         // rows that share one row of importance
 
@@ -44,8 +44,8 @@ struct PassResult {
 };
 
 // tick(n) is called on the calling thread, several times a second and at the end, with the bytes
-// read so far; what it throws ends the pass. Throws BadWeight with the index in the tensor, and
-// std::system_error. Results do not depend on n_threads.
+// read so far; what it throws ends the pass. Throws BadWeight with the index in the tensor,
+// ReadError and WriteError. Results do not depend on n_threads.
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick);
 
 }  // namespace pyquant::stream

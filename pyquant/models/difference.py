@@ -64,7 +64,7 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
 
 def _has_weights(tensor: Tensor) -> bool:
     try:
-        tensor.codec()
+        tensor.decoder()
     except ValueError:
         return False
     return True

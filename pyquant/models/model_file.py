@@ -69,7 +69,7 @@ class Tensor:
     def weights(self) -> NDArray[np.float32]:
         """(n_rows, n_per_row), all at once. Raises ModelFileError."""
         stored = np.frombuffer(self.data(), np.uint8).reshape(self.n_rows, -1)
-        return self.codec().decode(stored, n_per_row=self.n_per_row)
+        return self.decoder().decode(stored, n_per_row=self.n_per_row)
 
     @property
     def layer(self) -> int:
@@ -77,9 +77,9 @@ class Tensor:
         match = re.match(r"blk\.(\d+)\.", self.name)
         return int(match[1]) if match else -1
 
-    def codec(self) -> _core.Codec:
+    def decoder(self) -> _core.Decoder:
         """What decodes it. Raises ValueError where its type has no weights."""
-        return _core.table_codec(self.table.array()) if self.table else _core.ggml_codec(int(self.type))
+        return _core.table_decoder(self.table.array()) if self.table else _core.ggml_decoder(int(self.type))
 
 
 class ModelFile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -90,10 +89,10 @@ class TensorReader:
             result = _core.compare(
                 base_file=base_file,
                 base_offset=base_offset,
-                base=tensor.codec(),
+                base=tensor.decoder(),
                 file=file,
                 offset=offset,
-                codec=other.codec(),
+                decoder=other.decoder(),
                 n_rows=tensor.n_rows,
                 n_per_row=tensor.n_per_row,
                 n_threads=self.threads,
@@ -126,7 +125,7 @@ class TensorReader:
         return {
             "n_rows": tensor.n_rows,
             "n_per_row": tensor.n_per_row,
-            "source": tensor.codec(),
+            "source": tensor.decoder(),
             "n_threads": self.threads,
             "progress": self._report(tensor, counted),
         }
@@ -163,12 +162,11 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
     try:
         yield
     except _core.WeightError as error:
-        kind, index, value = error.args
-        where = f"{tensor.path}: tensor {tensor.name!r}, weight {place(tensor, index)}"
-        if kind == "not finite":
-            raise ModelFileError(f"{where}: {value}; weights have to be finite") from None
-        raise ModelFileError(f"{where}: {value:g} is too large for fp16") from None
+        where = f"{tensor.path}: tensor {tensor.name!r}, weight {place(tensor, error.index)}"
+        if not math.isfinite(error.value):
+            raise ModelFileError(f"{where}: {error.value}; weights have to be finite") from None
+        raise ModelFileError(f"{where}: {error.value:g} is too large for fp16") from None
+    except _core.WriteError as error:
+        raise OutputError(f"{error.strerror} while writing tensor {tensor.name!r}") from None
     except OSError as error:
-        if error.strerror and error.strerror.startswith("write"):
-            raise OutputError(f"{os.strerror(error.errno)} while writing tensor {tensor.name!r}") from None
         raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r}: {error.strerror}") from None

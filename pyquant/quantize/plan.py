@@ -33,13 +33,13 @@ LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.co
 
 @dataclass(frozen=True)
 class Part:
-    """What one pass makes: a tensor, or an expert's part of one, by a codec (None: as it is).
+    """What one pass makes: a tensor, or an expert's part of one, by an encoder (None: as it is).
 
-    importance: (n_experts, n_per_row) for the codec. n_bytes: that are written.
+    importance: (n_experts, n_per_row) for the encoder. n_bytes: that are written.
     """
 
     tensor: Tensor
-    target: _core.Codec | None
+    target: _core.Encoder | None
     importance: NDArray[np.float32] | None
     n_bytes: int
 
@@ -124,15 +124,15 @@ class Plan:
             for matrix in matrices:
                 factor = factors.of(matrix)
                 if self._has_scheme(tensor):
-                    codec = self.scheme.searched(tensor.name, factor)
+                    encoder = self.scheme.searched(tensor.name, factor)
                 else:
-                    codec = _core.compensated_codec(kind, factor)
-                yield Part(matrix.tensor, codec, None, n_bytes // len(matrices))
+                    encoder = _core.compensated_encoder(kind, factor)
+                yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
         else:
             importance = self.importance.of(tensor) if self.importance else None
             is_ours = self._has_scheme(tensor)
-            codec = _core.scheme_codec(self.scheme.kernel()) if is_ours else _core.ggml_codec(kind)
-            yield Part(tensor, codec, importance, n_bytes)
+            encoder = _core.scheme_encoder(self.scheme.kernel()) if is_ours else _core.ggml_encoder(kind)
+            yield Part(tensor, encoder, importance, n_bytes)
 
     def _has_scheme(self, tensor: Tensor) -> bool:
         return self.scheme is not None and self.types[tensor.name] == self.scheme.storage
@@ -188,7 +188,7 @@ def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix
 def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
     """(256,) uint64: how often each code occurs where these tensors are made Q8_0, modulo 256."""
     counts = np.zeros(256, np.uint64)
-    target = _core.scheme_codec(q8_0().kernel())
+    target = _core.scheme_encoder(q8_0().kernel())
     with TensorReader(model, tensors, threads, None) as reader:
         for tensor in tensors:
             counts += reader.run(tensor, target=target, count=True).codes

@@ -69,7 +69,7 @@ class Scheme:
         """Whether csrc/compensate rounds this tensor, instead of the grid."""
         return self.fold is None or (calibration is not None and len(self.values) <= 16)
 
-    def searched(self, tensor: str, factor: _core.Factor) -> _core.Codec:
+    def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
         """Rounds to the values at the best scale, whatever the grid. factor: of the tensor's input."""
         values = self.values_of(tensor)
         used = np.unique(values if self.fold is None else self.folded)
@@ -80,7 +80,7 @@ class Scheme:
             Type.Q4_T: by_value[np.searchsorted(values, used, sorter=by_value)],
         }[self.storage]
         storage = getattr(_core.Storage, self.storage.name)
-        return _core.compensated_table_codec(storage, used, codes.astype(np.uint8), values, factor)
+        return _core.compensated_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
 
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""

@@ -43,7 +43,7 @@ class UniformScheme(Scheme):
 
     def searched(self, tensor, factor):
         step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
-        return _core.uniform_codec(float(np.clip(step, 6e-8, 6e4)), factor)
+        return _core.uniform_encoder(float(np.clip(step, 6e-8, 6e4)), factor)
 
 
 def uniform(step: float, sensitivity: Sensitivity) -> UniformScheme:

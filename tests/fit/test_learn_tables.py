@@ -91,7 +91,7 @@ def found_positions(x: np.ndarray, w: np.ndarray, values: np.ndarray, n_threads:
         os.pwrite(file, x.tobytes(), 0)
         return _core.find_positions(
             in_file=file, in_offset=0, n_rows=len(x), n_per_row=x.shape[1],
-            source=_core.ggml_codec(int(Type.F32)), weights=w, values=values, n_threads=n_threads,
+            source=_core.ggml_decoder(int(Type.F32)), weights=w, values=values, n_threads=n_threads,
         )  # fmt: skip
     finally:
         os.close(file)

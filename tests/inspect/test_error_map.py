@@ -171,9 +171,9 @@ def compare(x: np.ndarray, y: np.ndarray, **work: Any) -> dict[str, float]:
     try:
         for file, data in zip(files, (b"odd" + x.tobytes(), y.tobytes())):
             os.pwrite(file, data, 0)
-        codec = _core.ggml_codec(int(Type.F32))
+        decoder = _core.ggml_decoder(int(Type.F32))
         result = _core.compare(
-            base_file=files[0], base_offset=3, base=codec, file=files[1], offset=0, codec=codec,
+            base_file=files[0], base_offset=3, base=decoder, file=files[1], offset=0, decoder=decoder,
             n_rows=x.shape[0], n_per_row=x.shape[1], **work,
         )  # fmt: skip
     finally:

@@ -106,8 +106,8 @@ def test_every_matrix_is_rounded_by_its_own_moments(made, generated, stats_of, m
                 factor = _core.factorize(h, damping=damping, together=together)
             else:
                 factor = _core.independent(np.ones(x.shape[2], np.float32))
-            codec = _core.compensated_codec(int(type_), factor)
-            np.testing.assert_array_equal(codec.encode(x[expert]), stored)
+            encoder = _core.compensated_encoder(int(type_), factor)
+            np.testing.assert_array_equal(encoder.encode(x[expert]), stored)
 
 
 @pytest.mark.parametrize("name", ["q4_0", "multizero", "q8_table", "table"])
@@ -161,8 +161,8 @@ def test_an_imatrix_in_place_of_statistics_weighs_only(made, generated, stats_of
     for tensor in GGUFReader(made(F32, "ggml:IQ4_NL", calibration=str(imatrix))).tensors:
         if tensor.tensor_type.name == "IQ4_NL" and tensor.name in stats.matrices:
             factor = _core.independent(stats.diagonal(tensor.name)[0])
-            codec = _core.compensated_codec(int(Type.IQ4_NL), factor)
-            np.testing.assert_array_equal(codec.encode(source[tensor.name][0]), tensor.data)
+            encoder = _core.compensated_encoder(int(Type.IQ4_NL), factor)
+            np.testing.assert_array_equal(encoder.encode(source[tensor.name][0]), tensor.data)
 
 
 def test_damping_decides(made, generated, stats_of) -> None:

@@ -85,7 +85,7 @@ def test_zero_runs(rows: list[str], expected: dict[int, int]) -> None:
 
 @given(x=hnp.arrays(np.float32, SHAPES, elements=st.floats(-100, 100, width=32)))
 def test_errors_equal_their_twin(x: np.ndarray) -> None:
-    out, result = run_pass(x, _core.scheme_codec(q4_0().kernel()), measure=True)
+    out, result = run_pass(x, _core.scheme_encoder(q4_0().kernel()), measure=True)
     expected = reference.error(x, reference.decode(Type.Q4_0, out))
     got = errors(result)
     for key in ("largest_error", "largest_error_at", "zeros"):

@@ -55,7 +55,7 @@ def test_encode_equals_its_twin(scheme: Scheme, x: np.ndarray) -> None:
 @every_storage
 @given(x=block_lists())
 def test_encode_equals_ggml(storage: Type, x: np.ndarray) -> None:
-    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
+    expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
     assert_blocks_equal(encode(STOCK[storage], x), expected, reference.BLOCK_BYTES[storage])
 
 
@@ -63,7 +63,7 @@ def test_encode_equals_ggml(storage: Type, x: np.ndarray) -> None:
 def test_many_blocks(storage: Type) -> None:
     x = sample_blocks(20_000)
     scheme = STOCK[storage]
-    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
+    expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
     assert_blocks_equal(encode(scheme, x), expected, block_bytes(scheme), "kernel and GGML")
     assert_blocks_equal(reference.encode(scheme, x), expected, block_bytes(scheme), "twin and GGML")
 
@@ -111,7 +111,7 @@ def test_a_scale_whose_inverse_overflows_stores_code_0(storage: Type, extreme: f
         assert np.isinf(1 / (x[0, 3] / np.float32({Type.Q4_0: -8, Type.Q8_0: 127}[storage])))
     blocks = encode(STOCK[storage], x)
     assert not blocks[:, 2:].any()
-    expected, _ = run_pass(x, _core.ggml_codec(int(storage)))
+    expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
     assert_blocks_equal(blocks, expected, reference.BLOCK_BYTES[storage])
 
 
@@ -169,10 +169,10 @@ def test_multizero_folds_what_ggml_weighs_by_importance(radius: int, n_experts: 
     rng = np.random.default_rng(radius)
     x = rng.normal(size=(6, 96)).astype(np.float32)
     importance = rng.exponential(size=(n_experts, 96)).astype(np.float32)
-    weighed, _ = run_pass(x, _core.ggml_codec(int(Type.Q4_0)), importance=importance)
-    plain, _ = run_pass(x, _core.ggml_codec(int(Type.Q4_0)))
+    weighed, _ = run_pass(x, _core.ggml_encoder(int(Type.Q4_0)), importance=importance)
+    plain, _ = run_pass(x, _core.ggml_encoder(int(Type.Q4_0)))
     assert not np.array_equal(weighed, plain)
-    folded, _ = run_pass(x, _core.scheme_codec(q4_0_multizero(radius).kernel()), importance=importance)
+    folded, _ = run_pass(x, _core.scheme_encoder(q4_0_multizero(radius).kernel()), importance=importance)
     scales, values = reference.load_q4_0(weighed.reshape(-1, 18))
     expected = reference.store_q4_0(scales, np.where(np.abs(values) <= radius, 0, values).astype(np.int8))
     assert_blocks_equal(folded, expected, 18)
@@ -188,7 +188,7 @@ def test_decode_equals_its_twin_and_ggml(storage: Type, blocks: np.ndarray, scal
     blocks[:, :2] = np.array([scale], np.float16).view(np.uint8)
     x = _core.decode(getattr(_core.Storage, storage.name), blocks)
     assert_blocks_equal(x.view(np.uint8), reference.decode(storage, blocks).view(np.uint8), 128)
-    decoded, _ = run_pass(blocks, _core.ggml_codec(int(Type.F32)), source=storage, n_per_row=BLOCK)
+    decoded, _ = run_pass(blocks, _core.ggml_encoder(int(Type.F32)), source=storage, n_per_row=BLOCK)
     assert_blocks_equal(x.view(np.uint8), decoded, 128)
 
 
@@ -200,9 +200,9 @@ def test_every_finite_half(source: Type) -> None:
         floats = (bits.astype(np.uint32) << 16).view(np.float32)
     finite = np.isfinite(floats)
     bits, floats = bits[finite][None], floats[finite][None]
-    converted, _ = run_pass(bits, _core.ggml_codec(int(Type.F32)), source=source)
+    converted, _ = run_pass(bits, _core.ggml_encoder(int(Type.F32)), source=source)
     assert_blocks_equal(converted, floats.view(np.uint8), 4)
-    back, _ = run_pass(floats, _core.ggml_codec(int(source)))
+    back, _ = run_pass(floats, _core.ggml_encoder(int(source)))
     assert_blocks_equal(back, bits.view(np.uint8), 2)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +23,12 @@ from tests.support.passes import errors, run_pass
 # Rows in a chunk of 1 MiB: 2730.67, 1524.1, 7.99, and less than one.
 SHAPES = [(6001, 96), (3000, 172), (17, 32800), (3, 300_000)]
 TARGETS = {
-    "q4_0": (_core.scheme_codec(q4_0().kernel()), 32),
-    "q4_0_multizero(1)": (_core.scheme_codec(q4_0_multizero(1).kernel()), 32),
-    "q8_table(basic)": (_core.scheme_codec(q8_table(basic()).kernel()), 32),
-    "ggml:Q8_0": (_core.ggml_codec(int(Type.Q8_0)), 32),
-    "ggml:IQ4_NL": (_core.ggml_codec(int(Type.IQ4_NL)), 32),
-    "ggml:F16": (_core.ggml_codec(int(Type.F16)), 1),
+    "q4_0": (_core.scheme_encoder(q4_0().kernel()), 32),
+    "q4_0_multizero(1)": (_core.scheme_encoder(q4_0_multizero(1).kernel()), 32),
+    "q8_table(basic)": (_core.scheme_encoder(q8_table(basic()).kernel()), 32),
+    "ggml:Q8_0": (_core.ggml_encoder(int(Type.Q8_0)), 32),
+    "ggml:IQ4_NL": (_core.ggml_encoder(int(Type.IQ4_NL)), 32),
+    "ggml:F16": (_core.ggml_encoder(int(Type.F16)), 1),
 }
 FITTING = [(name, shape) for name in TARGETS for shape in SHAPES if shape[1] % TARGETS[name][1] == 0]
 
@@ -63,7 +65,7 @@ def test_every_expert_has_its_own_importance(n_threads: int) -> None:
     x = weights((n_experts * n_rows, n_per_row))
     importance = np.random.default_rng(1).exponential(size=(n_experts, n_per_row)).astype(np.float32)
     for kind in (Type.Q4_0, Type.IQ4_NL):
-        target = _core.ggml_codec(int(kind))
+        target = _core.ggml_encoder(int(kind))
         whole, _ = run_pass(x, target, importance=importance, n_threads=n_threads)
         parts = [run_pass(part, target, importance=w[None])[0] for part, w in zip(np.split(x, 3), importance)]
         assert np.array_equal(whole, np.concatenate(parts))
@@ -71,13 +73,13 @@ def test_every_expert_has_its_own_importance(n_threads: int) -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("n_threads", [1, 4])
-def test_of_several_bad_weights_the_first_is_named(target: tuple[_core.Codec, int], n_threads: int) -> None:
+def test_of_several_bad_weights_the_first_is_named(target: tuple[_core.Encoder, int], n_threads: int) -> None:
     x = weights((6001, 96))
     x[1234, 56] = -np.inf
     x[1234, 57] = x[2900, 3] = x[5999, 95] = np.nan
     with pytest.raises(_core.WeightError) as raised:
         run_pass(x, target[0], n_threads=n_threads)
-    assert raised.value.args == ("not finite", 1234 * 96 + 56, -np.inf)
+    assert (raised.value.index, raised.value.value) == (1234 * 96 + 56, -np.inf)
 
 
 def test_bad_weights_in_a_copy() -> None:
@@ -86,7 +88,8 @@ def test_bad_weights_in_a_copy() -> None:
     assert np.array_equal(run_pass(x)[0], x.ravel().view(np.uint8))
     with pytest.raises(_core.WeightError) as raised:
         run_pass(x, check=True, n_threads=2)
-    assert raised.value.args[:2] == ("not finite", 4000 * 96 + 7)
+    assert raised.value.index == 4000 * 96 + 7
+    assert np.isnan(raised.value.value)
 
 
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q8_0], ids=lambda kind: kind.name)
@@ -95,10 +98,10 @@ def test_a_scale_beyond_fp16(kind: Type) -> None:
     x[70, 33] = -1e9
     scheme = q4_0() if kind is Type.Q4_0 else q8_0()
     with pytest.raises(_core.WeightError) as raised:
-        run_pass(x, _core.scheme_codec(scheme.kernel()))
-    assert raised.value.args == ("scale overflow", 70 * 96 + 33, np.float32(-1e9))
+        run_pass(x, _core.scheme_encoder(scheme.kernel()))
+    assert (raised.value.index, raised.value.value) == (70 * 96 + 33, np.float32(-1e9))
     with pytest.raises(_core.WeightError, match="scale overflow"):
-        run_pass(x, _core.ggml_codec(int(kind)))
+        run_pass(x, _core.ggml_encoder(int(kind)))
 
 
 def test_no_rows() -> None:
@@ -139,7 +142,7 @@ def test_the_interpreter_runs_on_during_a_pass() -> None:
     thread = threading.Thread(target=count)
     thread.start()
     before = turns
-    run_pass(x, _core.ggml_codec(int(Type.Q4_K)))
+    run_pass(x, _core.ggml_encoder(int(Type.Q4_K)))
     during = turns - before
     done.set()
     thread.join()
@@ -149,10 +152,25 @@ def test_the_interpreter_runs_on_during_a_pass() -> None:
 def test_a_file_that_ends_early() -> None:
     file = os.memfd_create("short")
     os.pwrite(file, bytes(100), 0)
-    with pytest.raises(OSError, match="ends early"):
+    with pytest.raises(_core.ReadError, match="ends early") as raised:
         _core.run_pass(
-            in_file=file, in_offset=0, n_rows=1, n_per_row=32, source=_core.ggml_codec(int(Type.F32))
+            in_file=file, in_offset=0, n_rows=1, n_per_row=32, source=_core.ggml_decoder(int(Type.F32))
         )
+    assert raised.value.errno == errno.EIO
+    os.close(file)
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "read only").write_bytes(b"")
+    file, x = os.memfd_create("rows"), np.ones(32, np.float32)
+    os.pwrite(file, x.tobytes(), 0)
+    with (tmp_path / "read only").open("rb") as output, pytest.raises(_core.WriteError) as raised:
+        _core.run_pass(
+            in_file=file, in_offset=0, n_rows=1, n_per_row=32, source=_core.ggml_decoder(int(Type.F32)),
+            out_file=output.fileno(),
+        )  # fmt: skip
+    assert raised.value.errno == errno.EBADF
+    assert isinstance(raised.value, OSError)
     os.close(file)
 
 
@@ -168,7 +186,7 @@ def test_a_file_that_ends_early() -> None:
 )
 def test_work_that_does_not_fit_is_refused(work: dict, message: str) -> None:
     file = os.memfd_create("zeros")
-    source, target = _core.ggml_codec(int(Type.F32)), TARGETS["q4_0"][0]
+    source, target = _core.ggml_decoder(int(Type.F32)), TARGETS["q4_0"][0]
     arguments = {"in_file": file, "in_offset": 0, "n_rows": 5, "n_per_row": 96, **work}
     with pytest.raises(ValueError, match=message):
         _core.run_pass(**arguments, source=source, target=target)
@@ -176,8 +194,8 @@ def test_work_that_does_not_fit_is_refused(work: dict, message: str) -> None:
 
 
 @pytest.mark.parametrize("n_per_row", [33, 31, 100])
-@pytest.mark.parametrize("target", [TARGETS["q4_0"][0], _core.ggml_codec(int(Type.Q4_K))])
-def test_rows_that_no_block_divides_are_refused(n_per_row: int, target: _core.Codec) -> None:
+@pytest.mark.parametrize("target", [TARGETS["q4_0"][0], _core.ggml_encoder(int(Type.Q4_K))])
+def test_rows_that_no_block_divides_are_refused(n_per_row: int, target: _core.Encoder) -> None:
     with pytest.raises(ValueError, match="multiple"):
         run_pass(weights((4, n_per_row)), target)
 

@@ -23,7 +23,7 @@ ERROR_KEYS = (
 
 def run_pass(
     x: NDArray[Any],
-    target: _core.Codec | None = None,
+    target: _core.Encoder | None = None,
     *,
     source: Type = Type.F32,
     n_per_row: int | None = None,
@@ -39,7 +39,7 @@ def run_pass(
         os.pwrite(before, b"unaligned" + x.tobytes(), 0)
         result = _core.run_pass(
             in_file=before, in_offset=9, n_rows=n_rows, n_per_row=n_per_row,
-            source=_core.ggml_codec(int(source)), target=target, out_file=after, out_offset=0, **work,
+            source=_core.ggml_decoder(int(source)), target=target, out_file=after, out_offset=0, **work,
         )  # fmt: skip
         size = os.fstat(after).st_size
         return np.frombuffer(os.pread(after, size, 0), np.uint8), result

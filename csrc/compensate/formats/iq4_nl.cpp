@@ -1,5 +1,5 @@
 // IQ4_NL: weight = table[code] * scale.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/iq4_levels.h"
 #include "compensate/formats/one_scale.h"

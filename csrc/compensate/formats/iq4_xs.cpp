@@ -1,7 +1,7 @@
 // IQ4_XS: super-blocks of 256 columns with an fp16 scale, and a factor of -32..31 on it for each 32.
 #include <cstring>
 
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/iq4_levels.h"
 
 namespace pyquant::compensate {

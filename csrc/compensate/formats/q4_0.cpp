@@ -1,5 +1,5 @@
 // Q4_0: weight = (code - 8) * scale.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 

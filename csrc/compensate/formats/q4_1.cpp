@@ -1,5 +1,5 @@
 // Q4_1: weight = code * scale - minimum, codes of 4 bits.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/scale_and_minimum.h"
 

@@ -1,5 +1,5 @@
 // Q5_0: weight = (code - 16) * scale, codes of 5 bits.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 

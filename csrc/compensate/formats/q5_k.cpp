@@ -1,5 +1,5 @@
 // Q5_K: weight = code * scale - minimum, codes of 5 bits.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/k_format.h"
 
 namespace pyquant::compensate {

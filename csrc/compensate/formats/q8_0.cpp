@@ -1,5 +1,5 @@
 // Q8_0: weight = code * scale, codes of 8 bits.
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 

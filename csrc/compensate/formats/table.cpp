@@ -1,23 +1,24 @@
 // Blocks with one scale whose codes stand for the values of a table: what schemes are stored in.
-#include "compensate/codec.h"
-#include "compensate/compensated_codec.h"
+#include "compensate/encoders.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
 namespace pyquant::compensate {
 
-std::unique_ptr<stream::Codec> compensated_table_codec(kernels::Storage storage, const int8_t * values,
-                                               const uint8_t * codes, int n, const kernels::Table & table,
-                                               std::shared_ptr<const Factor> factor) {
+std::unique_ptr<stream::Encoder> compensated_table_encoder(kernels::Storage storage, const int8_t * values,
+                                                           const uint8_t * codes, int n,
+                                                           const kernels::Table & table,
+                                                           std::shared_ptr<const Factor> factor) {
     const TableLevels levels(values, codes, n);
     const OneScale<TableLevels, Nibbles> nibbles(levels);
     switch (storage) {
         case kernels::Storage::q8_0:
-            return make_codec(GGML_TYPE_Q8_0, stream::ggml_codec(GGML_TYPE_Q8_0), std::move(factor),
+            return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor),
                               OneScale<TableLevels, Bytes>(levels));
         case kernels::Storage::q4_0:
-            return make_codec(GGML_TYPE_Q4_0, stream::ggml_codec(GGML_TYPE_Q4_0), std::move(factor), nibbles);
-        case kernels::Storage::q4_t: return make_codec(GGML_TYPE_Q4_0, stream::table_codec(table), std::move(factor), nibbles);
+            return make_encoder(GGML_TYPE_Q4_0, stream::ggml_decoder(GGML_TYPE_Q4_0), std::move(factor), nibbles);
+        case kernels::Storage::q4_t: return make_encoder(GGML_TYPE_Q4_0, stream::table_decoder(table), std::move(factor), nibbles);
     }
     throw std::invalid_argument("no such storage");
 }

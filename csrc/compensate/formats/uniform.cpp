@@ -1,6 +1,6 @@
 // One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
-#include "compensate/codec.h"
-#include "compensate/compensated_codec.h"
+#include "compensate/encoders.h"
+#include "compensate/compensated_encoder.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
@@ -45,8 +45,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<stream::Codec> uniform_codec(uint16_t step, std::shared_ptr<const Factor> factor) {
-    return make_codec(GGML_TYPE_Q8_0, stream::ggml_codec(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
+std::unique_ptr<stream::Encoder> uniform_encoder(uint16_t step, std::shared_ptr<const Factor> factor) {
+    return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
 }
 
 }  // namespace pyquant::compensate

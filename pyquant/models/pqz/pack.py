@@ -154,9 +154,9 @@ def _write(
             body, uses = _core.pack_frames(
                 in_file=whole.fileno(), frames=frames[len(rest) :], out_begin=end, **work
             )
+        except _core.WriteError as error:
+            raise OutputError(f"{output}: {error.strerror}") from None
         except OSError as error:
-            if error.strerror and error.strerror.startswith("write"):
-                raise OutputError(f"{output}: {os.strerror(error.errno)}") from None
             raise ModelFileError(f"{source}: {error.strerror}") from None
         coded = [CodedFrame(frame.coded_bytes, frame.checksum) for frame in [*rest, *body]]
         sha256 = source_hash.result()

@@ -151,12 +151,11 @@ class PqzFile:
                     progress=tell,
                 )
         except _core.FrameError as error:
-            number, why = error.args
-            where = self._name(frames[number].part)
-            raise ModelFileError(f"{self.path}: {where} is damaged: {why}") from None
+            where = self._name(frames[error.frame].part)
+            raise ModelFileError(f"{self.path}: {where} is damaged: {error}") from None
+        except _core.WriteError as error:
+            raise OutputError(f"{error.strerror} while expanding {self.path}") from None
         except OSError as error:
-            if error.strerror and error.strerror.startswith("write"):
-                raise OutputError(f"{os.strerror(error.errno)} while expanding {self.path}") from None
             raise ModelFileError(f"{self.path}: {error.strerror}") from None
 
 

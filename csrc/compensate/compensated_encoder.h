@@ -1,4 +1,4 @@
-// The compensating quantizer to any format, as a codec of the stream.
+// The compensating quantizer to any format, as an encoder of the stream.
 #pragma once
 
 #include <algorithm>
@@ -7,17 +7,17 @@
 #include <stdexcept>
 #include <utility>
 
-#include "compensate/encoder.h"
+#include "compensate/rounder.h"
 #include "stream/codec.h"
 
 namespace pyquant::compensate {
 
 template <class Format>
-class CompensatedCodec : public stream::Codec {
+class CompensatedEncoder : public stream::Encoder {
 public:
     // layout: the stock type whose blocks are laid out in this way; stored: decodes them.
-    CompensatedCodec(ggml_type layout, std::unique_ptr<stream::Codec> stored, std::shared_ptr<const Factor> factor,
-                     const Format & format)
+    CompensatedEncoder(ggml_type layout, std::unique_ptr<stream::Decoder> stored,
+                       std::shared_ptr<const Factor> factor, const Format & format)
         : layout_(layout), stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {
         for (int64_t k = 0; k < factor_->n(); ++k) {
             for (const int64_t together : {int64_t(kSub), int64_t(Format::Stored::kSubs * kSub)}) {
@@ -41,10 +41,10 @@ public:
             throw std::invalid_argument("factor: of inputs of another size");
         }
         stream::check_finite(x, n_rows * n_per_row);
-        Encoder<Format> encoder(*factor_, format_);
+        Rounder<Format> rounder(*factor_, format_);
         uint8_t * out = static_cast<uint8_t *>(rows);
         for (int64_t row = 0; row < n_rows; row += kRows) {
-            encoder.encode(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
+            rounder.round(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
         }
         stream::check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);
     }
@@ -55,27 +55,27 @@ public:
 
 private:
     ggml_type layout_;
-    std::unique_ptr<stream::Codec> stored_;
+    std::unique_ptr<stream::Decoder> stored_;
     std::shared_ptr<const Factor> factor_;
     Format format_;
 };
 
 template <class Format>
-std::unique_ptr<stream::Codec> make_codec(ggml_type layout, std::unique_ptr<stream::Codec> stored,
-                                  std::shared_ptr<const Factor> factor, const Format & format) {
-    return std::make_unique<CompensatedCodec<Format>>(layout, std::move(stored), std::move(factor), format);
+std::unique_ptr<stream::Encoder> make_encoder(ggml_type layout, std::unique_ptr<stream::Decoder> stored,
+                                              std::shared_ptr<const Factor> factor, const Format & format) {
+    return std::make_unique<CompensatedEncoder<Format>>(layout, std::move(stored), std::move(factor), format);
 }
 
 // Says, where it is defined, by which format weights become blocks of a GGML type. Every format of a type
 // defines one in its file of formats/: there is no other list.
 class Registration {
 public:
-    using Make = std::function<std::unique_ptr<stream::Codec>(std::shared_ptr<const Factor>)>;
+    using Make = std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>)>;
 
     template <class Format>
     Registration(ggml_type type, const Format & format) {
         add(type, [type, format](std::shared_ptr<const Factor> factor) {
-            return make_codec(type, stream::ggml_codec(type), std::move(factor), format);
+            return make_encoder(type, stream::ggml_decoder(type), std::move(factor), format);
         });
     }
 

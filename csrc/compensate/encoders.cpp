@@ -1,10 +1,10 @@
-#include "compensate/codec.h"
+#include "compensate/encoders.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 
-#include "compensate/compensated_codec.h"
+#include "compensate/compensated_encoder.h"
 
 namespace pyquant::compensate {
 namespace {
@@ -31,7 +31,7 @@ std::vector<ggml_type> compensated_types() {
     return types;
 }
 
-std::unique_ptr<stream::Codec> compensated_codec(ggml_type type, std::shared_ptr<const Factor> factor) {
+std::unique_ptr<stream::Encoder> compensated_encoder(ggml_type type, std::shared_ptr<const Factor> factor) {
     const auto at = registry().find(type);
     if (at == registry().end()) {
         throw std::invalid_argument(std::string("no compensation for type ") + ggml_type_name(type));

@@ -21,15 +21,15 @@ inline constexpr int kSweeps = 2;
 void feed_back(const float * u, int64_t begin, int64_t end, const Floats * error, Floats * target);
 
 template <class Format>
-class Encoder {
+class Rounder {
 public:
-    Encoder(const Factor & factor, const Format & format)
+    Rounder(const Factor & factor, const Format & format)
         : factor_(factor), format_(format), stored_(size_t(factor.n() / kSuper * kGroups)),
           error_(size_t(factor.n() * kGroups)), level_(error_.size()), weight_(error_.size()),
           target_(size_t(kSuper * kGroups)) {}
 
     // x: n_rows rows, at most kRows; out: the same rows, stored.
-    void encode(const float * x, int64_t n_rows, uint8_t * out) {
+    void round(const float * x, int64_t n_rows, uint8_t * out) {
         const int64_t n = factor_.n();
         for (int64_t k = 0; k < n; ++k) {
             float * lanes = reinterpret_cast<float *>(&weight_[size_t(k * kGroups)]);

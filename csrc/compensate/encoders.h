@@ -1,0 +1,31 @@
+// The compensating quantizer as an encoder of the stream.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "compensate/factor.h"
+#include "stream/codec.h"
+
+namespace pyquant::compensate {
+
+// The types that there is a format for, by their numbers.
+std::vector<ggml_type> compensated_types();
+
+// Blocks of one of these types. Throws std::invalid_argument for others.
+std::unique_ptr<stream::Encoder> compensated_encoder(ggml_type type, std::shared_ptr<const Factor> factor);
+
+// Blocks with one scale (Q4_0, Q8_0 or Q4_T) whose codes stand for n ascending values, at most 16. table:
+// of Q4_T blocks, what all codes stand for.
+std::unique_ptr<stream::Encoder> compensated_table_encoder(kernels::Storage storage, const int8_t * values,
+                                                           const uint8_t * codes, int n,
+                                                           const kernels::Table & table,
+                                                           std::shared_ptr<const Factor> factor);
+
+// Q8_0 blocks that all have the same scale, an fp16.
+std::unique_ptr<stream::Encoder> uniform_encoder(uint16_t step, std::shared_ptr<const Factor> factor);
+
+// Columns that share a scale in `type`.
+int columns_together(ggml_type type);
+
+}  // namespace pyquant::compensate
