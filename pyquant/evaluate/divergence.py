@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyquant.errors import ModelFileError
 
 KLD_PERCENTILES = (0.1, 1, 5, 10, 50, 90, 95, 99, 99.9)
 CHANGE_PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
@@ -17,9 +20,14 @@ CHANGE_PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 class Scores:
     """What a model said of n tokens.
 
-    nll: (n,) float64, negative log-likelihoods of the tokens that came, in nats. kld: (n,) float64,
-    Kullback-Leibler divergence of the model from the base, sum of p_base log(p_base / p), in nats.
-    same_top: (n,) bool, whether both find the same token most likely.
+    Attributes
+    ----------
+    nll : (n,) float64
+        Negative log-likelihoods of the tokens that came, in nats.
+    kld : (n,) float64
+        Kullback-Leibler divergence of the model from the base, sum of p_base log(p_base / p), in nats.
+    same_top : (n,) bool
+        Whether both find the same token most likely.
     """
 
     nll: NDArray[np.float64]
@@ -28,70 +36,183 @@ class Scores:
 
     @classmethod
     def empty(cls, n: int) -> Scores:
+        """Make room for n tokens, all 0."""
         return cls(np.zeros(n), np.zeros(n), np.zeros(n, bool))
 
-    def first(self, n: int) -> Scores:
-        """Of the first n tokens."""
-        return Scores(self.nll[:n], self.kld[:n], self.same_top[:n])
+    def part(self, begin: int, end: int) -> Scores:
+        """Return views of tokens begin..end-1."""
+        return Scores(self.nll[begin:end], self.kld[begin:end], self.same_top[begin:end])
+
+    def set(self, scores: Scores) -> None:
+        """Take over the values of as many tokens."""
+        self.nll[:], self.kld[:], self.same_top[:] = scores.nll, scores.kld, scores.same_top
 
     def perplexity(self) -> tuple[float, float]:
-        """exp of the mean negative log-likelihood, and its standard error."""
+        """Return exp of the mean negative log-likelihood, and its standard error."""
         mean, error = mean_and_error(self.nll)
         return math.exp(mean), math.exp(mean) * error
 
+    def check(self, path: str | os.PathLike[str], n_per_chunk: int) -> None:
+        """Refuse scores that are not finite.
+
+        Parameters
+        ----------
+        path
+            The model that they are of, to be named.
+        n_per_chunk
+            Scored tokens of a chunk, so that the chunk can be named too.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        if not (finite := np.isfinite(self.nll)).all():
+            chunk = int(np.argmin(finite)) // n_per_chunk
+            raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
+
+
+@dataclass(frozen=True)
+class TokenDivergence:
+    """Kullback-Leibler divergence per token, in nats. error: of the mean, one standard error."""
+
+    mean: float
+    error: float
+    min: float
+    max: float
+    percentiles: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ProbabilityChange:
+    """How much the probability of the token that came changes, as a share, not in percent.
+
+    Errors are one standard error. rms: root of the mean square.
+    """
+
+    mean: float
+    error: float
+    rms: float
+    rms_error: float
+    min: float
+    max: float
+    percentiles: dict[str, float]
+
+
+@dataclass(frozen=True)
+class SameTop:
+    """How often a model and its base find the same token most likely; error: one standard error."""
+
+    share: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """How far a model is from a base on a text: what `llama-perplexity --kl-divergence` reports.
+
+    Errors are one standard error.
+
+    Attributes
+    ----------
+    model : str
+        Its path.
+    perplexity, perplexity_error : float
+    log_ratio, log_ratio_error : float
+        Logarithm of the perplexity over the base's.
+    ratio, ratio_error : float
+        The perplexity over the base's.
+    difference, difference_error : float
+        The perplexity less the base's.
+    correlation : float or None
+        Of both models' negative log-likelihoods; None where one of them is constant.
+    kld : TokenDivergence
+    probability_change : ProbabilityChange
+    same_top : SameTop
+    """
+
+    model: str
+    perplexity: float
+    perplexity_error: float
+    log_ratio: float
+    log_ratio_error: float
+    ratio: float
+    ratio_error: float
+    difference: float
+    difference_error: float
+    correlation: float | None
+    kld: TokenDivergence
+    probability_change: ProbabilityChange
+    same_top: SameTop
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant compare --json` prints each of its `candidates`."""
+        return asdict(self)
+
 
 def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean, and the standard error of it."""
+    """Return the mean, and the standard error of it."""
     n = len(values)
     return float(values.mean()), math.sqrt(values.var() / (n - 1)) if n > 1 else 0.0
 
 
-def divergence(base: Scores, model: Scores) -> dict[str, Any]:
-    """All that `llama-perplexity --kl-divergence` reports of a model, in JSON's types."""
+def divergence(model: str, base: Scores, scores: Scores) -> Divergence:
+    """Sum up what a model and its base said of the same tokens.
+
+    Parameters
+    ----------
+    model
+        The model's path.
+    base, scores
+        What the base said, and what the model said.
+    """
     n = len(base.nll)
-    log_ppl, log_ppl_error = mean_and_error(model.nll)
+    log_ppl, log_ppl_error = mean_and_error(scores.nll)
     log_base, log_base_error = mean_and_error(base.nll)
-    covariance = float(np.mean(model.nll * base.nll) - model.nll.mean() * base.nll.mean()) / max(n - 1, 1)
+    covariance = float(np.mean(scores.nll * base.nll) - scores.nll.mean() * base.nll.mean()) / max(n - 1, 1)
     ppl, ppl_base = math.exp(log_ppl), math.exp(log_base)
     log_ratio = log_ppl - log_base
     log_ratio_error = math.sqrt(max(0.0, log_ppl_error**2 + log_base_error**2 - 2 * covariance))
     ratio = math.exp(log_ratio)
     variance = (ppl * log_ppl_error) ** 2 + (ppl_base * log_base_error) ** 2 - 2 * ppl * ppl_base * covariance
     both = log_ppl_error * log_base_error
-    change = np.exp(-model.nll) - np.exp(-base.nll)
-    change_mean, change_error = mean_and_error(change)
+    same = float(scores.same_top.mean())
+    return Divergence(
+        model=model,
+        perplexity=ppl,
+        perplexity_error=ppl * log_ppl_error,
+        log_ratio=log_ratio,
+        log_ratio_error=log_ratio_error,
+        ratio=ratio,
+        ratio_error=ratio * log_ratio_error,
+        difference=ppl - ppl_base,
+        difference_error=math.sqrt(max(0.0, variance)),
+        correlation=covariance / both if both > 0 else None,
+        kld=token_divergence(scores.kld),
+        probability_change=_probability_change(np.exp(-scores.nll) - np.exp(-base.nll)),
+        same_top=SameTop(same, math.sqrt(same * (1 - same) / max(n - 1, 1))),
+    )
+
+
+def token_divergence(kld: NDArray[np.float64]) -> TokenDivergence:
+    """Sum up the divergence of n tokens. kld: (n,), in nats."""
+    mean, error = mean_and_error(kld)
+    percentiles = _percentiles(kld, KLD_PERCENTILES)
+    return TokenDivergence(mean, error, float(kld.min()), float(kld.max()), percentiles)
+
+
+def _probability_change(change: NDArray[np.float64]) -> ProbabilityChange:
+    mean, error = mean_and_error(change)
     square, square_error = mean_and_error(np.square(change))
     rms = math.sqrt(square)
-    kld_mean, kld_error = mean_and_error(model.kld)
-    same = float(model.same_top.mean())
-    return {
-        "perplexity": ppl,
-        "perplexity_error": ppl * log_ppl_error,
-        "log_ratio": log_ratio,
-        "log_ratio_error": log_ratio_error,
-        "ratio": ratio,
-        "ratio_error": ratio * log_ratio_error,
-        "difference": ppl - ppl_base,
-        "difference_error": math.sqrt(max(0.0, variance)),
-        "correlation": covariance / both if both > 0 else None,
-        "kld": {
-            "mean": kld_mean,
-            "error": kld_error,
-            "min": float(model.kld.min()),
-            "max": float(model.kld.max()),
-            "percentiles": _percentiles(model.kld, KLD_PERCENTILES),
-        },
-        "probability_change": {
-            "mean": change_mean,
-            "error": change_error,
-            "rms": rms,
-            "rms_error": 0.5 / rms * square_error if rms > 0 else 0.0,
-            "min": float(change.min()),
-            "max": float(change.max()),
-            "percentiles": _percentiles(change, CHANGE_PERCENTILES),
-        },
-        "same_top": {"share": same, "error": math.sqrt(same * (1 - same) / max(n - 1, 1))},
-    }
+    return ProbabilityChange(
+        mean=mean,
+        error=error,
+        rms=rms,
+        rms_error=0.5 / rms * square_error if rms > 0 else 0.0,
+        min=float(change.min()),
+        max=float(change.max()),
+        percentiles=_percentiles(change, CHANGE_PERCENTILES),
+    )
 
 
 def _percentiles(values: NDArray[np.float64], at: tuple[float, ...]) -> dict[str, float]:

@@ -15,7 +15,8 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
-from pyquant.llama.model import Model
+from pyquant.llama.model import Model, path_of
+from pyquant.models.model_file import ModelFile
 
 # (chunks done, all chunks)
 Progress = Callable[[int, int], None]
@@ -25,10 +26,22 @@ Progress = Callable[[int, int], None]
 class PerplexityResult:
     """Perplexity of a model on a text.
 
-    ppl: exp of the mean negative log-likelihood of n_tokens tokens, the scored ones of n_chunks
-    chunks of n_ctx tokens. error: one standard error of it, llama-perplexity's "+/-".
-    text_sha256: of the text less a newline at its end. tokens_per_second: tokens that the model was
-    given, in `seconds` of running and scoring, loading excluded.
+    Attributes
+    ----------
+    model, text : str
+        Their paths.
+    text_sha256 : str
+        Hash of the text less a newline at its end.
+    ppl : float
+        exp of the mean negative log-likelihood of the scored tokens.
+    error : float
+        One standard error of it, llama-perplexity's "+/-".
+    n_tokens, n_chunks, n_ctx : int
+        Scored tokens, chunks, and tokens of a chunk.
+    seconds : float
+        Time of running and scoring, without loading.
+    tokens_per_second : float
+        Tokens that the model was given, in that time.
     """
 
     model: str
@@ -43,11 +56,12 @@ class PerplexityResult:
     tokens_per_second: float
 
     def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant perplexity --json` prints each of its `results`."""
         return asdict(self)
 
 
 def measure_perplexity(
-    model_path: str | os.PathLike[str],
+    model: ModelFile | str | os.PathLike[str],
     text: Text | str | os.PathLike[str],
     *,
     n_ctx: int = 512,
@@ -55,36 +69,51 @@ def measure_perplexity(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> PerplexityResult:
-    """Perplexity on a text, or the path of one, cut into chunks of n_ctx tokens.
+    """Measure the perplexity of a model on a text.
 
-    n_chunks: only the first ones. Raises ModelFileError, TextError, ConfigError and
-    RuntimeLibraryError.
+    Parameters
+    ----------
+    model
+        A path or a ModelFile.
+    text
+        The text, or the path of one.
+    n_ctx, n_chunks
+        Tokens of a chunk, and how many chunks of the text are used; None: all.
+    threads
+        None: all processors.
+    progress
+        Called with chunks done and all chunks.
+
+    Raises
+    ------
+    ModelFileError, TextError, ConfigError, RuntimeLibraryError
     """
     text = text if isinstance(text, Text) else read_text(text)
-    with Model(model_path) as model:
-        chunks = cut(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
-        with make_context(model, n_ctx, threads=threads) as context:
+    path = path_of(model)
+    with Model(path) as llama:
+        chunks = cut(llama, text, n_ctx=n_ctx, n_chunks=n_chunks)
+        with make_context(llama, n_ctx, threads=threads) as context:
             begin = time.perf_counter()
             nll = np.empty((chunks.n_chunks, chunks.n_scored))
-            at = 0
+            n_done = 0
             for piece in forward(context, chunks):
                 n = len(piece.targets)
-                nll.flat[at : at + n] = _core.negative_log_likelihood(
+                nll.flat[n_done : n_done + n] = _core.negative_log_likelihood(
                     piece.logits, piece.targets, context.n_threads
                 )
-                at += n
+                n_done += n
                 if progress:
                     progress(piece.chunk + 1, chunks.n_chunks)
             seconds = time.perf_counter() - begin
     mean, count = nll.mean(), nll.size
     if not np.isfinite(nll).all():
         chunk = int(np.argmin(np.isfinite(nll).all(axis=1)))
-        raise ModelFileError(f"{model_path}: not finite logits in chunk {chunk}: the model is broken")
+        raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
     ppl = float(np.exp(mean))
     # llama-perplexity: the standard error of the mean, carried through exp.
     error = ppl * math.sqrt(nll.var() / (count - 1))
     return PerplexityResult(
-        model=str(model_path),
+        model=str(path),
         text=str(text.path),
         text_sha256=text.sha256,
         ppl=ppl,

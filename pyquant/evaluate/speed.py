@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pyquant.errors import ConfigError
-from pyquant.llama.model import Context, Model
+from pyquant.llama.model import Context, Model, path_of
+from pyquant.models.model_file import ModelFile
 
 SCHEMA = "pyquant.speed/1"
 
@@ -24,21 +25,61 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Rates:
-    """Tokens per second of one model in every round, and the same round's rates of the first model."""
+    """Tokens per second of one model in one test.
 
-    rates: list[float]
+    Attributes
+    ----------
+    rounds : list of float
+        What every round measured.
+    reference : list of float
+        The same rounds' rates of the first model.
+    """
+
+    rounds: list[float]
     reference: list[float]
 
+    @property
+    def tokens_per_second(self) -> float:
+        """The median of all rounds."""
+        return statistics.median(self.rounds)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Rates over those of the first model, round by round."""
+        return [rate / reference for rate, reference in zip(self.rounds, self.reference)]
+
     def to_json(self) -> dict[str, Any]:
-        ratios = [rate / reference for rate, reference in zip(self.rates, self.reference)]
+        """Return them as `pyquant speed --json` prints `prompt` and `generation`."""
         return {
-            "tokens_per_second": statistics.median(self.rates),
-            "low": min(self.rates),
-            "high": max(self.rates),
-            "ratio": statistics.median(ratios),
-            "ratio_low": min(ratios),
-            "ratio_high": max(ratios),
-            "rounds": self.rates,
+            "tokens_per_second": self.tokens_per_second,
+            "low": min(self.rounds),
+            "high": max(self.rounds),
+            "ratio": statistics.median(self.ratios),
+            "ratio_low": min(self.ratios),
+            "ratio_high": max(self.ratios),
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True)
+class ModelSpeed:
+    """One model's rates: at prompts, given at once, and at generation, one token after the other.
+
+    model: its path. n_bytes: size of its file, in bytes.
+    """
+
+    model: str
+    n_bytes: int
+    prompt: Rates
+    generation: Rates
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant speed --json` prints each of its `models`."""
+        return {
+            "model": self.model,
+            "n_bytes": self.n_bytes,
+            "prompt": self.prompt.to_json(),
+            "generation": self.generation.to_json(),
         }
 
 
@@ -49,24 +90,21 @@ class SpeedReport:
     n_prompt: int
     n_generate: int
     n_threads: int
-    models: dict[str, tuple[int, Rates, Rates]]  # path to bytes, prompt, generation
+    models: list[ModelSpeed]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as `pyquant speed --json` prints it."""
+        """Return the report as `pyquant speed --json` prints it."""
         return {
             "schema": SCHEMA,
             "n_prompt": self.n_prompt,
             "n_generate": self.n_generate,
             "n_threads": self.n_threads,
-            "models": [
-                {"model": path, "n_bytes": size, "prompt": p.to_json(), "generation": g.to_json()}
-                for path, (size, p, g) in self.models.items()
-            ],
+            "models": [model.to_json() for model in self.models],
         }
 
 
 def measure_speed(
-    models: Sequence[str | os.PathLike[str]],
+    models: Sequence[ModelFile | str | os.PathLike[str]],
     *,
     n_prompt: int = 512,
     n_generate: int = 128,
@@ -74,15 +112,32 @@ def measure_speed(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SpeedReport:
-    """Measures what llama-bench does: a prompt of n_prompt tokens at once, n_generate one by one.
+    """Measure what llama-bench does: a prompt at once, and tokens one by one.
 
     Every round measures each model once, each test from an empty context; a first round is not
-    counted. Raises ConfigError, ModelFileError and RuntimeLibraryError.
+    counted.
+
+    Parameters
+    ----------
+    models
+        Paths or ModelFiles; ratios are to the first.
+    n_prompt, n_generate
+        Tokens of the prompt, and tokens that are given one by one.
+    rounds
+        Measurements of each model.
+    threads
+        None: all processors.
+    progress
+        Called with measurements done and all of them.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, RuntimeLibraryError
     """
     for name, value in {"prompt": n_prompt, "generate": n_generate, "rounds": rounds}.items():
         if value < 1:
             raise ConfigError(f"{name}: expected 1 or more, got {value}")
-    paths = [Path(path) for path in models]
+    paths = [path_of(model) for model in models]
     if len(set(paths)) < len(paths):
         raise ConfigError("speed: a model is given twice")
     tests = {"prompt": (n_prompt, True), "generation": (n_generate, False)}
@@ -105,10 +160,10 @@ def measure_speed(
         n_prompt=n_prompt,
         n_generate=n_generate,
         n_threads=n_threads,
-        models={
-            str(path): (path.stat().st_size, rates_of(path, "prompt"), rates_of(path, "generation"))
+        models=[
+            ModelSpeed(str(path), path.stat().st_size, rates_of(path, "prompt"), rates_of(path, "generation"))
             for path in paths
-        },
+        ],
     )
 
 
@@ -118,7 +173,7 @@ def _open(stack: ExitStack, path: Path, n_ctx: int, threads: int | None) -> Cont
 
 
 def _measure(context: Context, n_tokens: int, at_once: bool) -> float:
-    tokens = np.random.default_rng(0).integers(0, context.model.n_vocab, n_tokens)
+    tokens = np.random.default_rng(0).integers(0, context.model.n_vocab, n_tokens).astype(np.int32)
     context.clear()
     begin = time.perf_counter()
     context.feed(tokens, at_once=at_once)

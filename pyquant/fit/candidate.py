@@ -29,4 +29,4 @@ def divergence_of(mode: Mode, model: Path, path: Path, evaluation: Evaluation, t
         model, [path], evaluation.text, n_ctx=evaluation.n_ctx, n_chunks=evaluation.n_chunks,
         threads=threads,
     )  # fmt: skip
-    return apart.to_json()["candidates"][0]["kld"]["mean"]
+    return apart.candidates[0].kld.mean

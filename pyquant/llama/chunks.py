@@ -1,4 +1,4 @@
-"""Running a model over a text in llama-perplexity's chunks, for whoever scores its logits.
+"""Run a model over a text in llama-perplexity's chunks, for whoever scores its logits.
 
 The tokens are cut into chunks of n_ctx; each chunk is a sequence of its own, begun by BOS in place of
 its first token where the model has one put there. Only tokens in the second half of a chunk, which
@@ -20,6 +20,7 @@ from pyquant.files.text import Text
 from pyquant.llama.model import Context, Model
 
 BATCH = 2048  # tokens in a call, llama-perplexity's default: it decides which chunks share a batch
+UBATCH = 512  # tokens that are computed together, its default too
 SMALLEST_CTX = 8  # llama.cpp takes 256 sequences: 2048 / 8
 
 
@@ -27,37 +28,49 @@ SMALLEST_CTX = 8  # llama.cpp takes 256 sequences: 2048 / 8
 class Chunks:
     """A text as the model's tokens, cut into chunks.
 
-    tokens: (n_chunks, n_ctx) int32.
+    Attributes
+    ----------
+    tokens : (n_chunks, n_ctx) int32
     """
 
     tokens: NDArray[np.int32]
 
     @property
     def n_chunks(self) -> int:
+        """Number of chunks."""
         return self.tokens.shape[0]
 
     @property
     def n_ctx(self) -> int:
+        """Tokens of a chunk."""
         return self.tokens.shape[1]
 
     @property
     def n_groups(self) -> int:
-        """Of chunks that are computed together."""
+        """Number of groups of chunks that are computed together."""
         return -(-self.n_chunks // together(self.n_ctx))
 
     @property
     def n_scored(self) -> int:
-        """Tokens that are scored in each chunk: those at positions n_ctx / 2 + 1 and after."""
+        """Tokens of each chunk that are scored: those at positions n_ctx / 2 + 1 and after."""
         return self.n_ctx - 1 - self.n_ctx // 2
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What a model says of consecutive tokens of a chunk: the chunk's whole scored part, unless the
-    chunk is longer than a batch.
+    """What a model says of consecutive tokens of a chunk.
 
-    chunk: its index. targets: (n,) int32, the tokens that came. logits: (n, n_vocab) float32, row i
-    given before targets[i]; a view of llama.cpp's buffer, valid until the next piece is asked for.
+    It is the chunk's whole scored part, unless the chunk is longer than a batch.
+
+    Attributes
+    ----------
+    chunk : int
+        The chunk's index.
+    targets : (n,) int32
+        The tokens that came.
+    logits : (n, n_vocab) float32
+        Row i was given before targets[i]. A view of llama.cpp's buffer, valid until the next piece is
+        asked for.
     """
 
     chunk: int
@@ -66,23 +79,37 @@ class Piece:
 
 
 def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) -> Chunks:
-    """The text's chunks for this model: n_chunks of them, or as many as there are.
+    """Cut a text into chunks of this model's tokens.
 
-    Raises ConfigError, TextError if there are too few tokens for one chunk, ModelFileError if the
-    model has no vocabulary.
+    Parameters
+    ----------
+    model, text
+        The model, and the text.
+    n_ctx
+        Tokens of a chunk.
+    n_chunks
+        How many chunks are used, if there are as many; None: all.
+
+    Raises
+    ------
+    ConfigError
+    TextError
+        There are too few tokens for one chunk.
+    ModelFileError
+        The model has no vocabulary.
     """
     if n_ctx < SMALLEST_CTX:
         raise ConfigError(f"ctx: expected {SMALLEST_CTX} tokens or more, got {n_ctx}")
     if n_chunks is not None and n_chunks < 1:
         raise ConfigError(f"chunks: expected 1 or more, got {n_chunks}")
     tokens = model.tokenize(text.data)
-    there = len(tokens) // n_ctx
-    if there == 0:
+    n_whole = len(tokens) // n_ctx
+    if n_whole == 0:
         raise TextError(
             f"{text.path}: too short: {len(tokens)} tokens, a chunk needs {n_ctx}; "
             f"give more text or a smaller context"
         )
-    n = min(there, n_chunks or there)
+    n = min(n_whole, n_chunks or n_whole)
     return Chunks(tokens[: n * n_ctx].reshape(n, n_ctx))
 
 
@@ -91,10 +118,13 @@ def make_context(
     n_ctx: int,
     *,
     threads: int | None = None,
-    n_ubatch: int = 512,
+    n_ubatch: int = UBATCH,
     observer: _core.Collector | None = None,
 ) -> Context:
-    """A context for chunks of n_ctx tokens, n_ubatch tokens computed together."""
+    """Make a context for chunks of n_ctx tokens, of which n_ubatch tokens are computed together.
+
+    Parameters and errors are those of `Model.context`.
+    """
     return model.context(
         n_ctx=n_ctx,
         n_seq=together(n_ctx),
@@ -106,15 +136,26 @@ def make_context(
 
 
 def together(n_ctx: int) -> int:
-    """How many chunks are computed together."""
+    """Return how many chunks are computed together."""
     return max(1, BATCH // n_ctx)
+
+
+def n_scored_together(n_ctx: int) -> int:
+    """Return how many tokens of a batch llama.cpp is asked for logits after, at most."""
+    return min(BATCH, together(n_ctx) * (n_ctx - n_ctx // 2))
 
 
 def portions(
     context: Context, chunks: Chunks, group: int
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-    """What the model is given of the group-th chunks that are computed together, batch by batch: their
-    tokens, (n_chunks, n), and the positions of these, (n,)."""
+    """Yield what the model is given of the group-th chunks that are computed together, batch by batch.
+
+    Yields
+    ------
+    tokens : (n_chunks, n) int32
+    positions : (n,) int64
+        Of these tokens in their chunks.
+    """
     n_ctx, bos = chunks.n_ctx, context.model.bos
     begin = group * together(n_ctx)
     given = chunks.tokens[begin : begin + together(n_ctx)].copy()
@@ -127,9 +168,11 @@ def portions(
 
 
 def forward(context: Context, chunks: Chunks) -> Iterator[Piece]:
-    """Runs the model over all chunks, and yields what it says of the scored tokens, in order.
+    """Run the model over all chunks, and yield what it says of the scored tokens, in order.
 
-    Raises ModelFileError.
+    Raises
+    ------
+    ModelFileError
     """
     n_ctx, first = chunks.n_ctx, chunks.n_ctx // 2
     for group in range(chunks.n_groups):

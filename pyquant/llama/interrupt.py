@@ -16,7 +16,7 @@ class Interrupt:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Only notes it while within, and lets it through when leaving."""
+        """Only note it while within, and let it through when leaving."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's
             yield

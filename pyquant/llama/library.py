@@ -17,10 +17,12 @@ from pyquant.llama import log
 
 @cache
 def bindings() -> ModuleType:
-    """llama_cpp's functions and structures, calling the patched library.
+    """Return llama_cpp's functions and structures, which call the patched library.
 
-    Raises RuntimeLibraryError if llama_cpp is missing, of another version, or already at work with
-    another library.
+    Raises
+    ------
+    RuntimeLibraryError
+        llama_cpp is missing, of another version, or already at work with another library.
     """
     build = _core.build_info()
     library = Path(build["library_folder"]) / "libllama.so"

@@ -41,8 +41,9 @@ class _Log:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[list[str]]:
-        """Collects the errors of the calls within, without the functions' names."""
-        self._errors = errors = []
+        """Collect the errors of the calls within, without the functions' names."""
+        errors: list[str] = []
+        self._errors = errors
         try:
             yield errors
         finally:
@@ -55,7 +56,15 @@ collect_errors = _log.errors
 
 
 def reason(errors: list[str], otherwise: str) -> str:
-    """The line that says why: the last, but for the summary that the functions above it add."""
-    told = [line for line in errors if not line.startswith("failed to")]
-    why = (told or errors or [otherwise])[-1].removeprefix("error loading model: ")
+    """Return the line that says why: the last, but for the summary that the functions above it add.
+
+    Parameters
+    ----------
+    errors
+        The lines that `collect_errors` collected.
+    otherwise
+        What to say where there are none.
+    """
+    details = [line for line in errors if not line.startswith("failed to")]
+    why = (details or errors or [otherwise])[-1].removeprefix("error loading model: ")
     return re.sub(r"^\w+: ", "", why)  # a function's name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,32 +21,63 @@ from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.machine import n_threads
+from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
+
+CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
+
+
+def path_of(model: ModelFile | str | os.PathLike[str]) -> Path:
+    """Return where a model is: the file, of a split model the first shard."""
+    return model.path if isinstance(model, ModelFile) else Path(model)
+
+
+def padded_ctx(n_ctx: int) -> int:
+    """Return the cells that llama.cpp's cache has for a sequence of n_ctx tokens."""
+    return -(-n_ctx // CTX_PADDING) * CTX_PADDING
 
 
 class Model:
-    """A GGUF model's weights, mapped into memory, and its vocabulary; a context manager.
+    """A model's weights, mapped into memory, and its vocabulary; a context manager.
 
-    n_vocab: tokens. n_ctx_train: tokens of context that it was trained with. bos: the token that
-    begins every text, or None where the model has none put there.
+    Parameters
+    ----------
+    model
+        A GGUF or .pqz file, or a ModelFile.
+    writable
+        Let its weights be a copy in memory, as they are in the file, for whoever changes them.
+
+    Attributes
+    ----------
+    path : Path
+    n_vocab : int
+        Tokens of the vocabulary.
+    n_ctx_train : int
+        Tokens of context that it was trained with.
+    bos : int or None
+        The token that begins every text; None where the model has none put there.
+
+    Raises
+    ------
+    ModelFileError
+        With llama.cpp's reason.
+    RuntimeLibraryError
+    OutputError
+        There is no room to expand a .pqz file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, writable: bool = False) -> None:
-        """writable: its weights are a copy in memory, as they are in the file, for whoever changes them.
-
-        Raises ModelFileError with llama.cpp's reason, RuntimeLibraryError, and OutputError where there
-        is no room to expand a packed model."""
+    def __init__(self, model: ModelFile | str | os.PathLike[str], *, writable: bool = False) -> None:
         self._llama = llama = bindings()
-        self.path = Path(path)
+        self.path = path_of(model)
         if not self.path.is_file():  # llama.cpp says only that it cannot read a magic number
-            kind = "a folder, not a file" if self.path.is_dir() else "no such file"
-            raise ModelFileError(f"{self.path}: {kind}")
+            what_it_is = "a folder, not a file" if self.path.is_dir() else "no such file"
+            raise ModelFileError(f"{self.path}: {what_it_is}")
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
         interrupt = Interrupt()
-        go_on = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
-        parameters.progress_callback = go_on
+        continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
+        parameters.progress_callback = continues
         with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held():
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
         if not self._model:
@@ -58,9 +90,18 @@ class Model:
         self.bos = llama.llama_vocab_bos(vocab) if llama.llama_vocab_get_add_bos(vocab) else None
 
     def tokenize(self, text: bytes) -> NDArray[np.int32]:
-        """(n,) the tokens of UTF-8 text, special ones added at its ends as the model wants them.
+        """Cut UTF-8 text into tokens, special ones added at its ends as the model wants them.
 
-        Raises ModelFileError if the model has no vocabulary, TextError if the text is too long.
+        Returns
+        -------
+        tokens : (n,) int32
+
+        Raises
+        ------
+        ModelFileError
+            The model has no vocabulary.
+        TextError
+            The text is too long.
         """
         llama = self._llama
         if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
@@ -76,7 +117,12 @@ class Model:
         return tokens[:n].copy()
 
     def ordinary_tokens(self) -> NDArray[np.int32]:
-        """The tokens that texts are made of: none that controls, is unknown or is not in use."""
+        """Return the tokens that texts are made of: none that controls, is unknown or is not in use.
+
+        Returns
+        -------
+        tokens : (n,) int32
+        """
         llama = self._llama
         other = (
             llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
@@ -94,17 +140,35 @@ class Model:
         threads: int | None = None,
         observer: _core.Collector | _core.LockstepPass | None = None,
     ) -> Context:
-        """A place to run it: n_seq sequences of n_ctx tokens, n_batch tokens at a time.
+        """Make a place to run it.
 
-        n_ubatch: tokens that are computed together. observer: what sees the nodes of its graph; it
-        may end a pass before there are logits. Raises ModelFileError with llama.cpp's reason.
+        Parameters
+        ----------
+        n_ctx, n_seq
+            Tokens of a sequence, and how many sequences there are.
+        n_batch
+            Tokens that are given at a time.
+        n_ubatch
+            Tokens of them that are computed together.
+        threads
+            None: all processors.
+        observer
+            What sees the nodes of the model's graph; it may end a pass before there are logits.
+
+        Raises
+        ------
+        ConfigError
+        ModelFileError
+            With llama.cpp's reason.
         """
         return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), observer)
 
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._llama.llama_model_free(self._model)
 
 
@@ -126,8 +190,7 @@ class Context:
         self.n_threads = n_threads
         self.n_batch = min(n_batch, n_seq * n_ctx)
         parameters = llama.llama_context_default_params()
-        # llama.cpp pads each sequence to this itself, but warns where it does.
-        parameters.n_ctx = n_seq * -(-n_ctx // 256) * 256
+        parameters.n_ctx = n_seq * padded_ctx(n_ctx)  # llama.cpp pads by itself too, but warns where it does
         parameters.n_seq_max = n_seq
         parameters.n_batch = self.n_batch
         parameters.n_ubatch = n_ubatch
@@ -149,15 +212,28 @@ class Context:
             )
 
     def clear(self) -> None:
-        """Forgets all sequences."""
+        """Forget all sequences."""
         self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), True)
 
     def decode(self, tokens: NDArray[np.int32], begin: int, wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Continues all sequences; the logits after the wanted positions.
+        """Continue all sequences. Ctrl-C is heard between any two operations of the model's graph.
 
-        tokens: (n_seq, n), each row at positions begin..begin+n-1 of its sequence. wanted: (n,).
-        Returns (n_seq, n_wanted, n_vocab), a view of llama.cpp's buffer: valid until the next call.
-        Raises ModelFileError. Ctrl-C is heard between any two operations of the model's graph.
+        Parameters
+        ----------
+        tokens : (n_seq, n) int32
+            Each row is at positions begin..begin+n-1 of its sequence.
+        begin : int
+        wanted : (n,) bool
+            After which of these positions logits are wanted.
+
+        Returns
+        -------
+        logits : (n_seq, n_wanted, n_vocab) float32
+            A view of llama.cpp's buffer, valid until the next call.
+
+        Raises
+        ------
+        ModelFileError
         """
         llama = self._llama
         n_seq, n = tokens.shape
@@ -190,9 +266,17 @@ class Context:
         return np.ctypeslib.as_array(logits, shape)
 
     def feed(self, tokens: NDArray[np.int32], *, at_once: bool) -> None:
-        """Continues one sequence by tokens, all at once or one after the other, for its time alone.
+        """Continue one sequence by tokens, for the time that it takes: there are no logits.
 
-        tokens: (n,). Raises ModelFileError.
+        Parameters
+        ----------
+        tokens : (n,) int32
+        at_once : bool
+            Whether they are given all at once, or one after the other.
+
+        Raises
+        ------
+        ModelFileError
         """
         llama = self._llama
         token = np.ascontiguousarray(tokens, np.int32)
@@ -210,9 +294,11 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._llama.llama_free(self._context)
 
 
-def _pointer(array: NDArray[Any], kind: Any) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(kind))
+def _pointer(array: NDArray[Any], element: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(element))

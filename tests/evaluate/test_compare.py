@@ -16,8 +16,10 @@ from scipy.special import log_softmax, rel_entr
 from pyquant import _core
 from pyquant.cli.output import parse_size
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.evaluate.compare import check_budget, compare_models, memory
+from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores, divergence
+from pyquant.evaluate.memory import check_budget, memory_of_comparison
+from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.reference import kernels as reference
 from pyquant.schemes.settings import make_mode
@@ -57,7 +59,7 @@ def test_statistics_equal_their_definitions():
     n = 1001
     base = Scores(rng.exponential(size=n), np.zeros(n), np.ones(n, bool))
     model = Scores(base.nll + rng.normal(size=n) / 9, rng.exponential(size=n), rng.random(n) < 0.9)
-    found = divergence(base, model)
+    found = divergence("model.gguf", base, model).to_json()
 
     def error(values):
         return values.std(ddof=0) / np.sqrt(n - 1)
@@ -93,14 +95,16 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
     copy.write_bytes(base.read_bytes())
     rough = tmp_path / "rough.gguf"
     quantize_model(base, rough, make_mode({"mode": "q4_0_multizero", "radius": 3}))
-    found = compare_models(base, [copy, rough], text, n_ctx=64).to_json()
-    json.dumps(found, allow_nan=False)
-    same, other = found["candidates"]
-    assert same["kld"]["max"] == 0
-    assert same["ratio"] == 1
-    assert same["same_top"]["share"] == 1
-    assert other["kld"]["mean"] > 100 * max(found["noise_floor"]["kld"], 1e-9)
-    assert found["base"]["perplexity"] == pytest.approx(same["perplexity"], rel=1e-12)
+    found = compare_models(base, [copy, ModelFile(rough)], text, n_ctx=64)
+    same, other = found.candidates
+    assert same.kld.max == 0
+    assert same.ratio == 1
+    assert same.same_top.share == 1
+    assert other.kld.mean > 100 * max(found.noise_floor.kld, 1e-9)
+    assert found.base.perplexity == pytest.approx(same.perplexity, rel=1e-12)
+    printed = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert printed["candidates"][1]["kld"]["percentiles"]["50"] == other.kld.percentiles["50"]
+    assert [candidate["model"] for candidate in printed["candidates"]] == [str(copy), str(rough)]
 
 
 @pytest.mark.oracle
@@ -155,10 +159,10 @@ def test_vocabularies_must_agree(generated: Callable[[str], Path], text: Path, t
 
 def test_budget_says_the_sizes(generated: Callable[[str], Path]):
     base = generated("f32, rows of 64 and 96")
-    weights, working = memory(base, 512)
-    check_budget([base], n_ctx=512, budget=weights + working)
-    with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights and .* to run"):
-        check_budget([base], n_ctx=512, budget=weights + working - 1)
+    needed = memory_of_comparison([base], n_ctx=512).total
+    check_budget([base], n_ctx=512, budget=needed)
+    with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* to run them"):
+        check_budget([base], n_ctx=512, budget=needed - 1)
     assert parse_size("budget-memory", "1.5GB") == 1_500_000_000
     assert parse_size("budget-memory", "2GiB") == 2 << 30
     with pytest.raises(ConfigError, match="is not a size"):

@@ -1,0 +1,189 @@
+"""A base model that runs over a text once, however many models are compared with it.
+
+One context is alive at a time: the base's, whose logits are kept (`KeptLogits`), then that of each model,
+which is scored as its logits come.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+import numpy as np
+
+from pyquant import _core
+from pyquant.errors import ModelFileError
+from pyquant.evaluate.divergence import Divergence, Scores, divergence
+from pyquant.evaluate.kept_logits import KeptLogits
+from pyquant.files.text import Text, read_text
+from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
+from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile
+
+# Called with the number of tokens that were scored.
+Advance = Callable[[int], None]
+
+# (chunks done, all chunks)
+Progress = Callable[[int, int], None]
+
+
+class Baseline:
+    """What a base model says of a text, kept to compare models with, one after the other; a context manager.
+
+    The base runs once. Its logits, 4 bytes for each scored token and each token of the vocabulary, are kept
+    in memory up to 64 MiB or one batch, and beyond in a temporary file. Beside the models there is the memory
+    that `pyquant.evaluate.memory.working_memory` says.
+
+    Parameters
+    ----------
+    base
+        The model, a path or a ModelFile.
+    text
+        The text, or the path of one.
+    n_ctx, n_chunks
+        Tokens of a chunk, and how many chunks of the text are used; None: all.
+    threads
+        None: all processors.
+    progress
+        Called with the chunks that the base has done, and all of them.
+
+    Attributes
+    ----------
+    scores : Scores
+        What the base said: all divergences are 0.
+
+    Raises
+    ------
+    ModelFileError, TextError, ConfigError, RuntimeLibraryError
+    OutputError
+        The folder for temporary files has no room for the logits.
+    """
+
+    def __init__(
+        self,
+        base: ModelFile | str | os.PathLike[str],
+        text: Text | str | os.PathLike[str],
+        *,
+        n_ctx: int = 512,
+        n_chunks: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._text = text if isinstance(text, Text) else read_text(text)
+        with ExitStack() as stack:
+            self._base = stack.enter_context(Model(base))
+            self._chunks = cut(self._base, self._text, n_ctx=n_ctx, n_chunks=n_chunks)
+            advance = in_chunks(progress, self._chunks, 1)
+            self._run = stack.enter_context(BaseRun(self._base, self._chunks, threads, advance))
+            self.scores = self._run.scores
+            self.scores.check(self._base.path, self._chunks.n_scored)
+            self._stack = stack.pop_all()
+
+    def divergence_of(
+        self, model: ModelFile | str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> Divergence:
+        """Run a model over the same chunks, and compare it with the base.
+
+        Parameters
+        ----------
+        model
+            A path or a ModelFile.
+        progress
+            Called with the chunks that are done, and all of them.
+
+        Raises
+        ------
+        ModelFileError
+            Also where its vocabulary, or how it cuts the text into tokens, is not the base's.
+        """
+        with Model(model) as candidate:
+            check_vocabulary(self._base, candidate, self._chunks, self._text)
+            scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
+        scores.check(candidate.path, self._chunks.n_scored)
+        return divergence(str(candidate.path), self.scores, scores)
+
+    def __enter__(self) -> Baseline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+class BaseRun:
+    """One run of a base over chunks; its logits stay until this context manager is left.
+
+    scores: of the base.
+    """
+
+    def __init__(self, base: Model, chunks: Chunks, threads: int | None, advance: Advance) -> None:
+        self._chunks, self._threads = chunks, threads
+        n = chunks.n_chunks * chunks.n_scored
+        self.scores = Scores(np.empty(n), np.zeros(n), np.ones(n, bool))
+        with ExitStack() as stack:
+            self._kept = stack.enter_context(KeptLogits(n, base.n_vocab, n_ctx=chunks.n_ctx))
+            with make_context(base, chunks.n_ctx, threads=threads) as context:
+                begin = 0
+                for piece in forward(context, chunks):
+                    self._kept.put(begin, piece.logits)
+                    end = begin + len(piece.targets)
+                    self.scores.nll[begin:end] = _core.negative_log_likelihood(
+                        piece.logits, piece.targets, context.n_threads
+                    )
+                    begin = end
+                    advance(len(piece.targets))
+            self._stack = stack.pop_all()
+
+    def score(
+        self, model: Model, advance: Advance, *, n_chunks: int | None = None, n_ubatch: int = UBATCH
+    ) -> Scores:
+        """Run a model over the first n_chunks of the same chunks, beside what the base said of them."""
+        chunks = Chunks(self._chunks.tokens[:n_chunks])
+        scores = Scores.empty(chunks.n_chunks * chunks.n_scored)
+        with make_context(model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch) as context:
+            begin = 0
+            for piece in forward(context, chunks):
+                end = begin + len(piece.targets)
+                base = self._kept.get(begin, len(piece.targets))
+                scores.nll[begin:end], scores.kld[begin:end], scores.same_top[begin:end] = (
+                    _core.compare_logits(base, piece.logits, piece.targets, context.n_threads)
+                )
+                begin = end
+                advance(len(piece.targets))
+        return scores
+
+    def __enter__(self) -> BaseRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def in_chunks(progress: Progress | None, chunks: Chunks, n_runs: int) -> Advance:
+    """Turn progress in scored tokens of n_runs runs over the chunks into progress in chunks."""
+    done, total = 0, n_runs * chunks.n_chunks * chunks.n_scored
+
+    def advance(n_tokens: int) -> None:
+        nonlocal done
+        done += n_tokens
+        if progress:
+            progress(chunks.n_chunks * done // total, chunks.n_chunks)
+
+    return advance
+
+
+def check_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text) -> None:
+    """Refuse a model that would be given other tokens than the base. Raises ModelFileError."""
+    if model.n_vocab != base.n_vocab:
+        raise ModelFileError(
+            f"{model.path}: {model.n_vocab} tokens in its vocabulary, {base.path} has {base.n_vocab}: "
+            f"their probabilities cannot be compared"
+        )
+    tokens = cut(model, text, n_ctx=chunks.n_ctx, n_chunks=chunks.n_chunks).tokens
+    if tokens.shape != chunks.tokens.shape or (tokens != chunks.tokens).any() or model.bos != base.bos:
+        raise ModelFileError(f"{model.path}: its tokenizer cuts the text otherwise than that of {base.path}")

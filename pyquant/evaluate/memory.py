@@ -1,0 +1,108 @@
+"""How much memory a comparison takes, known from the models' headers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyquant.errors import ConfigError
+from pyquant.evaluate.kept_logits import bytes_in_memory
+from pyquant.llama.chunks import UBATCH, n_scored_together, together
+from pyquant.llama.model import padded_ctx
+from pyquant.models.model_file import ModelFile
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a comparison takes.
+
+    Attributes
+    ----------
+    weights : dict of Path to int
+        Of each model. Files that are mapped count too, though the system may drop them.
+    logits : int
+        The base's logits that are kept.
+    context : int
+        What it takes to run the model that takes most: one context is alive at a time.
+    """
+
+    weights: dict[Path, int]
+    logits: int
+    context: int
+
+    @property
+    def working(self) -> int:
+        """All that is not weights."""
+        return self.logits + self.context
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.weights.values()) + self.working
+
+
+def memory_of_comparison(models: Sequence[ModelFile | str | os.PathLike[str]], *, n_ctx: int = 512) -> Memory:
+    """Return the memory that `compare_models` takes.
+
+    It is weights + logits + context: the base's logits of a batch, 4 n_vocab n_scored bytes but no less
+    than 64 MiB, and a context as `context_memory` has it, the largest of all models'.
+
+    Parameters
+    ----------
+    models
+        The base, and those that are compared with it; paths or ModelFiles.
+    n_ctx
+        Tokens of a chunk.
+
+    Raises
+    ------
+    ModelFileError
+    """
+    files = [model if isinstance(model, ModelFile) else ModelFile(model) for model in models]
+    return Memory(
+        weights={file.path: file.n_bytes for file in files},
+        logits=bytes_in_memory(_n_vocab(files[0]), n_ctx),
+        context=max(context_memory(file, n_ctx) for file in files),
+    )
+
+
+def check_budget(models: Sequence[ModelFile | str | os.PathLike[str]], *, n_ctx: int, budget: int) -> None:
+    """Refuse a comparison that takes more than `budget` bytes.
+
+    Raises
+    ------
+    ConfigError
+        With the sizes.
+    """
+    memory = memory_of_comparison(models, n_ctx=n_ctx)
+    if memory.total > budget:
+        weights = ", ".join(f"{path} {n_bytes / 1e6:,.0f} MB" for path, n_bytes in memory.weights.items())
+        raise ConfigError(
+            f"budget-memory: {memory.total / 1e6:,.0f} MB are needed, {budget / 1e6:,.0f} MB allowed: "
+            f"of weights {weights}, and {memory.working / 1e6:,.0f} MB to run them one after the other; "
+            f"compare fewer models at once, or with a smaller context"
+        )
+
+
+def context_memory(model: ModelFile, n_ctx: int) -> int:
+    """Return about how many bytes it takes to run a model over chunks of n_ctx tokens.
+
+    It is an fp16 cache of keys and values, the logits of a batch's scored tokens, and the activations of
+    512 tokens, of which their logits and a layer's are the largest.
+    """
+    n_embd, n_layer = model.hyperparameter("embedding_length"), model.hyperparameter("block_count")
+    n_head = max(1, model.hyperparameter("attention.head_count"))
+    n_head_kv = model.hyperparameter("attention.head_count_kv", n_head)
+    key = model.hyperparameter("attention.key_length", n_embd // n_head)
+    value = model.hyperparameter("attention.value_length", n_embd // n_head)
+    n_ff = model.hyperparameter("feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
+    cache = 2 * n_layer * n_head_kv * (key + value) * together(n_ctx) * padded_ctx(n_ctx)
+    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
+    activations = 4 * UBATCH * (8 * max(n_embd, n_head * key) + 2 * n_ff)
+    return cache + logits + activations
+
+
+def _n_vocab(model: ModelFile) -> int:
+    return next((tensor.shape[1] for tensor in model.tensors if tensor.name == "token_embd.weight"), 0)
