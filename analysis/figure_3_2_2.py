@@ -2,7 +2,8 @@
 
 from draw import draw
 
-from pyquant.study.report.figures import figure, runs
+from pyquant.study.metrics.codes import runs
+from pyquant.study.report.figures import figure
 
 if __name__ == "__main__":
     draw(__file__, __doc__, lambda model: figure(runs(model.row("q4_0_recentred"))))

@@ -3,7 +3,8 @@
 from draw import draw
 from matplotlib.figure import Figure
 
-from pyquant.study.report.figures import codes, figure
+from pyquant.study.metrics.codes import codes
+from pyquant.study.report.figures import figure
 from pyquant.study.report.results import ModelResults
 
 

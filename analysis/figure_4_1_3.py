@@ -2,7 +2,8 @@
 
 from draw import draw
 
-from pyquant.study.report.figures import figure, perplexities
+from pyquant.study.metrics.quality import perplexities
+from pyquant.study.report.figures import figure
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")
 

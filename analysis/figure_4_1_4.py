@@ -3,7 +3,9 @@
 from draw import draw
 from matplotlib.figure import Figure
 
-from pyquant.study.report.figures import codes, divergences, figure
+from pyquant.study.metrics.codes import codes
+from pyquant.study.metrics.quality import divergences
+from pyquant.study.report.figures import figure
 from pyquant.study.report.results import ModelResults
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")

@@ -3,7 +3,8 @@
 from draw import draw
 from matplotlib.figure import Figure
 
-from pyquant.study.report.figures import divergences, figure, perplexities
+from pyquant.study.metrics.quality import divergences, perplexities
+from pyquant.study.report.figures import figure
 from pyquant.study.report.results import ModelResults
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,10 +71,14 @@ def run(
     from pyquant.study.config import read_study
     from pyquant.study.run import run_study
 
-    study = read_study(
-        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
-        calibration_texts=[_named_file(one) for one in calibration_text or ()],
-    )  # fmt: skip
+    with warnings.catch_warnings(record=True) as renamed:
+        warnings.simplefilter("always", FutureWarning)
+        study = read_study(
+            config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
+            calibration_texts=[_named_file(given) for given in calibration_text or ()],
+        )  # fmt: skip
+    for line in dict.fromkeys(str(warning.message) for warning in renamed):
+        remark(f"{config}: {line}")
     with _progress() as watch:
         done = run_study(
             study,
@@ -109,15 +114,16 @@ def list_runs(results: Results, json: options.Json = False) -> None:
     records = [store.read(key) for key in store.finished()]
     rows = []
     for record in records:
-        names, about = record["provenance"]["names"], record["provenance"]
+        made = record["provenance"]
+        names = made["names"]
         what = [names.get("model"), names.get("quantizer") or "unquantized", names.get("text") or ""]
-        rows.append([record["key"], *what, about["started"], f"{about['seconds']:.1f} s"])
+        items = str(record["items"]["n_items"]) if "items" in record else ""
+        rows.append([record["key"], *what, items, made["started"], f"{made['seconds']:.1f} s"])
     if json:
-        print_json(
-            [{key: record[key] for key in ("key", "kind", "inputs", "provenance")} for record in records]
-        )
+        kept = ("key", "metric", "inputs", "items", "provenance")
+        print_json([{key: record[key] for key in kept if key in record} for record in records])
     else:
-        print_table(["run", "model", "quantizer", "text", "started", "time"], rows)
+        print_table(["run", "model", "quantizer", "text", "items", "started", "time"], rows)
 
 
 @app.command()
@@ -128,9 +134,11 @@ def show(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """The last study's table; or one run, whole."""
-    from pyquant.study.report.columns import CODES, QUALITY, known_columns, results_table
+    """The last study's tables, without lesser columns (--json has all); or one run, whole."""
+    from pyquant.study.metrics import MEASURABLE
+    from pyquant.study.report.columns import known_columns
     from pyquant.study.report.results import read_results
+    from pyquant.study.report.tables import results_table
     from pyquant.study.store import Store
 
     store = Store(results)
@@ -142,11 +150,15 @@ def show(
     if json:
         print_json(rows)
         return
+    together = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
+    groups = [together, *(metric.columns for metric in MEASURABLE if metric.own_table)]
     for place in dict.fromkeys((row["model"], row["text"]) for row in rows):
         mine = [row for row in rows if (row["model"], row["text"]) == place]
         title = " on ".join(filter(None, place))
-        for group in (QUALITY, CODES):
-            columns = known_columns(group, mine)
+        for group in groups:
+            columns = [column for column in known_columns(group, mine) if not column.lesser]
+            if not columns:
+                continue
             print_table(
                 ["quantizer", *(column.head for column in columns)],
                 [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
@@ -177,11 +189,14 @@ def export(
         Path, typer.Argument(metavar="OUTPUT", help="A .csv, .parquet, .sqlite or .duckdb file.")
     ],
     table: Annotated[
-        str, typer.Option(help="For .csv and .parquet: results, codes, zero_runs or compensation.")
+        str,
+        typer.Option(
+            help="results, codes, zero_runs, compensation; or METRIC_items, results per token of a metric."
+        ),
     ] = "results",
     force: options.Force = False,
 ) -> None:
-    """Write the last study's results for other tools; a database gets all tables."""
+    """Write the last study's results for other tools; a database gets all tables but those of items."""
     from pyquant.study.report.export import export as write
 
     counts = write(results, output, table=table, force=force)

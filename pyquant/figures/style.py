@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -19,7 +20,7 @@ FORMATS = (".png", ".svg", ".pdf")
 # From the palette of Okabe and Ito (2008), told apart with every kind of color vision.
 BLUE, ORANGE, GRAY = "#0072B2", "#E69F00", "#666666"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look alike everywhere
     "font.size": 9,
     "axes.spines.top": False,

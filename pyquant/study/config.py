@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.schemes.settings import explain
-from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
+from pyquant.study.metrics import MEASURABLE, Metric
+from pyquant.study.quantizer import FILES, Quantizer, make_quantizers, rename_old_keys
 
-Measure = Literal["codes", "size", "quality", "speed"]
+DEFAULT = [metric.name for metric in MEASURABLE if metric.by_default]
+# A TOML table for each metric that has settings, by the metric's name.
+_SETTINGS: dict[str, Any] = {
+    metric.name: (metric.settings, Field(metric.settings(), description=metric.settings.__doc__))
+    for metric in MEASURABLE
+    if metric.settings
+}
+_MetricSettings: Any = create_model("_MetricSettings", **_SETTINGS)
 
 
-class SpeedConfig(BaseModel):
-    """What is run to measure speed."""
+def _known_metric(name: str) -> str:
+    names = [metric.name for metric in MEASURABLE]
+    if name not in names:
+        raise ValueError(f"choices: {', '.join(map(repr, names))}")
+    return name
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    prompt: int = Field(512, ge=1, description="tokens of prompt processing")
-    generate: int = Field(128, ge=1, description="tokens of generation")
-    rounds: int = Field(5, ge=1, description="times that every model is run, in turn with the others")
+Measure = Annotated[str, AfterValidator(_known_metric)]
 
 
 class CalibrationConfig(BaseModel):
@@ -42,7 +59,7 @@ class CalibrationConfig(BaseModel):
     random: float = Field(RANDOM_SHARE, ge=0, lt=1, description="share of random tokens in moments")
 
 
-class StudyConfig(BaseModel):
+class StudyConfig(_MetricSettings):
     """A study: quantizers, measured on models and texts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,34 +68,51 @@ class StudyConfig(BaseModel):
     question: str = Field("", description="what the study is to answer, the report's first paragraph")
     models: list[Path] = Field([], description="GGUF models, F32, F16 or BF16")
     texts: list[Path] = Field([], description="UTF-8 texts to evaluate on")
-    measure: list[Measure] = Field(
-        ["codes", "size", "quality", "speed"], min_length=1, description="what is measured"
-    )
+    measure: list[Measure] = Field(DEFAULT, min_length=1, description="metrics")
     ctx: int = Field(512, ge=8, description="tokens in a chunk")
     chunks: int | None = Field(None, ge=1, description="chunks of each text; all, if left out")
     together: int | None = Field(
         None, ge=1, description="quantized models compared in one pass of the base; all, if left out"
     )
-    speed: SpeedConfig = Field(SpeedConfig(), description="how speed is measured")
     calibration: list[CalibrationConfig] = Field([], description="what quantizers may know of inputs")
     common: dict[str, Any] = Field({}, description="settings of every quantizer")
     quantizer: list[dict[str, Any]] = Field(min_length=1, description="modes and their parameters")
 
-    def quantizers(self) -> list[Quantizer]:
-        """Every combination of the lists in every quantizer, in the file's order, each once.
+    @field_validator("common", "quantizer")
+    @classmethod
+    def _rename_old_keys(cls, settings: Any) -> Any:
+        if isinstance(settings, list):
+            return [rename_old_keys(quantizer) for quantizer in settings]
+        return rename_old_keys(settings)
 
-        Raises ConfigError, also where a calibration that one needs has no text.
+    @property
+    def metrics(self) -> list[Metric]:
+        """What is measured, in the order in which it is best done."""
+        return [metric for metric in MEASURABLE if metric.name in self.measure]
+
+    @property
+    def needs_texts(self) -> bool:
+        """Whether a metric is measured on texts."""
+        return any(metric.unit == "text" for metric in self.metrics)
+
+    def quantizers(self) -> list[Quantizer]:
+        """Make every combination of the lists in every quantizer, in the file's order, each once.
+
+        Raises
+        ------
+        ConfigError
+            A quantizer is wrong, or a calibration that it needs has no text.
         """
-        calibrations = {one.name: one for one in self.calibration}
+        calibrations = {calibration.name: calibration for calibration in self.calibration}
         if len(calibrations) < len(self.calibration):
             raise ConfigError("calibration: two have the same name")
-        found = make_quantizers(self.quantizer, self.common, calibrations)
-        for one in found:
-            if one.information:
-                _check_texts(calibrations[one.information.name])
-            if one.storage.like is not None and not (self.texts and "quality" in self.measure):
-                raise ConfigError("like: needs quality to be measured, as it is on the first of texts")
-        return found
+        made = make_quantizers(self.quantizer, self.common, calibrations)
+        for quantizer in made:
+            if quantizer.information:
+                _check_texts(calibrations[quantizer.information.name])
+            if quantizer.target.like is not None and not (self.texts and self.needs_texts):
+                raise ConfigError("like: needs a metric that is measured on texts; it is met on the first")
+        return made
 
 
 def _check_texts(calibration: CalibrationConfig) -> None:
@@ -94,19 +128,37 @@ def _check_texts(calibration: CalibrationConfig) -> None:
 
 
 def read_study(
-    path: Path,
+    path: str | os.PathLike[str],
     *,
     models: Sequence[Path] = (),
     texts: Sequence[Path] = (),
     calibration_texts: Sequence[tuple[str, Path]] = (),
     **overrides: Any,
 ) -> StudyConfig:
-    """The study in a TOML file, paths in it relative to it.
+    """Read a study from a TOML file.
 
-    models, texts: more of them. calibration_texts: more of each calibration's, by its name. overrides:
-    keys given elsewhere; None leaves what the file says.
-    Raises ConfigError, which names an unknown key and the nearest known one.
+    Parameters
+    ----------
+    path
+        The file. Paths in it are relative to it.
+    models, texts
+        More models and texts than the file names.
+    calibration_texts
+        More texts for calibrations: name of the calibration, and file.
+    **overrides
+        Keys that are given elsewhere; None leaves what the file says.
+
+    Raises
+    ------
+    ConfigError
+        The file is not a study. The message names an unknown key and the nearest known one.
+
+    Warns
+    -----
+    FutureWarning
+        A key has another name now.
     """
+    path = Path(path)
     settings = read_toml(path, "configuration")
     _add_paths(settings, "models", path.parent, models)
     _add_paths(settings, "texts", path.parent, texts)
@@ -132,25 +184,26 @@ def read_study(
         raise ConfigError(f"{path}: {error}") from None
     if not study.models:
         raise ConfigError(f"{path}: models: none are given; --model MODEL.gguf adds one")
-    if not study.texts and "quality" in study.measure:
+    if not study.texts and study.needs_texts:
+        on_texts = ", ".join(metric.name for metric in study.metrics if metric.unit == "text")
         raise ConfigError(
-            f"{path}: texts: none are given, and quality is measured on one; --text FILE adds one"
+            f"{path}: texts: none are given, and {on_texts} is measured on one; --text FILE adds one"
         )
     return study
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:
     # What is not as it should be, validation explains.
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [table for table in value if isinstance(table, dict)] if isinstance(value, list) else []
 
 
 def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path]) -> None:
     names = settings.get(key, [])
     if isinstance(names, list):
-        settings[key] = [folder / one if isinstance(one, str) else one for one in names] + [*more]
+        settings[key] = [folder / name if isinstance(name, str) else name for name in names] + [*more]
 
 
 def _beside(path: Path, value: Any) -> Any:
     if isinstance(value, list):
-        return [_beside(path, one) for one in value]
+        return [_beside(path, name) for name in value]
     return str(path.parent / value) if isinstance(value, str) and (path.parent / value).is_file() else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ from pyquant.schemes import Mode
 from pyquant.schemes.table import TableSearch
 from pyquant.study.config import StudyConfig
 from pyquant.study.quantizer import Quantizer
-from pyquant.study.store import Run, Store
+from pyquant.study.store import Run
+from pyquant.study.task import about_n_tokens
 from pyquant.tables.fold_table import read_table
 from pyquant.tables.table_set import read_table_set
 
@@ -26,17 +26,27 @@ SENSITIVITY_STEP, SENSITIVITY_CHUNKS = 0.01, 32
 
 # About what they cost, beside forward passes and in tokens of these; models have about 7 kinds of
 # tensors, each compared with the base.
-BYTES_PER_TOKEN = 4
 COLLECTING, LEARNING, KINDS_OF_TENSORS = 1.3, 300, 14
 
 
 @dataclass(frozen=True)
-class Prerequisite:
+class Need:
     """Files that quantizers of a model need, and what makes them.
 
-    run: of kind calibrate, learn or sensitivity. files: what comes out: of calibrate the statistics and
-    an importance matrix, else a TOML. uses: files of other prerequisites. options: what the library's
-    function is called with. tokens: of a forward pass that take about as long.
+    Attributes
+    ----------
+    run
+        The run of a prerequisite.
+    files
+        What comes out: of `calibrate` the statistics and an importance matrix, else a TOML.
+    uses
+        Files of other needs.
+    options
+        Arguments of the library's function, by name.
+    tokens
+        Estimate of the time, in tokens of a forward pass.
+    large
+        Those of `files` that may be as large as a model, and are removed when the study is done.
     """
 
     run: Run
@@ -44,16 +54,12 @@ class Prerequisite:
     uses: tuple[Path, ...]
     options: tuple[tuple[str, Any], ...]
     tokens: float
-
-
-def about_n_tokens(text: Text, n_ctx: int, n_chunks: int | None) -> float:
-    """Of the chunks of a text that are used, by its length."""
-    return min(len(text.data) / BYTES_PER_TOKEN, (n_chunks or math.inf) * n_ctx)
+    large: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
 class CalibrationInputs:
-    """A calibration's texts, read, and how they are used."""
+    """A calibration's texts, read, and how they are used: see `CalibrationConfig`."""
 
     texts: list[Text]
     weights: list[float]
@@ -62,11 +68,11 @@ class CalibrationInputs:
     random: float
 
     def n_tokens(self, text: Text) -> float:
-        """About how many tokens of a text are used."""
+        """Estimate how many tokens of a text are used."""
         return about_n_tokens(text, self.n_ctx or DEFAULT_CTX, self.n_chunks)
 
     def to_json(self) -> dict[str, Any]:
-        """All that decides what comes out."""
+        """Return all that decides what comes out."""
         return {
             "texts": [text.sha256 for text in self.texts],
             "weights": self.weights,
@@ -77,50 +83,66 @@ class CalibrationInputs:
 
 
 def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[str, CalibrationInputs]:
-    """Those that quantizers use, by name. Raises TextError."""
-    used = {one.information.name for one in quantizers if one.information}
+    """Read the calibrations that quantizers use, by name. Raises TextError."""
+    used = {quantizer.information.name for quantizer in quantizers if quantizer.information}
     return {
-        one.name: CalibrationInputs(
-            [read_text(path) for path in one.texts],
-            list(one.weights or [1.0] * len(one.texts)),
-            one.ctx,
-            one.chunks,
-            one.random,
+        calibration.name: CalibrationInputs(
+            [read_text(path) for path in calibration.texts],
+            list(calibration.weights or [1.0] * len(calibration.texts)),
+            calibration.ctx,
+            calibration.chunks,
+            calibration.random,
         )
-        for one in config.calibration
-        if one.name in used
+        for calibration in config.calibration
+        if calibration.name in used
     }
 
 
 def quantizer_inputs(
-    one: Quantizer, calibrations: Mapping[str, CalibrationInputs], evaluation: dict[str, Any]
+    quantizer: Quantizer, calibrations: Mapping[str, CalibrationInputs], evaluation: dict[str, Any]
 ) -> dict[str, Any]:
-    """A quantizer as far as it decides about results: files by what they hold, what the study makes by
-    what that is made of. evaluation: how sensitivities are measured, and `like`. Raises ConfigError."""
-    mode = one.mode
+    """Return the settings that results depend on: files by hash, files the study makes by their inputs.
+
+    The names `kind`, `packed` and `bpw` are those of the first version, so that keys of runs stay.
+
+    Parameters
+    ----------
+    quantizer
+        The quantizer.
+    calibrations
+        Those of the study, by name.
+    evaluation
+        How sensitivities are measured, and `like`.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read.
+    """
+    mode, target = quantizer.mode, quantizer.target
     inputs = mode.model_dump(mode="json", exclude_none=True)
-    for key, reference in (("calibration", one.calibration), ("imatrix", one.imatrix)):
+    for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
         if reference:
-            inputs[key] = {"kind": reference.kind, **calibrations[reference.name].to_json()}
+            inputs[key] = {"kind": reference.uses, **calibrations[reference.name].to_json()}
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
-    if one.measured:
+    if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):
         inputs["sensitivity"] = file_sha256("sensitivity", inputs["sensitivity"])
     if str(inputs.get("table", "")).endswith(".toml"):
         inputs["table"] = _table_inputs(mode, inputs["table"])
-    if one.storage.searched:
+    if target.searched:
         del inputs["step"]
-    if one.storage.like is not None:
-        inputs["like"] = {"type": one.storage.like, **evaluation}
-    if one.storage.bpw is not None:
-        inputs["bpw"] = one.storage.bpw
-    return inputs | ({"packed": True} if one.storage.packed else {})
+    if target.like is not None:
+        inputs["like"] = {"type": target.like, **evaluation}
+    if target.code_bits is not None:
+        inputs["bpw"] = target.code_bits
+    return inputs | ({"packed": True} if quantizer.pqz else {})
 
 
 def file_sha256(key: str, path: str | Path) -> str:
-    """Raises ConfigError, naming the key."""
+    """Hash a file. Raises ConfigError, naming the key."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
@@ -141,36 +163,49 @@ class Preparations:
 
     def __init__(
         self,
-        store: Store,
+        folder: Path,
         model: str,
         calibrations: Mapping[str, CalibrationInputs],
         inputs_of: Callable[[str], dict[str, Any]],
         n_ctx: int,
     ) -> None:
-        """model: its name. inputs_of: what every run of a kind depends on that is made of the model. n_ctx:
-        tokens in a chunk where divergence is measured."""
-        self._folder, self._model = store.calibration, model
+        """Prepare for the quantizers of one model.
+
+        Parameters
+        ----------
+        folder
+            Where files are made.
+        model
+            Its name.
+        calibrations
+            Those of the study, by name.
+        inputs_of
+            Gives what every run of a metric, by its name, depends on that is made of the model.
+        n_ctx
+            Tokens in a chunk where divergence is measured.
+        """
+        self._folder, self._model = folder, model
         self._calibrations, self._inputs_of, self._n_ctx = calibrations, inputs_of, n_ctx
 
-    def of(self, one: Quantizer) -> tuple[Mode, list[Prerequisite]]:
-        """The mode with files in the place of names, and what makes them, in an order that works."""
-        needs: list[Prerequisite] = []
+    def of(self, quantizer: Quantizer) -> tuple[Mode, list[Need]]:
+        """Return the mode with files in the place of names, and what makes them, in an order that works."""
+        needs: list[Need] = []
         files: dict[str, Any] = {}
-        for key, reference in (("calibration", one.calibration), ("imatrix", one.imatrix)):
+        for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
             if reference:
                 needs.append(self._calibrate(reference.name))
-                files[key] = needs[0].files[reference.kind == "imatrix"]
-        mode = one.mode.model_copy(update=files)
+                files[key] = needs[0].files[reference.uses == "imatrix"]
+        mode = quantizer.mode.model_copy(update=files)
         known = mode.calibration or mode.imatrix
-        if one.table_per is not None:
-            needs.append(self._learn(one.table_per, one.knows, known, needs))
+        if quantizer.table_per is not None:
+            needs.append(self._learn(quantizer.table_per, quantizer.knows, known, needs))
             files["table"] = str(needs[-1].files[0])
-        if one.calibration and one.measured:
-            needs.append(self._measure(one.calibration.name, needs[0]))
+        if quantizer.calibration and quantizer.measured:
+            needs.append(self._measure(quantizer.calibration.name, needs[0]))
             files["sensitivity"] = needs[-1].files[0]
         return mode.model_copy(update=files), needs
 
-    def _calibrate(self, name: str) -> Prerequisite:
+    def _calibrate(self, name: str) -> Need:
         made_of = self._calibrations[name]
         run = self._run("calibrate", {"calibration": made_of.to_json()}, name)
         options = (
@@ -182,18 +217,16 @@ class Preparations:
         )
         files = tuple(self._folder / f"{run.key}{ending}" for ending in (".stats", ".imatrix"))
         tokens = sum(made_of.n_tokens(text) for text in made_of.texts)
-        return Prerequisite(run, files, (), options, tokens * COLLECTING)
+        return Need(run, files, (), options, tokens * COLLECTING, large=files[:1])
 
-    def _learn(
-        self, per: Per, knows: dict[str, str] | None, known: Path | None, needs: list[Prerequisite]
-    ) -> Prerequisite:
+    def _learn(self, per: Per, knows: dict[str, str] | None, known: Path | None, needs: list[Need]) -> Need:
         of = needs[0].run.inputs["calibration"] if needs else known and file_sha256("calibration", known)
         name = " ".join(["per", per, *(knows or {}).values()])
         run = self._run("learn", {"per": per, "calibration": of}, name)
         options = (("per", per), ("calibration", known))
-        return Prerequisite(run, (self._toml(run),), (known,) if needs else (), options, LEARNING)
+        return Need(run, (self._toml(run),), (known,) if needs and known else (), options, LEARNING)
 
-    def _measure(self, name: str, calibrate: Prerequisite) -> Prerequisite:
+    def _measure(self, name: str, calibrate: Need) -> Need:
         made_of, stats = self._calibrations[name], calibrate.files[0]
         n_chunks = min(made_of.n_chunks or SENSITIVITY_CHUNKS, SENSITIVITY_CHUNKS)
         more = {**calibrate.run.inputs, "n_ctx": self._n_ctx, "n_chunks": n_chunks}
@@ -206,10 +239,11 @@ class Preparations:
             ("n_chunks", n_chunks),
         )
         tokens = KINDS_OF_TENSORS * n_chunks * self._n_ctx
-        return Prerequisite(run, (self._toml(run),), (stats,), options, tokens)
+        return Need(run, (self._toml(run),), (stats,), options, tokens)
 
     def _toml(self, run: Run) -> Path:
         return self._folder / f"{run.key}.toml"
 
-    def _run(self, kind: str, more: dict[str, Any], what: str) -> Run:
-        return Run(kind, self._inputs_of(kind) | more, {"model": self._model, "quantizer": f"{kind} {what}"})
+    def _run(self, metric: str, more: dict[str, Any], what: str) -> Run:
+        names: dict[str, str | None] = {"model": self._model, "quantizer": f"{metric} {what}"}
+        return Run(metric, self._inputs_of(metric) | more, names)

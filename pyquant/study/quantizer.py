@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,37 +27,71 @@ LEARNED = "learned:"  # before what each learned table is for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
-class Storage(BaseModel):
-    """Keys of a quantizer that its mode does not have."""
+RENAMED = {"packed": "pqz", "bpw": "code_bits"}  # keys of a quantizer, as the version before had them
+
+
+class Target(BaseModel):
+    """What the step of mode `uniform` is searched for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    packed: bool = Field(description="stored as `pyquant pack` does")
-    bpw: float | None = Field(None, gt=0, le=LARGEST_CODE_BITS, description="of quantized tensors, packed")
+    code_bits: float | None = Field(
+        None, gt=0, le=LARGEST_CODE_BITS, description="bits per weight of the quantized tensors, in a .pqz"
+    )
     like: str | None = Field(None, description="a stock type, to be as near to the model as that is")
 
     @property
     def searched(self) -> bool:
         """Whether the step is searched for."""
-        return self.bpw is not None or self.like is not None
+        return self.code_bits is not None or self.like is not None
+
+
+class OfStudies(Target):
+    """Keys of a quantizer that its mode does not have."""
+
+    pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A calibration of the study, as a quantizer uses it."""
+    """A calibration of the study, as a quantizer uses it.
+
+    Attributes
+    ----------
+    name
+        What the study calls it.
+    uses
+        Its second moments, or its importance matrix alone.
+    """
 
     name: str
-    kind: Literal["moments", "imatrix"]
+    uses: Literal["moments", "imatrix"]
 
 
 @dataclass(frozen=True)
 class Quantizer:
-    """mode: as it is written, with names in the place of files that the study makes, and any step where
-    it is searched for. calibration, imatrix: what names there refer to. label: its mode, and what is not
-    as usual; alike: the same without what it knows of inputs."""
+    """A quantizer of a study.
+
+    Attributes
+    ----------
+    mode
+        As it is written: names stand where files are that the study makes, and any step where it is
+        searched for.
+    target
+        What the step is searched for.
+    pqz
+        Whether its files are entropy-coded.
+    calibration, imatrix
+        What names there refer to.
+    label
+        Its mode, and what is not as usual.
+    alike
+        The same without what it knows of inputs.
+    """
 
     mode: Mode
-    storage: Storage
+    target: Target
+    pqz: bool
     calibration: Reference | None
     imatrix: Reference | None
     label: str
@@ -64,13 +99,16 @@ class Quantizer:
 
     @property
     def information(self) -> Reference | None:
-        """The calibration of the study that tells it of inputs."""
+        """The calibration of the study that it knows inputs by."""
         return self.calibration or self.imatrix
 
     @property
     def knows(self) -> dict[str, str] | None:
-        """What it knows of inputs: the name of a calibration or file, and how that is used: compensated,
-        sequential (that, in order), diagonal (rounded one by one, weighted) or imatrix (by GGML)."""
+        """What it knows of inputs: the `name` of a calibration or file, and `how` that is used.
+
+        How is one of compensated, sequential (compensated in order), diagonal (rounded one by one, weighted)
+        and imatrix (by GGML).
+        """
         path = self.mode.calibration or self.mode.imatrix
         if path is None:
             return None
@@ -79,7 +117,7 @@ class Quantizer:
         elif self.mode.sequential:
             how = "sequential"
         else:
-            compensates = self.calibration is None or self.calibration.kind == "moments"
+            compensates = self.calibration is None or self.calibration.uses == "moments"
             how = "compensated" if compensates else "diagonal"
         return {"name": self.information.name if self.information else path.stem, "how": how}
 
@@ -87,7 +125,7 @@ class Quantizer:
     def table_per(self) -> Per | None:
         """What each learned table is for; None where none are learned."""
         table = str(getattr(self.mode, "table", ""))
-        return table.removeprefix(LEARNED) if table.startswith(LEARNED) else None
+        return cast(Per, table.removeprefix(LEARNED)) if table.startswith(LEARNED) else None
 
     @property
     def measured(self) -> bool:
@@ -98,17 +136,37 @@ class Quantizer:
 def make_quantizers(
     quantizers: list[dict[str, Any]], common: dict[str, Any], calibrations: Collection[str]
 ) -> list[Quantizer]:
-    """Every combination of the lists in every quantizer, in order, each once.
+    """Make every combination of the lists in every quantizer, in order, each once.
 
-    common: settings of all. calibrations: names of the study's. Raises ConfigError.
+    Parameters
+    ----------
+    quantizers
+        Settings of each: keys of its mode, and of `OfStudies`.
+    common
+        Settings of all that do not have their own.
+    calibrations
+        Names of the study's calibrations.
+
+    Raises
+    ------
+    ConfigError
+        A setting is wrong. The message says of which quantizer.
     """
-    found: dict[tuple[Mode, Storage], Quantizer] = {}
+    made: dict[tuple[Mode, Target, bool], Quantizer] = {}
     for i, settings in enumerate(quantizers, 1):
         hidden = common.keys() - settings.keys()
         for flat in _combinations({**common, **settings}):
-            one = _make(flat, f"quantizer {i}", calibrations, hidden)
-            found.setdefault((one.mode, one.storage), one)
-    return list(found.values())
+            quantizer = _make(flat, f"quantizer {i}", calibrations, hidden)
+            made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz), quantizer)
+    return list(made.values())
+
+
+def rename_old_keys(settings: dict[str, Any]) -> dict[str, Any]:
+    """Give keys of a quantizer the names that they have now. Warns of each with FutureWarning."""
+    for old, new in RENAMED.items():
+        if old in settings:
+            warnings.warn(f"the key {old!r} is called {new!r} now", FutureWarning, stacklevel=2)
+    return {RENAMED.get(key, key): value for key, value in settings.items()}
 
 
 def _combinations(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -120,31 +178,33 @@ def _make(
     settings: dict[str, Any], where: str, calibrations: Collection[str], hidden: Collection[str]
 ) -> Quantizer:
     is_uniform = settings.get("mode") == Uniform.name
-    given = {key: settings[key] for key in Storage.model_fields if key in settings}
+    given = {key: settings[key] for key in OfStudies.model_fields if key in settings}
     settings = {key: value for key, value in settings.items() if key not in given}
     try:
-        storage = Storage.model_validate({"packed": is_uniform, **given})
+        of_study = OfStudies.model_validate({"pqz": is_uniform, **given})
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error, Storage, 'a quantizer')}") from None
-    if storage.searched:
+        raise ConfigError(f"{where}: {explain(error, OfStudies, 'a quantizer')}") from None
+    target = Target(**of_study.model_dump(exclude={"pqz"}))
+    if target.searched:
         if not is_uniform:
-            raise ConfigError(f"{where}: bpw and like are for mode uniform, whose step they find")
-        if len({"step", "bpw", "like"} & (settings.keys() | given.keys())) > 1:
-            raise ConfigError(f"{where}: give one of step, bpw and like")
+            raise ConfigError(f"{where}: code_bits and like are for mode uniform, whose step they find")
+        if len({"step", "code_bits", "like"} & (settings.keys() | given.keys())) > 1:
+            raise ConfigError(f"{where}: give one of step, code_bits and like")
         settings["step"] = START
     mode = make_mode(settings, where)
     hidden = {*hidden, *({"damping"} - settings.keys())}  # whose default depends on the rest
     of_inputs = ("calibration", "imatrix", "damping", "sequential", "sensitivity")
-    one = Quantizer(
+    quantizer = Quantizer(
         mode=mode,
-        storage=storage,
+        target=target,
+        pqz=of_study.pqz,
         calibration=_reference(mode, "calibration", where, calibrations),
         imatrix=_reference(mode, "imatrix", where, calibrations),
-        label=_label(mode, storage, hidden),
-        alike=_label(mode, storage, {*hidden, *of_inputs}),
+        label=_label(mode, of_study, hidden),
+        alike=_label(mode, of_study, {*hidden, *of_inputs}),
     )
-    _check(one, where)
-    return one
+    _check(quantizer, where)
+    return quantizer
 
 
 def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) -> Reference | None:
@@ -163,34 +223,35 @@ def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) 
     )
 
 
-def _check(one: Quantizer, where: str) -> None:
-    mode = one.mode
+def _check(quantizer: Quantizer, where: str) -> None:
+    mode = quantizer.mode
     if mode.calibration and mode.imatrix:
         raise ConfigError(f"{where}: imatrix: a calibration holds one; give either imatrix or calibration")
-    if one.table_per is not None and (
-        not isinstance(mode, TableSearch) or one.table_per not in get_args(Per)
-    ):
-        choices = ", ".join(LEARNED + per for per in get_args(Per))
-        raise ConfigError(f"{where}: table: mode table takes {choices}, or a TOML file, got {mode.table!r}")
-    if one.measured and one.calibration is None:
+    per = quantizer.table_per
+    if per is not None and (not isinstance(mode, TableSearch) or per not in get_args(Per)):
+        choices = ", ".join(LEARNED + choice for choice in get_args(Per))
+        raise ConfigError(
+            f"{where}: table: mode table takes {choices}, or a TOML file, got {LEARNED + per!r}"
+        )
+    if quantizer.measured and quantizer.calibration is None:
         raise ConfigError(
             f"{where}: sensitivity: measured on the text of a calibration of the study, and "
             f"{str(mode.calibration)!r} is none"
         )
-    if one.storage.like is not None:
-        make_mode({"mode": f"ggml:{one.storage.like}"}, f"{where}: like")
+    if quantizer.target.like is not None:
+        make_mode({"mode": f"ggml:{quantizer.target.like}"}, f"{where}: like")
 
 
-def _label(mode: Mode, storage: Storage, hidden: Collection[str]) -> str:
+def _label(mode: Mode, of_study: OfStudies, hidden: Collection[str]) -> str:
     parts = [mode.mode]
-    found = mode.model_dump(exclude={"mode", *hidden}, exclude_defaults=True)
-    if storage.searched:
-        del found["step"]
-    for key, value in found.items():
+    unusual = mode.model_dump(exclude={"mode", *hidden}, exclude_defaults=True)
+    if of_study.searched:
+        del unusual["step"]
+    for key, value in unusual.items():
         if key in FILES:
             value = Path(value).stem
         bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
-    parts += [f"{storage.bpw:g} bits"] if storage.bpw else []
-    parts += [f"like {storage.like}"] if storage.like else []
-    return " ".join([*parts, "packed"] if storage.packed and mode.mode != Uniform.name else parts)
+    parts += [f"{of_study.code_bits:g} bits"] if of_study.code_bits else []
+    parts += [f"like {of_study.like}"] if of_study.like else []
+    return " ".join([*parts, "pqz"] if of_study.pqz and mode.mode != Uniform.name else parts)

@@ -17,10 +17,13 @@ from pyquant.files.output_file import write_bytes
 from pyquant.machine import n_threads
 from pyquant.study import executor
 from pyquant.study.config import StudyConfig
-from pyquant.study.measure import Outcome, Task, perform
-from pyquant.study.plan import Plan, make_plan
+from pyquant.study.measure import perform
+from pyquant.study.metrics import Metric
+from pyquant.study.plan import StudyPlan, make_plan
 from pyquant.study.report.html import report
+from pyquant.study.sources import Hashing
 from pyquant.study.store import Store, digest
+from pyquant.study.task import Outcome, Task
 from pyquant.study.tasks import tasks
 
 WATCH_EVERY = 0.25  # seconds
@@ -30,9 +33,18 @@ WATCH_EVERY = 0.25  # seconds
 class Status:
     """How far a study is.
 
-    done, total: tasks. share: of all work that is to be done, by estimate. seconds_left: None until
-    something can be said. running: by task its share done and what is at work. finished: the task
-    that just ended, and how: seconds, or an error.
+    Attributes
+    ----------
+    done, total
+        Number of tasks.
+    share
+        Share of all work that is done, by estimate.
+    seconds_left
+        None until something can be said.
+    running
+        By task: the share of it that is done, and what is at work.
+    finished
+        The task that just ended, and how: its seconds, or its error.
     """
 
     done: int
@@ -48,7 +60,17 @@ Watch = Callable[[Status], None]
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run of a study did. made, kept: results made now, and there before."""
+    """What a run of a study did.
+
+    Attributes
+    ----------
+    report
+        The page.
+    made, kept
+        Number of results that were made now, and that were there before.
+    warnings
+        Those of llama.cpp.
+    """
 
     report: Path
     made: int
@@ -66,16 +88,39 @@ def run_study(
     keep: bool = False,
     command: str = "",
     watch: Watch | None = None,
-    hashing: Callable[[str], None] | None = None,
+    hashing: Hashing | None = None,
 ) -> Summary:
-    """Does what is missing of a study in a results folder, and writes its report.
+    """Do what is missing of a study in a results folder, and write its report.
 
-    workers: local processes. threads: of each; by default they share the processors, and speed is
-    measured on all. cluster: a Dask scheduler's file or address, used instead. keep: leave the
-    quantized models, and the statistics that they were made with, in the folder. command: for the
-    provenance. Stopped at any point, even killed, it goes on from there when it is run again. Raises
-    StudyError, with what failed, when everything else is done; ConfigError, ModelFileError and TextError
-    before anything is.
+    Stopped at any point, even killed, it goes on from there when it is run again.
+
+    Parameters
+    ----------
+    config
+        The study.
+    folder
+        The results folder, new or of an earlier run.
+    workers
+        Number of local processes.
+    threads
+        Threads of each process. By default they share the processors, and speed is measured on all.
+    cluster
+        File or address of a Dask scheduler, used instead of local processes.
+    keep
+        Whether to leave the quantized models, and the statistics that they were made with, in the folder.
+    command
+        What was typed, for the provenance.
+    watch
+        Told how far the study is.
+    hashing
+        Told the name of each model that is read for its hash.
+
+    Raises
+    ------
+    StudyError
+        Tasks failed. It says which, when everything else is done.
+    ConfigError, ModelFileError, TextError
+        Something is wrong with the study, a model or a text; before anything is done.
     """
     with Store(folder) as store:
         for partial in store.leftovers():
@@ -104,16 +149,20 @@ def run_study(
     return Summary(page, len(missing), len(plan.runs()) - len(missing), sorted(work.warnings))
 
 
-def _remove_models(plan: Plan, store: Store) -> None:
-    """And statistics, which may be as large, and spools of calibrations that nobody wants any more."""
+def _remove_models(plan: StudyPlan, store: Store) -> None:
+    """Remove models, statistics, which may be as large, and spools of calibrations that nobody wants."""
     for spool in store.calibration.glob(".*"):
         spool.unlink()
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)
         for need in row.needs:
-            if need.run.kind == "calibrate":
-                need.files[0].unlink(missing_ok=True)
+            for file in need.large:
+                file.unlink(missing_ok=True)
+
+
+def _alone(task: Task) -> bool:
+    return Metric.registry[task.metric].alone
 
 
 class _Work:
@@ -141,17 +190,17 @@ class _Work:
         self.begin = time.monotonic()
 
     def go(self, pool: Executor) -> None:
-        """Until nothing is left to do."""
+        """Work until nothing is left to do."""
         try:
             while self.waiting or self.running:
                 for task in self._ready():
                     self.waiting.remove(task)
-                    threads = self.threads if task.kind == "speed" else self.shared
+                    threads = self.threads if _alone(task) else self.shared
                     self.running[pool.submit(perform, task, threads, self._progress_file(task))] = task
                 finished, _ = wait(self.running, timeout=WATCH_EVERY, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._finish(self.running.pop(future), future)
-                self._tell()
+                self._report()
         except BrokenProcessPool:
             raise StudyError(
                 "a worker process was killed, perhaps for want of memory; finished results are kept. "
@@ -162,9 +211,9 @@ class _Work:
         for task in [task for task in self.waiting if task.after & self.failed.keys()]:
             self.waiting.remove(task)
             self.failed[task.name] = f"not begun, for want of {min(task.after & self.failed.keys())}"
-        ready = [task for task in self.waiting if task.after <= self.done and task.kind != "speed"]
+        ready = [task for task in self.waiting if task.after <= self.done and not _alone(task)]
         if self.waiting and not ready and not self.running:
-            ready = self.waiting[:1]  # speed is measured alone, one after the other
+            ready = self.waiting[:1]  # those that are measured alone, one after the other
         return ready
 
     def _finish(self, task: Task, future: Future[Outcome]) -> None:
@@ -172,20 +221,20 @@ class _Work:
             outcome = future.result()
         except PyquantError as error:
             self.failed[task.name] = str(error)
-            self._tell((task.name, str(error)))
+            self._report((task.name, str(error)))
             return
         finally:
             self.cost_done += task.cost
             self._progress_file(task).unlink(missing_ok=True)
-        for run, result in zip(task.runs, outcome.results):
+        for run, measured in zip(task.runs, outcome.results):
             if run is not None:
-                about = {"command": self.command, "names": run.names, "task": task.name}
-                self.store.write(run, result, about | outcome.provenance)
+                asked = {"command": self.command, "names": run.names, "task": task.name}
+                self.store.write(run, measured.result, asked | outcome.provenance, measured.items)
         self.warnings |= set(outcome.provenance["warnings"])
         self.done.add(task.name)
-        self._tell((task.name, outcome.provenance["seconds"]))
+        self._report((task.name, outcome.provenance["seconds"]))
 
-    def _tell(self, finished: tuple[str, float | str] | None = None) -> None:
+    def _report(self, finished: tuple[str, float | str] | None = None) -> None:
         if not self.watch:
             return
         running = {task.name: self._progress(task) for task in self.running.values()}

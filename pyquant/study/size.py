@@ -13,16 +13,35 @@ from pyquant.models.tensor_reader import Progress
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 from pyquant.schemes import Mode
+from pyquant.schemes.uniform import Uniform
 
 
 def make(
     source: Path, mode: Mode, file: Path, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Quantizes a model, packs it where the file's name says so, and says what came out: parameters,
-    error of the weights, and `size_of`.
+    """Quantize a model, as an entropy-coded file where the file's name says so.
 
-    quantized_bits: per weight, of the tensors whose type changed, as stored: what is compared where
-    others are left as they are. Raises what `quantize_model` and `pack_model` raise.
+    Parameters
+    ----------
+    source
+        The model.
+    mode
+        How it is quantized.
+    file
+        What is written; replaced if it exists.
+    threads, progress
+        As `quantize_model` takes them.
+
+    Returns
+    -------
+    dict
+        Number of parameters, errors of the weights, and what `size_of` says. `code_bits` are per weight of
+        the tensors whose type changed, as stored: what is compared where others are left as they are.
+
+    Raises
+    ------
+    PyquantError
+        What `quantize_model` and `quantize_to_pqz` raise.
     """
     streams = None
     if file.suffix == SUFFIX:
@@ -30,26 +49,36 @@ def make(
         quantized, streams = done.quantized, done.packed.streams
     else:
         quantized = quantize_model(source, file, mode, threads=threads, force=True, progress=progress)
-    result = quantized.to_json()
-    about = {key: result[key] for key in ("parameters", "rmse", "snr_db", "zero_share")}
+    report = quantized.to_json()
+    errors = {key: report[key] for key in ("parameters", "rmse", "snr_db", "zero_share")}
     changed = [tensor for tensor in quantized.tensors if tensor.quantized]
     if streams is None:
         n_bytes = sum(tensor.n_bytes for tensor in changed)
     else:
         n_bytes = coded_bytes(streams, {tensor.type for tensor in changed})
     bits = 8 * n_bytes / sum(tensor.n_weights for tensor in changed) if changed else None
-    return about | size_of(file, streams) | {"quantized_bits": bits}
+    return errors | size_of(file, streams) | {"code_bits": bits}
 
 
 def coded_bytes(streams: Collection[StreamUse], types: Collection[str]) -> int:
-    """Of all tensors of these types in a packed file."""
+    """Return the bytes of all tensors of these types in an entropy-coded file."""
     return sum(stream.coded_bytes for stream in streams if stream.type in types)
 
 
 def size_of(file: Path, streams: Collection[StreamUse] | None = None) -> dict[str, Any]:
-    """A model file's size: all its bytes, and bits per weight of its tensors and of all of it.
+    """Return a model file's size: all its bytes, and bits per weight.
 
-    streams: of a packed file.
+    Parameters
+    ----------
+    file
+        A GGUF or an entropy-coded file.
+    streams
+        Those of an entropy-coded file.
+
+    Returns
+    -------
+    dict
+        Among others `bits`, per weight of the whole file, and `tensor_bits`, of all tensors as stored.
     """
     model = ModelFile(file)
     types: dict[str, int] = {}
@@ -63,9 +92,9 @@ def size_of(file: Path, streams: Collection[StreamUse] | None = None) -> dict[st
         "sha256": model.sha256(),
         "n_weights": model.n_weights,
         "weights_by_type": dict(sorted(types.items())),
-        "bits_per_weight": 8 * n_bytes / model.n_weights,
-        "file_bits": 8 * model.n_bytes / model.n_weights,
-        "quantized_bits": None,
+        "tensor_bits": 8 * n_bytes / model.n_weights,
+        "bits": 8 * model.n_bytes / model.n_weights,
+        "code_bits": None,
     }
 
 
@@ -74,24 +103,50 @@ def find_step(
     mode: Mode,
     file: Path,
     text: Path | None,
-    report: Callable[[float, str], None],
+    progress: Callable[[float, str], None],
     *,
     threads: int | None = None,
-    bpw: float | None = None,
+    code_bits: float | None = None,
     like: str | None = None,
     n_ctx: int = 512,
     n_chunks: int | None = None,
 ) -> Mode:
-    """Mode uniform with the step that makes quantized tensors take `bpw` bits per weight, whatever the
-    others take, or a model as good as the type `like` on a text. file: to be replaced. Raises ConfigError.
+    """Find the step of mode `uniform` for a number of code bits, or for a divergence.
+
+    Parameters
+    ----------
+    source
+        The model.
+    mode
+        Mode `uniform` with any step.
+    file
+        A file that may be replaced.
+    text
+        What divergence is measured on, for `like`.
+    progress
+        Told what came out of each step.
+    threads
+        How many to use.
+    code_bits
+        Bits per weight that the quantized tensors take at most, whatever the others take.
+    like
+        A stock type; the model is to be as good on the text as that is.
+    n_ctx, n_chunks
+        How divergence is measured.
+
+    Raises
+    ------
+    ConfigError
+        No step does it.
     """
-    search = StepSearch(source, mode, threads=threads, tell=lambda line: report(0.0, line))
+    assert isinstance(mode, Uniform)
+    search = StepSearch(source, mode, threads=threads, tell=lambda line: progress(0.0, line))
     if like is not None:
         assert text is not None
         return search.for_divergence_of(like, Evaluation(text, n_ctx, n_chunks))
-    assert bpw is not None
+    assert code_bits is not None
     first = quantize_to_pqz(source, file, mode, threads=threads, force=True)
     changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
     rest = first.packed.output_bytes - coded_bytes(first.packed.streams, {t.type for t in changed})
     n_weights = sum(tensor.n_weights for tensor in changed)
-    return search.for_size(int(rest + bpw * n_weights / 8), f"{bpw:g} bits per quantized weight")
+    return search.for_size(int(rest + code_bits * n_weights / 8), f"{code_bits:g} bits per quantized weight")

@@ -1,4 +1,4 @@
-"""A results folder: one JSON file per run, named by what the run was of."""
+"""A results folder: one JSON file for each run, named by what the run was of."""
 
 from __future__ import annotations
 
@@ -14,49 +14,62 @@ from typing import Any
 
 from pyquant.errors import OutputError, StudyError
 from pyquant.files.output_file import write_bytes
+from pyquant.study.items import Items, problem_of, write_items
 
-SCHEMA = "pyquant.run/1"
+SCHEMA = "pyquant.run/2"
 STUDY_SCHEMA = "pyquant.study/1"
-# Of runs, in the order in which they are best made.
-PREREQUISITES = ("calibrate", "learn", "sensitivity")
-KINDS = (*PREREQUISITES, "codes", "size", "quality", "speed")
+SCHEMA_BEFORE = "pyquant.run/1"
+# Names that schema 1 had for things that schema 2 has too.
+RENAMED = {"file_bits": "bits", "quantized_bits": "code_bits", "bits_per_weight": "tensor_bits"}
 
 
 @dataclass(frozen=True)
 class Run:
     """One thing to measure, and so one file of results.
 
-    kind: one of KINDS. inputs: everything that the result depends on, as JSON;
-    files by their hashes, so that their names do not matter. names: what people call these files.
+    Attributes
+    ----------
+    metric
+        Name of the metric.
+    inputs
+        Everything that the result depends on, as JSON. Files stand there by their hashes, so that their
+        names do not matter.
+    names
+        What people call these files.
     """
 
-    kind: str
+    metric: str
     inputs: dict[str, Any]
     names: dict[str, str | None] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> str:
-        """`kind-` and 16 digits of the hash of the inputs."""
-        return f"{self.kind}-{digest(self.inputs)[:16]}"
+        """The metric's name, a dash, and 16 digits of the hash of the inputs."""
+        return f"{self.metric}-{digest(self.inputs)[:16]}"
 
 
 def digest(content: Any) -> str:
-    """The SHA-256 of content as canonical JSON."""
+    """Return the SHA-256 of content as canonical JSON."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_of(record: dict[str, Any]) -> str:
-    """Of a run's file: everything in it that another machine, at another time, would write too."""
-    return digest({key: record[key] for key in ("schema", "key", "kind", "inputs", "result")})
+    """Digest of the reproducible part of a run's file: everything but provenance."""
+    return digest({key: value for key, value in record.items() if key not in ("digest", "provenance")})
 
 
 class Store:
     """A results folder, to be read; a context manager where it is written into.
 
-    runs/KEY.json: results. models/: quantized models, and calibration/: what they are made with, both
-    made again when they are missing. study.json: what the last `study run` asked for, and report.html,
-    its report.
+    The folder has runs/KEY.json with results, and runs/KEY.npz with results per item; models/ with
+    quantized models and calibration/ with what they are made of, both made again when they are missing;
+    study.json, which says what the last `study run` asked for; and report.html, its report.
+
+    Parameters
+    ----------
+    folder
+        Where it is, or will be.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -68,52 +81,93 @@ class Store:
         self._lock = -1
 
     def path(self, key: str) -> Path:
+        """Return the file of a run."""
         return self.runs / f"{key}.json"
 
+    def items_path(self, record: dict[str, Any]) -> Path | None:
+        """Return the file with a run's results per item, or None where it has none."""
+        return self.runs / record["items"]["file"] if "items" in record else None
+
     def has(self, key: str) -> bool:
+        """Return whether a run has a result."""
         return self.path(key).is_file()
 
     def finished(self) -> list[str]:
-        """Keys of all finished runs. Raises StudyError if there is no study in the folder."""
+        """List the keys of all finished runs.
+
+        Raises
+        ------
+        StudyError
+            There is no study in the folder.
+        """
         self.study()
         return sorted(path.stem for path in self.runs.glob("*.json"))
 
     def read(self, key: str) -> dict[str, Any]:
-        """A run's file. Raises StudyError if it is missing, broken, or of another version."""
+        """Read a run's file, of this schema or the one before, with the names of this one.
+
+        Raises
+        ------
+        StudyError
+            The file is missing, broken, or of another version.
+        """
+        return _renamed(self._load(key))
+
+    def _load(self, key: str) -> dict[str, Any]:
         path = self.path(key)
-        record = _read_json(path, SCHEMA)
-        if not {"key", "kind", "inputs", "result", "digest", "provenance"} <= record.keys():
+        record = _read_json(path, SCHEMA, SCHEMA_BEFORE)
+        metric = "kind" if record["schema"] == SCHEMA_BEFORE else "metric"
+        if not {"key", metric, "inputs", "result", "digest", "provenance"} <= record.keys():
             raise StudyError(f"{path}: incomplete; remove it, and `pyquant study run` makes it again")
         return record
 
     def problem(self, key: str) -> str | None:
-        """What is wrong with a run's file, or None."""
+        """Say what is wrong with a run's files, or None."""
         try:
-            record = self.read(key)
+            written = self._load(key)
         except StudyError as error:
             return str(error)
-        path = self.path(key)
-        if record["key"] != key or Run(record["kind"], record["inputs"]).key != key:
+        path, record = self.path(key), _renamed(written)
+        if record["key"] != key or Run(record["metric"], record["inputs"]).key != key:
             return f"{path}: its name is not that of its inputs"
-        if record["digest"] != digest_of(record):
+        if written["digest"] != digest_of(written):
             return f"{path}: changed since it was written; remove it, and `pyquant study run` makes it again"
-        return None
+        items = self.items_path(record)
+        return problem_of(items, record["items"]) if items else None
 
     def study(self) -> dict[str, Any]:
-        """What the last `study run` asked for. Raises StudyError."""
+        """Read what the last `study run` asked for.
+
+        Raises
+        ------
+        StudyError
+            There is no study in the folder, or one of another version.
+        """
         path = self.folder / "study.json"
         if not path.is_file():
             raise StudyError(f"{self.folder}: no study in this folder (it has no study.json)")
         return _read_json(path, STUDY_SCHEMA)
 
-    def write(self, run: Run, result: dict[str, Any], provenance: dict[str, Any]) -> None:
-        """A run's file, complete or not at all. Raises OutputError."""
-        record = {"schema": SCHEMA, "key": run.key, "kind": run.kind, "inputs": run.inputs, "result": result}
+    def write(
+        self, run: Run, result: dict[str, Any], provenance: dict[str, Any], items: Items | None = None
+    ) -> None:
+        """Write a run's file, complete or not at all; its items first, as it names them by their hash.
+
+        Raises
+        ------
+        OutputError
+            A file cannot be written.
+        """
+        record = {"schema": SCHEMA, "key": run.key, "metric": run.metric, "inputs": run.inputs}
+        record["result"] = result
+        if items is not None:
+            record["items"] = write_items(self.runs / f"{run.key}.npz", items)
         record["digest"] = digest_of(record)
         record["provenance"] = provenance
         self._write(self.path(run.key), record)
 
     def write_study(self, study: dict[str, Any]) -> None:
+        """Write what is asked for. Raises OutputError."""
         self._write(self.folder / "study.json", {"schema": STUDY_SCHEMA, **study})
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
@@ -121,9 +175,14 @@ class Store:
         write_bytes(path, text.encode(), sources=[], force=True)
 
     def __enter__(self) -> Store:
-        """Takes the folder for this process, and makes it where it is missing.
+        """Take the folder for this process, and make it where it is missing.
 
-        Raises StudyError if another process has it, or it holds other things, or another version's.
+        Raises
+        ------
+        StudyError
+            Another process has the folder, or it holds other things, or another version's results.
+        OutputError
+            The folder cannot be made.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +214,8 @@ class Store:
         if (self.folder / "study.json").exists():
             self.study()
             return
-        strange = [one.name for one in self.folder.iterdir() if one.name not in ours and one.name[0] != "."]
+        names = [path.name for path in self.folder.iterdir()]
+        strange = [name for name in names if name not in ours and name[0] != "."]
         if strange:
             raise StudyError(
                 f"{self.folder}: not a results folder: {min(strange)!r} is in it; name a new or empty one"
@@ -167,12 +227,20 @@ class Store:
         self._lock = -1
 
     def leftovers(self) -> Iterator[Path]:
-        """What a killed process left half-written."""
+        """List what a killed process left half-written."""
         for folder in (self.folder, self.runs, self.models, self.calibration):
             yield from folder.glob(".*.partial")
 
 
-def _read_json(path: Path, schema: str) -> dict[str, Any]:
+def _renamed(written: dict[str, Any]) -> dict[str, Any]:
+    if written["schema"] != SCHEMA_BEFORE:
+        return written
+    record = {"metric" if name == "kind" else name: value for name, value in written.items()}
+    record["result"] = {RENAMED.get(name, name): value for name, value in written["result"].items()}
+    return record
+
+
+def _read_json(path: Path, *schemas: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         written_as = content["schema"]
@@ -180,9 +248,9 @@ def _read_json(path: Path, schema: str) -> dict[str, Any]:
         raise StudyError(f"{path}: no such run; `pyquant study ls` lists them") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise StudyError(f"{path}: broken; remove it, and `pyquant study run` makes it again") from None
-    if written_as != schema:
+    if written_as not in schemas:
         raise StudyError(
-            f"{path}: written by another version of pyquant, as {written_as}; this one reads {schema}. "
+            f"{path}: written by another version of pyquant, as {written_as}; this one reads {schemas[0]}. "
             f"Nothing was changed; name another folder, or use that version"
         )
     return content

@@ -19,10 +19,10 @@ from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.plan import make_plan
-from pyquant.study.report.columns import compensation_table, results_table
-from pyquant.study.report.comparison import compensation_rows
+from pyquant.study.report.comparison import compensation_rows, compensation_table
 from pyquant.study.report.figures import figure
 from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.report.tables import results_table
 from pyquant.study.report.tradeoff import points, tradeoff
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
@@ -60,7 +60,7 @@ calibration = "matched"
 mode = "uniform"
 calibration = ["matched", "imatrix:matched"]
 sensitivity = "measured"
-bpw = 4.0
+code_bits = 4.0
 """
 LABELS = [
     "unquantized", "ggml:IQ4_NL imatrix=matched", "ggml:IQ4_NL calibration=matched",
@@ -109,7 +109,7 @@ def model(results: Path) -> ModelResults:
 
 def test_everything_is_made_once(bench: Bench, results: Path, model: ModelResults, tmp_path: Path) -> None:
     assert [row.label for row in model.rows] == LABELS
-    kinds = [path.name.partition("-")[0] for path in (results / "runs").iterdir()]
+    kinds = [path.name.partition("-")[0] for path in (results / "runs").glob("*.json")]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "calibrate": 2, "learn": 1, "sensitivity": 1, "size": len(LABELS), "quality": len(LABELS),
     }  # fmt: skip
@@ -136,35 +136,33 @@ def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Pat
         path = tmp_path / f"{len(label)}.gguf"
         report = quantize_model(bench.model, path, make_mode({**settings, "tensors": "blk"})).to_json()
         row = model.row(label)
-        assert row.size["snr_db"] == report["snr_db"]
-        assert row.size["bits_per_weight"] == report["bits_per_weight"]
+        assert row.result("size")["snr_db"] == report["snr_db"]
+        assert row.result("size")["tensor_bits"] == report["bits_per_weight"]
         (alone,) = compare_models(bench.model, [path], bench.text, n_ctx=32, n_chunks=3).to_json()[
             "candidates"
         ]
-        assert row.quality[0]["kld"]["mean"] == pytest.approx(alone["kld"]["mean"], rel=1e-4)
-    assert model.row("ggml:IQ4_NL calibration=matched").size["quantized_bits"] == 4.5
+        assert row.result("quality")["kld"]["mean"] == pytest.approx(alone["kld"]["mean"], rel=1e-4)
+    assert model.row("ggml:IQ4_NL calibration=matched").result("size")["code_bits"] == 4.5
 
 
-def test_a_packed_row_takes_its_bits(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
+def test_a_pqz_row_takes_its_bits(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
     for label in LABELS[-2:]:
-        size = model.row(label).size
-        assert 3.8 < size["quantized_bits"] <= 4.01
-        assert (
-            size["bits_per_weight"]
-            < size["file_bits"]
-            == pytest.approx(8 * size["bytes"] / size["n_weights"])
-        )
+        size = model.row(label).result("size")
+        assert 3.8 < size["code_bits"] <= 4.01
+        assert size["tensor_bits"] < size["bits"] == pytest.approx(8 * size["bytes"] / size["n_weights"])
     mode = make_mode({"mode": "q4_0_multizero", "radius": 2, "tensors": "blk"})
     report = quantize_to_pqz(bench.model, tmp_path / "m.pqz", mode).to_json()
-    study = tmp_path / "packed.toml"
+    study = tmp_path / "pqz.toml"
     study.write_text(
         "measure = ['size']\n[[quantizer]]\n"
-        + _toml(mode="q4_0_multizero", radius=2, tensors="blk", q4_t=True)
+        + _toml(mode="q4_0_multizero", radius=2, tensors="blk", pqz=True)
     )
     run_study(read_study(study, models=[bench.model]), tmp_path / "r", workers=1)
     (found,) = read_results(Store(tmp_path / "r")).models
-    assert found.rows[1].label == "q4_0_multizero tensors=blk 2 packed"
-    assert found.rows[1].size["bytes"] == report["output_bytes"] == (tmp_path / "m.pqz").stat().st_size
+    assert found.rows[1].label == "q4_0_multizero tensors=blk 2 pqz"
+    assert (
+        found.rows[1].result("size")["bytes"] == report["output_bytes"] == (tmp_path / "m.pqz").stat().st_size
+    )
 
 
 def test_costs_are_told(results: Path) -> None:
@@ -185,7 +183,7 @@ def test_compensation_is_compared(results: Path, model: ModelResults) -> None:
     ]  # fmt: skip
 
     def kld(label: str) -> float:
-        return model.row(label).quality[0]["kld"]["mean"]
+        return model.row(label).result("quality")["kld"]["mean"]
 
     matched = rows["ggml:IQ4_NL", "matched"]
     assert matched["ratio"] == kld(LABELS[2]) / kld(LABELS[1]) == matched["ratio_to_best"]
@@ -208,7 +206,7 @@ def test_the_figure_has_every_quantizer(model: ModelResults) -> None:
         ("uniform, compensated", "matched"), ("uniform", "matched"),
     ]  # fmt: skip
     for one, row in zip(found, model.rows[1:]):
-        assert (one.bits, one.kld) == (row.size["quantized_bits"], row.quality[0]["kld"]["mean"])
+        assert (one.bits, one.kld) == (row.result("size")["code_bits"], row.result("quality")["kld"]["mean"])
     (axes,) = figure(tradeoff(model, 0), height=4).axes
     assert axes.get_yscale() == "log"
     (slope,) = [line for line in axes.lines if line.get_linestyle() == ":"]
@@ -251,13 +249,13 @@ def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
         todo = tasks(make_plan(study, store), store)
     names = [task.name for task in todo]
     assert len(set(names)) == len(names)
-    assert sum(task.kind == "learn" for task in todo) == 2
+    assert sum(task.metric == "learn" for task in todo) == 2
     made = {
-        file for task in todo if task.kind in ("calibrate", "learn", "sensitivity") for file in task.files
+        file for task in todo if task.metric in ("calibrate", "learn", "sensitivity") for file in task.files
     }
     for task in todo:
         assert task.after <= set(names)
-        if task.kind == "size" and task.modes[0] and task.modes[0].mode == "table":
+        if task.metric == "size" and task.modes[0] and task.modes[0].mode == "table":
             assert len(task.after) == 2
     assert len(made) == 2 * 2 + 2 + 1
 
@@ -288,15 +286,15 @@ UNIFORM = {"mode": "uniform", "calibration": "matched"}
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (UNIFORM | {"calibration": "mathced", "bpw": 4.0}, ["'mathced'", "did you mean 'matched'?"]),
-        ({"mode": "uniform", "bpw": 4.0}, ["uniform needs 'calibration'"]),
+        (UNIFORM | {"calibration": "mathced", "code_bits": 4.0}, ["'mathced'", "did you mean 'matched'?"]),
+        ({"mode": "uniform", "code_bits": 4.0}, ["uniform needs 'calibration'"]),
         (UNIFORM, ["uniform needs 'step'"]),
-        (UNIFORM | {"bpw": 4.0, "step": 0.01}, ["give one of step, bpw and like"]),
-        (UNIFORM | {"bpw": 4.0, "like": "Q4_K"}, ["give one of step, bpw and like"]),
-        (UNIFORM | {"bpw": 9.0}, ["bpw", "less than or equal to"]),
+        (UNIFORM | {"code_bits": 4.0, "step": 0.01}, ["give one of step, code_bits and like"]),
+        (UNIFORM | {"code_bits": 4.0, "like": "Q4_K"}, ["give one of step, code_bits and like"]),
+        (UNIFORM | {"code_bits": 9.0}, ["code_bits", "less than or equal to"]),
         (UNIFORM | {"like": "Q4_Z"}, ["like", "'ggml:Q4_Z' is no type"]),
-        (UNIFORM | {"like": "Q4_K"}, ["like: needs quality"]),
-        ({"mode": "q4_0", "bpw": 4.0}, ["for mode uniform"]),
+        (UNIFORM | {"like": "Q4_K"}, ["like: needs a metric that is measured on texts"]),
+        ({"mode": "q4_0", "code_bits": 4.0}, ["for mode uniform"]),
         ({"mode": "table", "table": "learned:row"}, ["learned:model, learned:kind, learned:tensor"]),
         ({"mode": "q8_table", "table": "learned:kind"}, ["table: mode table takes"]),
         (
@@ -304,7 +302,7 @@ UNIFORM = {"mode": "uniform", "calibration": "matched"}
             ["sensitivity: measured on", "is none"],
         ),
         ({"mode": "q4_0", "calibration": "matched", "imatrix": "matched"}, ["give either"]),
-        ({"mode": "q4_0", "packed": "maybe"}, ["packed"]),
+        ({"mode": "q4_0", "pqz": "maybe"}, ["pqz"]),
         ({"mode": "q4_0", "calibration": "empty"}, ["texts: none", "--calibration-text empty=FILE"]),
     ],
 )  # fmt: skip

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pyquant.errors import ConfigError, StudyError, TextError
-from pyquant.study.config import CalibrationConfig, SpeedConfig, StudyConfig, read_study
-from pyquant.study.quantizer import Storage
+from pyquant.study.config import CalibrationConfig, StudyConfig, read_study
+from pyquant.study.metrics import MEASURABLE
+from pyquant.study.quantizer import OfStudies
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
 from tests.support import ROOT
@@ -55,9 +56,15 @@ def test_the_thesis_is_a_study() -> None:
 def test_every_key_is_in_the_manual() -> None:
     names = ("thesis.toml", "compensation.toml", "compression.toml")
     manual = "".join((ROOT / "configs" / name).read_text() for name in names)
-    kinds = (StudyConfig, SpeedConfig, CalibrationConfig, Storage)
-    for key in [key for kind in kinds for key in kind.model_fields]:
+    of_metrics = [metric.settings for metric in MEASURABLE if metric.settings]
+    for key in [
+        key
+        for settings in (StudyConfig, CalibrationConfig, OfStudies, *of_metrics)
+        for key in settings.model_fields
+    ]:
         assert re.search(rf"^(# )?{key} = |^\[+{key}\]+$", manual, re.MULTILINE), key
+    for metric in MEASURABLE:
+        assert re.search(rf"^#   {metric.name} ", manual, re.MULTILINE), metric.name
 
 
 def test_a_text_that_is_not_utf8(lab: Lab, tmp_path: Path) -> None:
@@ -79,7 +86,9 @@ def test_the_same_file_twice_is_refused(lab: Lab, tmp_path: Path, key: str) -> N
 
 @pytest.mark.parametrize("name", ["study.json", "run"])
 def test_another_versions_folder_is_left_alone(lab: Lab, copied_study: Path, name: str) -> None:
-    path = copied_study / name if name == "study.json" else next((copied_study / "runs").glob("quality-*"))
+    path = (
+        copied_study / name if name == "study.json" else next((copied_study / "runs").glob("quality-*.json"))
+    )
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "schema": content["schema"][:-1] + "7"}))
     before = snapshot(copied_study)

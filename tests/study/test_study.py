@@ -22,7 +22,7 @@ from tests.support.studies import EVERYTHING, SAME_EVERYWHERE, Lab, contents, sn
 
 
 def test_everything_runs_once(lab: Lab, copied_study: Path) -> None:
-    runs = sorted((copied_study / "runs").iterdir())
+    runs = sorted((copied_study / "runs").glob("*.json"))
     # Codes of three quantizers (Q4_K's are not counted); the others of four and the model itself.
     kinds = [path.name.partition("-")[0] for path in runs]
     assert {kind: kinds.count(kind) for kind in EVERYTHING} == {
@@ -85,18 +85,18 @@ def test_results_are_the_librarys(lab: Lab, finished_study: Path, tmp_path: Path
     row = model.row("q4_0_multizero 2")
     mode = make_mode({"mode": "q4_0_multizero", "radius": 2})
     report = quantize_model(lab.models[0], tmp_path / "q.gguf", mode).to_json()
-    assert row.size["bytes"] == report["output_bytes"] == (tmp_path / "q.gguf").stat().st_size
-    assert row.size["snr_db"] == report["snr_db"]
-    assert row.size["bits_per_weight"] == report["bits_per_weight"]
+    assert row.result("size")["bytes"] == report["output_bytes"] == (tmp_path / "q.gguf").stat().st_size
+    assert row.result("size")["snr_db"] == report["snr_db"]
+    assert row.result("size")["tensor_bits"] == report["bits_per_weight"]
     alone = measure_perplexity(tmp_path / "q.gguf", lab.text, n_ctx=32, n_chunks=3)
-    assert row.quality[0]["perplexity"] == pytest.approx(alone.ppl, rel=1e-6)
-    assert row.codes["totals"] == count_codes(lab.models[0], mode).to_json()["totals"]
+    assert row.result("quality")["perplexity"] == pytest.approx(alone.ppl, rel=1e-6)
+    assert row.result("codes")["totals"] == count_codes(lab.models[0], mode).to_json()["totals"]
 
 
 def test_provenance(lab: Lab, finished_study: Path) -> None:
-    for path in (finished_study / "runs").iterdir():
+    for path in (finished_study / "runs").glob("*.json"):
         record = json.loads(path.read_text())
-        assert record["schema"] == "pyquant.run/1"
+        assert record["schema"] == "pyquant.run/2"
         assert record["inputs"]["model"] == hashlib.sha256(lab.models[0].read_bytes()).hexdigest()
         about = record["provenance"]
         assert about["names"]["model"] == "model-1.gguf"

@@ -91,9 +91,11 @@ def copied_study(finished_study: Path, tmp_path: Path) -> Path:
 
 
 def contents(results: Path) -> dict[str, dict]:
-    """Every run's file by its name, without what is not the same everywhere."""
-    found = {path.name: json.loads(path.read_text()) for path in (results / "runs").iterdir()}
-    return {name: {key: one[key] for key in one if key != "provenance"} for name, one in found.items()}
+    """Every run's file by its name, without what is not the same everywhere; of items the hash is in it."""
+    written = {path.name: json.loads(path.read_text()) for path in (results / "runs").glob("*.json")}
+    return {
+        name: {key: record[key] for key in record if key != "provenance"} for name, record in written.items()
+    }
 
 
 def snapshot(folder: Path) -> dict[str, str]:

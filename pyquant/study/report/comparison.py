@@ -6,43 +6,79 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.report.columns import Column, Flat, get
+from pyquant.study.report.results import ModelResults, Results, RowResults
 
 COMPENSATES = ("compensated", "sequential")  # how inputs may be known
-BUDGET = 4.5  # bits per weight of the stock types that most people use
+BUDGET = 4.5  # code bits of the stock types that most people use
+
+COLUMNS = (
+    Column("uncompensated_kld", "not compensated", "the type as GGML makes it with the importance matrix of "
+           "the same text, or the same codes rounded one by one", error="uncompensated_kld_error"),
+    Column("kld", "compensated", "with the second moments of inputs", error="kld_error"),
+    Column("ratio", "ratio", "of the two; its error is as if they were independent, so too large",
+           error="ratio_error"),
+    Column("ratio_to_best", "to best stock", "ratio to the divergence of the best stock type of at most "
+           "4.5 code bits that is made with this importance matrix", error="ratio_to_best_error"),
+)  # fmt: skip
+
+
+def compensation_table(results: Results) -> list[Flat]:
+    """List every compensated quantizer beside what it is to be compared with."""
+    return [
+        {"model": model.name, "text": name, **row}
+        for model in results.models
+        for text, name in enumerate(model.texts)
+        for row in compensation_rows(model, text)
+    ]
 
 
 def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
-    """A row for each compensated quantizer on a text, in the study's order.
+    """Compare each compensated quantizer with what the same calibration gives without compensation.
 
-    uncompensated_kld: of the same type by GGML with the same calibration's importance matrix, or of the
-    same codes rounded one by one. best_kld: the least of stock types of at most BUDGET bits that are made
-    with this importance matrix. Ratios are to these; their errors are as if both were independent, so
-    too large, as they are measured on the same tokens. None where there is nothing to compare with.
+    Parameters
+    ----------
+    model
+        The results of one model.
+    text
+        Index of the text on which divergence was measured.
+
+    Returns
+    -------
+    list of dict
+        A row for each compensated quantizer, in the study's order. `uncompensated_kld` is of the same type
+        by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
+        `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
+        importance matrix. Ratios are to these. Their errors are as if both were independent, so too
+        large: both are measured on the same tokens. None where there is nothing to compare with.
     """
-    rows = [row for row in model.rows if row.knows and _kld(row, text)]
-    found = []
-    for row in rows:
-        if row.knows["how"] not in COMPENSATES:
+    rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
+    compared = []
+    for row, knows in rows:
+        if knows["how"] not in COMPENSATES:
             continue
-        peers = [one for one in rows if one.knows["name"] == row.knows["name"] and one is not row]
-        others = [one for one in peers if one.knows["how"] not in COMPENSATES]
-        same = [one for one in others if one.alike == row.alike]
-        stock = [one for one in others if _is_stock(one) and _bits(one) <= BUDGET]
-        found.append(
+        others = [
+            peer
+            for peer, theirs in rows
+            if theirs["name"] == knows["name"] and theirs["how"] not in COMPENSATES
+        ]
+        same = [peer for peer in others if peer.alike == row.alike]
+        stock = [peer for peer in others if _is_stock(peer) and _bits(peer) <= BUDGET]
+        best = _best(stock, text)
+        compared.append(
             {
-                "quantizer": f"{row.alike}{' in order' * (row.knows['how'] == 'sequential')}",
-                "calibration": row.knows["name"],
-                "bits": _bits(row) if row.size else None,
+                "quantizer": f"{row.alike}{' in order' * (knows['how'] == 'sequential')}",
+                "calibration": knows["name"],
+                "code_bits": get(row.result("size"), "code_bits"),
                 **_measured("", row, text),
                 **_measured("uncompensated_", _best(same, text), text),
                 **_ratio("ratio", row, _best(same, text), text),
-                "best": best.alike if (best := _best(stock, text)) else None,
+                "best": best.alike if best else None,
                 **_measured("best_", best, text),
                 **_ratio("ratio_to_best", row, best, text),
             }
         )
-    return found
+    return compared
 
 
 def _is_stock(row: RowResults) -> bool:
@@ -50,28 +86,27 @@ def _is_stock(row: RowResults) -> bool:
 
 
 def _bits(row: RowResults) -> float:
-    bits = row.size["quantized_bits"] if row.size else None
+    bits = get(row.result("size"), "code_bits")
     return math.inf if bits is None else bits
 
 
 def _kld(row: RowResults, text: int) -> dict[str, float] | None:
-    found = row.quality[text] if len(row.quality) > text else None
-    return found.get("kld") if found else None
+    return get(row.result("quality", text), "kld")
 
 
 def _best(rows: Iterable[RowResults], text: int) -> RowResults | None:
-    return min(rows, key=lambda row: _kld(row, text)["mean"], default=None)
+    return min(rows, key=lambda row: get(_kld(row, text), "mean"), default=None)
 
 
 def _measured(prefix: str, row: RowResults | None, text: int) -> dict[str, float | None]:
     kld = _kld(row, text) if row else None
-    return {f"{prefix}kld": kld and kld["mean"], f"{prefix}kld_error": kld and kld["error"]}
+    return {f"{prefix}kld": get(kld, "mean"), f"{prefix}kld_error": get(kld, "error")}
 
 
 def _ratio(name: str, row: RowResults, peer: RowResults | None, text: int) -> dict[str, float | None]:
-    if peer is None:
+    ours, theirs = _kld(row, text), _kld(peer, text) if peer else None
+    if ours is None or theirs is None:
         return {name: None, f"{name}_error": None}
-    ours, theirs = _kld(row, text), _kld(peer, text)
     ratio = ours["mean"] / theirs["mean"]
     error = ratio * math.hypot(ours["error"] / ours["mean"], theirs["error"] / theirs["mean"])
     return {name: ratio, f"{name}_error": error}

@@ -9,38 +9,67 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyquant.errors import ConfigError, OutputError
 from pyquant.files.output_file import check_output, write_bytes
-from pyquant.study.report.columns import TABLES, Flat
+from pyquant.study.report.columns import Flat
 from pyquant.study.report.results import read_results
+from pyquant.study.report.tables import item_tables, tables
 from pyquant.study.store import Store
 
 Tables = dict[str, list[Flat]]
+TOGETHER = 200  # rows that a database takes at once
 
 
 def export(
     results: str | os.PathLike[str], output: Path, *, table: str = "results", force: bool = False
 ) -> dict[str, int]:
-    """Writes a table to .csv or .parquet, or all tables to .sqlite or .duckdb; returns their lengths.
+    """Write a study's results for other tools.
 
-    Raises OutputError, StudyError, and ConfigError where DuckDB is needed and not installed.
+    Parameters
+    ----------
+    results
+        A results folder.
+    output
+        A .csv or .parquet file, for one table; a .sqlite or .duckdb file, for all tables but those of
+        items, or for a table of items.
+    table
+        Name of the table: results, another table of a metric, or METRIC_items.
+    force
+        Whether an existing file is replaced.
+
+    Returns
+    -------
+    dict
+        Number of rows of each table that was written.
+
+    Raises
+    ------
+    OutputError
+        The file exists, cannot be written, or its name has no known ending.
+    StudyError
+        There is no study in the folder.
+    ConfigError
+        There is no such table, or DuckDB is needed and not installed.
     """
-    writer = WRITERS.get(output.suffix.lower())
+    ending = output.suffix.lower()
+    writer = WRITERS.get(ending)
     if writer is None:
         raise OutputError(f"{output}: its name must end in one of {', '.join(WRITERS)}")
-    if table not in TABLES:
-        raise ConfigError(f"table: {table!r} is not one of {', '.join(TABLES)}")
+    of_items = item_tables()
+    known = tables() | of_items
+    if table not in known:
+        raise ConfigError(f"table: {table!r} is not one of {', '.join(known)}")
     check_output(output, sources=[], force=force)
     found = read_results(Store(results))
-    databases = (".sqlite", ".duckdb")
-    names = TABLES if output.suffix.lower() in databases else [table]
-    tables = {name: TABLES[name](found) for name in names}
+    names = tables() if ending in DATABASES and table not in of_items else [table]
+    written = {name: known[name](found) for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"export{output.suffix.lower()}"
-        writer(path, tables)
+        path = Path(folder) / f"export{ending}"
+        writer(path, written)
         write_bytes(output, path.read_bytes(), sources=[], force=force)
-    return {name: len(rows) for name, rows in tables.items()}
+    return {name: len(rows) for name, rows in written.items()}
 
 
 def _csv(path: Path, tables: Tables) -> None:
@@ -79,10 +108,11 @@ def _parquet(path: Path, tables: Tables) -> None:
         connection.execute(f"COPY {name} TO '{path}' (FORMAT parquet)")
 
 
+DATABASES = (".sqlite", ".duckdb")
 WRITERS = {".csv": _csv, ".parquet": _parquet, ".sqlite": _sqlite, ".duckdb": _duckdb}
 
 
-def _library():
+def _library() -> Any:
     try:
         import duckdb
     except ImportError:
@@ -98,13 +128,15 @@ def _fill(execute: Callable[..., object], name: str, rows: list[Flat], types: di
     if not rows:
         return
 
-    def kind(column: str) -> str:
-        found = [row[column] for row in rows if row[column] is not None]
-        return types[type(found[0]) if found else float]
+    def type_of(column: str) -> str:
+        value = next((row[column] for row in rows if row[column] is not None), 0.0)
+        return types[type(value)]
 
     columns = _columns(rows)
-    definitions = ", ".join(f'"{column}" {kind(column)}' for column in columns)
+    definitions = ", ".join(f'"{column}" {type_of(column)}' for column in columns)
     execute(f"CREATE TABLE {name} ({definitions})")
-    places = ", ".join("?" * len(columns))
-    for row in rows:
-        execute(f"INSERT INTO {name} VALUES ({places})", list(row.values()))
+    places = f"({', '.join('?' * len(columns))})"
+    for begin in range(0, len(rows), TOGETHER):
+        some = rows[begin : begin + TOGETHER]
+        values = [value for row in some for value in row.values()]
+        execute(f"INSERT INTO {name} VALUES {', '.join([places] * len(some))}", values)

@@ -5,182 +5,200 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
-from pyquant.figures.style import STYLE
-from pyquant.study.report import figures
-from pyquant.study.report.columns import CODES, COMPENSATION, QUALITY, flat, known_columns
-from pyquant.study.report.comparison import COMPENSATES, compensation_rows
-from pyquant.study.report.results import ModelResults, Results, RowResults, read_results
-from pyquant.study.report.tradeoff import tradeoff
+from pyquant.figures.style import GRAY, STYLE
+from pyquant.study.metrics import MEASURABLE, Metric
+from pyquant.study.metrics.metric import Grid
+from pyquant.study.report.columns import Column, Flat, known_columns
+from pyquant.study.report.figures import GRID, Drawing
+from pyquant.study.report.results import ModelResults, Results, read_results
+from pyquant.study.report.tables import flat
 from pyquant.study.store import Store
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
+# Colors of figures that a page in dark colors changes.
+COLORS = {"#000000": "currentColor", "#ffffff": "var(--paper)", GRAY: "var(--soft)", GRID: "var(--grid)"}
+
+
+@dataclass
+class Section:
+    """A part of the page, under a heading: a table, sentences, further tables, figures.
+
+    Attributes
+    ----------
+    title
+        The heading.
+    columns, rows
+        Of the table; both empty for none.
+    remarks
+        Sentences below the table.
+    grids, figures
+        What follows; figures as dictionaries of caption and SVG.
+    """
+
+    title: str
+    columns: list[Column] = field(default_factory=list)
+    rows: list[Flat] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    grids: list[Grid] = field(default_factory=list)
+    figures: list[dict[str, str]] = field(default_factory=list)
 
 
 def report(store: Store) -> str:
-    """The page, of all results that are there. The same results make the same page."""
+    """Write the page, of all results that are there. The same results make the same page.
+
+    Raises
+    ------
+    StudyError
+        There is no study in the folder.
+    """
     results = read_results(store)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    models = [_model(results, model) for model in results.models]
+    sections = [section for model in models for section in model["sections"]]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         results=results,
-        models=[_model(results, model) for model in results.models],
-        quality=QUALITY,
-        codes=CODES,
-        compensation=COMPENSATION,
-        known=known_columns,
+        models=models,
+        definitions=_definitions(sections),
         made=_made(results),
         data=Markup(json.dumps(_data(results)).replace("<", "\\u003c")),
     )
 
 
 def _model(results: Results, model: ModelResults) -> dict[str, Any]:
-    rows = [
-        [flat(results, model, text, row) for row in model.rows] for text in range(max(len(model.texts), 1))
+    n_texts = max(len(model.texts), 1)
+    sections = [_results_on(results, model, text) for text in range(n_texts)]
+    sections += [_own_section(results, model, metric) for metric in MEASURABLE if metric.title]
+    findings = [
+        (model.texts[text] if metric.unit == "text" else None, sentence)
+        for metric in MEASURABLE
+        for text in _texts(metric, model)
+        for sentence in metric.findings(model, text)
     ]
-    counted = [(row, one) for row, one in zip(model.rows, rows[0]) if row.codes]
     return {
         "name": model.name,
         "sha256": model.sha256,
-        "tables": [
-            {"text": text, "rows": of_text, "floor": _floor(of_text)}
-            for text, of_text in zip(model.texts or [None], rows)
-        ],
-        "compensation": [_compensation(model, text) for text in range(len(model.texts))],
-        "compensates": any(row.knows and row.knows["how"] in COMPENSATES for row in model.rows),
-        "codes": [one for _, one in counted],
-        "quality_figures": _quality_figures(model),
-        "speed_figures": _speed_figures(model),
-        "codes_figures": [figure for row, _ in counted for figure in _codes_figures(row)],
+        "findings": {place: [s for p, s in findings if p == place] for place in dict(findings)},
+        "sections": [section for section in sections if section.rows or section.figures],
     }
 
 
-def _compensation(model: ModelResults, text: int) -> dict[str, Any]:
-    """Compensated quantizers, what they gain by each calibration side by side."""
-    rows = compensation_rows(model, text)
-    by_place = {(row["quantizer"], row["calibration"]): row for row in rows}
-    return {
-        "text": model.texts[text],
-        "calibrations": list(dict.fromkeys(row["calibration"] for row in rows)),
-        "quantizers": list(dict.fromkeys(row["quantizer"] for row in rows)),
-        "row": lambda quantizer, calibration: by_place.get((quantizer, calibration)),
-    }
-
-
-def _floor(rows: list[dict[str, Any]]) -> float | None:
-    return next((row["noise_kld"] for row in rows if row["noise_kld"] is not None), None)
-
-
-def _quality_figures(model: ModelResults) -> list[dict[str, Any]]:
-    drawn = []
-    for text, name in enumerate(model.texts):
-        there = [row for row in model.rows if row.mode and row.quality[text]]
-        if not there:
+def _results_on(results: Results, model: ModelResults, text: int) -> Section:
+    """All that has no section of its own, of all quantizers on a text."""
+    rows = [flat(results, model, text, row) for row in model.rows]
+    columns = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
+    section = Section(
+        title=f"Results on {model.texts[text]}" if model.texts else "Results",
+        columns=known_columns(columns, rows),
+        rows=rows,
+    )
+    for metric in MEASURABLE:
+        if metric.title or (metric.unit != "text" and text > 0):
             continue
-        tall = 1.0 + 0.24 * len(model.rows)
-        drawn += [
-            _drawn(
-                f"Perplexity on {name}; the dashed line is the unquantized model's.",
-                figures.figure(figures.perplexities(model, text), height=tall),
-            ),
-            _drawn(
-                f"Mean divergence from the unquantized model on {name}.",
-                figures.figure(figures.divergences(model, text), height=tall),
-            ),
-        ]
-        if all(row.size for row in there):
-            drawn.append(
-                _drawn(
-                    f"Divergence on {name} for size: lower and more to the left is better. The dotted line "
-                    "falls as squared error does with finer steps.",
-                    figures.figure(tradeoff(model, text), height=5.5),
-                )
-            )
-    return drawn
+        section.remarks += metric.remarks(model, text)
+        section.grids += metric.grids(model, text)
+        section.figures += [_drawn(drawing) for drawing in metric.figures(model, text)]
+    return section
 
 
-def _speed_figures(model: ModelResults) -> list[dict[str, Any]]:
-    if not all(row.speed for row in model.rows):
-        return []
-    tall = 1.0 + 0.24 * len(model.rows)
-    return [
-        _drawn(
-            f"{test.capitalize()}; lines go from the slowest to the fastest round.",
-            figures.figure(figures.speeds(model, test), height=tall),
-        )
-        for test in ("prompt", "generation")
-    ]
+def _own_section(results: Results, model: ModelResults, metric: Metric) -> Section:
+    section = Section(title=metric.title or metric.name)
+    for text in _texts(metric, model):
+        known = [row for row in model.rows if row.result(metric.name, text)]
+        section.remarks += metric.remarks(model, text) if known else []
+        section.figures += [_drawn(drawing) for drawing in metric.figures(model, text)] if known else []
+        if metric.own_table:
+            place = f" on {model.texts[text]}" if metric.unit == "text" and len(model.texts) > 1 else ""
+            for row in known:
+                cells = flat(results, model, text, row)
+                section.rows.append({**cells, "quantizer": f"{row.label}{place}"})
+    section.columns = known_columns(metric.columns, section.rows) if section.rows else []
+    section.remarks += [metric.note] if metric.note and (section.rows or section.figures) else []
+    return section
 
 
-def _codes_figures(row: RowResults) -> list[dict[str, Any]]:
-    return [
-        _drawn(
-            f"How often each code of {row.label} occurs; in orange the one nearest to zero.",
-            figures.figure(figures.codes(row, by_code=row.mode == "q4_0")),
-        ),
-        _drawn(
-            f"Lengths of runs of zeros of {row.label}; diamonds: if zeros came by chance.",
-            figures.figure(figures.runs(row)),
-        ),
-    ]
+def _texts(metric: Metric, model: ModelResults) -> Iterable[int]:
+    return range(len(model.texts) if metric.unit == "text" else 1)
 
 
-def _drawn(caption: str, figure: Figure) -> dict[str, Any]:
+def _definitions(sections: list[Section]) -> dict[str, str]:
+    """What each head of a column means."""
+    columns = {column.head: column.about for section in sections for column in section.columns}
+    grids = [head for section in sections for grid in section.grids for head in grid.heads]
+    return columns | dict(grids)
+
+
+def _drawn(drawing: Drawing) -> dict[str, str]:
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()[buffer.getvalue().index("<svg") :]
     # Names of groups repeat in every figure; nothing refers to them.
     svg = re.sub(r' id="[a-zA-Z]+[0-9]*_[0-9]+"', "", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{caption}" ', 1)
-    return {"caption": caption, "svg": Markup(svg)}
+    svg = re.sub(r'style="[^"]*"', lambda style: _themed(style[0]), svg)
+    label = Markup('<svg role="img" aria-label="{}" ').format(drawing.caption)
+    return {"caption": drawing.caption, "svg": Markup(svg.replace("<svg ", label, 1))}
+
+
+def _themed(style: str) -> str:
+    for color, themed in COLORS.items():
+        style = style.replace(color, themed)
+    return style
 
 
 def _made(results: Results) -> dict[str, Any]:
     every = list(results.provenance.values())
-    environments = [one["environment"] for one in every]
+    environments = [made["environment"] for made in every]
 
     def distinct(values: Any) -> list[str]:
         return sorted({str(value) for value in values})
 
     return {
-        "first": min((one["started"] for one in every), default=None),
-        "last": max((one["started"] for one in every), default=None),
-        "minutes": sum({one["task"] + one["started"]: one["seconds"] for one in every}.values()) / 60,
-        "commands": distinct(one["command"] for one in every if one["command"]),
+        "first": min((made["started"] for made in every), default=None),
+        "last": max((made["started"] for made in every), default=None),
+        "minutes": sum({made["task"] + made["started"]: made["seconds"] for made in every}.values()) / 60,
+        "commands": distinct(made["command"] for made in every if made["command"]),
         "processors": distinct(
-            f"{one['cpu']}, {one['environment']['processors']} processors" for one in every
+            f"{made['cpu']}, {made['environment']['processors']} processors" for made in every
         ),
-        "systems": distinct(one["platform"] for one in environments),
+        "systems": distinct(made["platform"] for made in environments),
         "versions": distinct(
-            f"pyquant {one['pyquant']}, Python {one['python']}, GGML {one['ggml']} of llama-cpp-python "
-            f"{one['built_for_llama_cpp_python']} ({one['compiler']}, {one['build_type']})"
-            for one in environments
+            f"pyquant {made['pyquant']}, Python {made['python']}, GGML {made['ggml']} of llama-cpp-python "
+            f"{made['built_for_llama_cpp_python']} ({made['compiler']}, {made['build_type']})"
+            for made in environments
         ),
-        "warnings": distinct(warning for one in every for warning in one["warnings"]),
+        "warnings": distinct(warning for made in every for warning in made["warnings"]),
     }
 
 
 def _data(results: Results) -> list[dict[str, Any]]:
-    """What the tables and figures show, for whoever wants to compute with it."""
+    """What the tables and figures show, for whoever wants to compute with it.
+
+    Of metrics of texts there is a list, with a result for each.
+    """
+
+    def result(metric: Metric, row: Any) -> Any:
+        if metric.unit == "text":
+            return [row.result(metric.name, text) for text in range(len(results.texts))]
+        return row.result(metric.name)
+
     return [
         {
             "model": model.name,
             "quantizer": row.label,
             "keys": row.keys,
-            "codes": row.codes,
-            "size": row.size,
-            "speed": row.speed,
-            "quality": row.quality,
+            **{metric.name: result(metric, row) for metric in MEASURABLE if metric.name in row.keys},
         }
         for model in results.models
         for row in model.rows

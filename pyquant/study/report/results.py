@@ -3,37 +3,100 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pyquant.errors import StudyError
-from pyquant.inspect.histogram import CodeStatistics
-from pyquant.models.codebook import CODEBOOKS, Codebook
-from pyquant.models.tensor_type import TensorType as Type
-from pyquant.study.store import KINDS, PREREQUISITES, Store
+from pyquant.study.items import Items, read_items
+from pyquant.study.store import Store
+
+Result = dict[str, Any]
+ABOUT_ROW = ("label", "alike", "mode", "knows")  # all other keys of a row in study.json are metrics
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of one run, and where and when it was made.
+
+    Attributes
+    ----------
+    key
+        Name of the run.
+    result, provenance
+        As the run's file has them.
+    items_file
+        File with the results per item, or None.
+    """
+
+    key: str
+    result: Result
+    provenance: dict[str, Any]
+    items_file: Path | None
+
+    def items(self) -> Items | None:
+        """Read the results per item, or return None where there are none. Raises StudyError."""
+        return read_items(self.items_file) if self.items_file else None
 
 
 @dataclass(frozen=True)
 class RowResults:
-    """A model through a quantizer. alike: its name without what it knows of inputs; knows: what that is,
-    as `Quantizer.knows` has it. codes, size, speed: `result` of their run's file, None where there is
-    none (yet). quality: of each text. keys: the files' names, by kind; of quality a list."""
+    """What was measured of a model through a quantizer.
+
+    Attributes
+    ----------
+    label
+        Name of the quantizer.
+    alike
+        The same name without what the quantizer knows of inputs.
+    mode
+        Name of the mode; None for the unquantized model.
+    knows
+        What it knows of inputs, as `Quantizer.knows` has it.
+    keys
+        Keys of its runs by metric: one, or one for each text.
+    measurements
+        The same runs' results; None where there is none yet.
+    """
 
     label: str
     alike: str
     mode: str | None
     knows: dict[str, str] | None
-    codes: dict[str, Any] | None
-    size: dict[str, Any] | None
-    speed: dict[str, Any] | None
-    quality: list[dict[str, Any] | None]
-    keys: dict[str, Any]
+    keys: dict[str, list[str]]
+    measurements: dict[str, list[Measurement | None]]
+
+    def measurement(self, metric: str, text: int = 0) -> Measurement | None:
+        """Return the result of a metric with its provenance, or None where there is none.
+
+        Parameters
+        ----------
+        metric
+            Name of the metric.
+        text
+            Index of the text, for metrics that are measured on texts.
+        """
+        measured = self.measurements.get(metric, [])
+        return measured[text] if len(measured) > text else None
+
+    def result(self, metric: str, text: int = 0) -> Result | None:
+        """Return the result of a metric alone; see `measurement`."""
+        measured = self.measurement(metric, text)
+        return measured.result if measured else None
 
 
 @dataclass(frozen=True)
 class ModelResults:
-    """rows: first the model itself, then its quantizers in the study's order."""
+    """What was measured of a model and its quantizers.
+
+    Attributes
+    ----------
+    name, sha256
+        The model's file.
+    texts
+        Names of the study's texts.
+    rows
+        The unquantized model first, then the quantizers in the study's order.
+    """
 
     name: str
     sha256: str
@@ -41,7 +104,13 @@ class ModelResults:
     rows: list[RowResults]
 
     def row(self, label: str) -> RowResults:
-        """Raises StudyError if the study has no such quantizer."""
+        """Return the row of a quantizer.
+
+        Raises
+        ------
+        StudyError
+            The study has no such quantizer.
+        """
         for row in self.rows:
             if row.label == label:
                 return row
@@ -51,7 +120,17 @@ class ModelResults:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the last `study run` asked for, as far as it is done."""
+    """Everything that the last `study run` asked for, as far as it is done.
+
+    Attributes
+    ----------
+    title, question, command, ctx, chunks
+        As the study has them.
+    texts
+        Name and SHA-256 of each.
+    models
+        In the study's order.
+    """
 
     title: str
     question: str
@@ -60,86 +139,68 @@ class Results:
     chunks: int | None
     texts: list[dict[str, str]]
     models: list[ModelResults]
-    provenance: dict[str, dict[str, Any]]  # by key
 
     @property
     def complete(self) -> bool:
         """Whether every run that was asked for is there."""
-        wanted = [key for model in self.models for row in model.rows for key in every_key(row.keys)]
-        return all(key in self.provenance for key in wanted)
+        return all(
+            measured is not None
+            for model in self.models
+            for row in model.rows
+            for of_metric in row.measurements.values()
+            for measured in of_metric
+        )
 
-
-def every_key(keys: dict[str, Any]) -> list[str]:
-    """Of all kinds of runs of a row."""
-    return [key for kind in KINDS if kind in keys for key in _listed(keys[kind])]
-
-
-def _listed(keys: str | list[str]) -> list[str]:
-    return keys if isinstance(keys, list) else [keys]
+    @property
+    def provenance(self) -> dict[str, dict[str, Any]]:
+        """Where and when each run was made, by its key."""
+        return {
+            measured.key: measured.provenance
+            for model in self.models
+            for row in model.rows
+            for of_metric in row.measurements.values()
+            for measured in of_metric
+            if measured is not None
+        }
 
 
 def read_results(store: Store) -> Results:
-    """Raises StudyError if there is no study, or one of another version."""
+    """Read what the last `study run` asked for, as far as it is done.
+
+    Raises
+    ------
+    StudyError
+        There is no study in the folder, or one of another version.
+    """
     study = store.study()
-    texts = study["texts"]
-    provenance: dict[str, dict[str, Any]] = {}
+    names = [text["name"] for text in study["texts"]]
+    measured: dict[str, Measurement | None] = {}
 
-    def result(key: str | None) -> dict[str, Any] | None:
-        if key is None or not store.has(key):
-            return None
-        record = store.read(key)
-        provenance[key] = record["provenance"]
-        return record["result"]
+    def measurement(key: str) -> Measurement | None:
+        if key not in measured:  # quantizers share prerequisites
+            measured[key] = _read(store, key)
+        return measured[key]
 
-    def row(keys: dict[str, Any]) -> RowResults:
-        for kind in PREREQUISITES:
-            result(keys.get(kind))  # for its provenance
+    def row(written: dict[str, Any]) -> RowResults:
+        listed = {name: written[name] for name in written if name not in ABOUT_ROW}
+        keys = {name: key if isinstance(key, list) else [key] for name, key in listed.items()}
         return RowResults(
-            label=keys["label"],
-            alike=keys["alike"],
-            mode=keys["mode"],
-            knows=keys["knows"],
-            **{kind: result(keys.get(kind)) for kind in ("codes", "size", "speed")},
-            quality=[result(key) for key in keys["quality"]],
-            keys={kind: keys[kind] for kind in KINDS if kind in keys},
+            **{name: written[name] for name in ABOUT_ROW},
+            keys=keys,
+            measurements={name: [measurement(key) for key in keys[name]] for name in keys},
         )
 
-    names = [text["name"] for text in texts]
-    models = [
-        ModelResults(model["name"], model["sha256"], names, [row(keys) for keys in model["rows"]])
-        for model in study["models"]
-    ]
     return Results(
-        title=study["title"],
-        question=study["question"],
-        command=study["command"],
-        ctx=study["ctx"],
-        chunks=study["chunks"],
-        texts=texts,
-        models=models,
-        provenance=provenance,
+        **{name: study[name] for name in ("title", "question", "command", "ctx", "chunks", "texts")},
+        models=[
+            ModelResults(model["name"], model["sha256"], names, [row(written) for written in model["rows"]])
+            for model in study["models"]
+        ],
     )
 
 
-def code_statistics(row: RowResults) -> CodeStatistics:
-    """The codes of a quantizer's own type; a mixture has others too. Raises StudyError."""
-    if row.codes is None:
-        raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
-    wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
-    wanted += " table" if row.mode == "q8_table" else ""
-    totals = {total["type"]: total for total in row.codes["totals"]}
-    return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
-
-
-def _statistics(total: dict[str, Any]) -> CodeStatistics:
-    codes = total["codes"]
-    values = np.array([code["value"] for code in codes], np.int8)
-    if total["type"].endswith(" table"):
-        book = Codebook.of_table(values)
-    elif total["type"] == Type.Q4_T.name:
-        book = Codebook.of_q4_t(values)
-    else:
-        book = CODEBOOKS[Type[total["type"]]]
-    counts = np.zeros(len(book.values), np.uint64)
-    counts[np.searchsorted(book.codes, [code["code"] for code in codes])] = [code["count"] for code in codes]
-    return CodeStatistics(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))
+def _read(store: Store, key: str) -> Measurement | None:
+    if not store.has(key):
+        return None
+    record = store.read(key)
+    return Measurement(key, record["result"], record["provenance"], store.items_path(record))

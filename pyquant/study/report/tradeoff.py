@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyquant.figures.style import BLUE, GRAY, ORANGE
 from pyquant.study.report.comparison import COMPENSATES
+from pyquant.study.report.figures import GRID, few_numbers, plain
 from pyquant.study.report.results import ModelResults, RowResults
 
 # The rest of the palette of Okabe and Ito.
@@ -23,12 +24,25 @@ LABEL_GAP = 0.032  # between names of points, as a share of the axis
 
 @dataclass(frozen=True)
 class Family:
-    """Quantizers that are drawn alike. line: whether its points are of one quantizer with a parameter."""
+    """Quantizers that are drawn alike.
+
+    Attributes
+    ----------
+    name, color, marker
+        In the legend and on the panel.
+    line
+        Whether its points are of one quantizer with a parameter, and so joined.
+    labelled
+        Whether its points are named beside them; the axis says enough of those that differ in size alone.
+    has
+        Whether a row is of this family. The first family that has it counts.
+    """
 
     name: str
     color: str
     marker: str
     line: bool
+    labelled: bool
     has: Callable[[RowResults], bool]
 
 
@@ -36,24 +50,40 @@ def _how(row: RowResults) -> str | None:
     return row.knows["how"] if row.knows else None
 
 
+def _is_uniform(row: RowResults) -> bool:
+    return row.mode == "uniform"
+
+
 FAMILIES = (
-    Family("uniform", PURPLE, "o", True, lambda row: row.mode == "uniform" and _how(row) == "diagonal"),
-    Family(
-        "uniform, in order", BLACK, "o", True, lambda row: row.mode == "uniform" and _how(row) == "sequential"
-    ),
-    Family("uniform, compensated", VERMILLION, "o", True, lambda row: row.mode == "uniform"),
-    Family("multi-zero", ORANGE, "^", True, lambda row: row.mode == "q4_0_multizero"),
-    Family("tables", GREEN, "D", False, lambda row: row.mode in ("q8_table", "table")),
-    Family("stock types, compensated", BLUE, "s", False, lambda row: _how(row) in COMPENSATES),
-    Family("stock types with imatrix", SKY, "s", False, lambda row: _how(row) == "imatrix"),
-    Family("stock types", GRAY, "s", False, lambda row: True),
-)
-UNIFORM = FAMILIES[:2]  # whose size is not in their name, but on the axis
+    Family("uniform", PURPLE, "o", True, False, lambda row: _is_uniform(row) and _how(row) == "diagonal"),
+    Family("uniform, in order", BLACK, "o", True, False,
+           lambda row: _is_uniform(row) and _how(row) == "sequential"),
+    Family("uniform, compensated", VERMILLION, "o", True, False, _is_uniform),
+    Family("multi-zero", ORANGE, "^", True, True, lambda row: row.mode == "q4_0_multizero"),
+    Family("tables", GREEN, "D", False, True, lambda row: row.mode in ("q8_table", "table")),
+    Family("stock types, compensated", BLUE, "s", False, True, lambda row: _how(row) in COMPENSATES),
+    Family("stock types with imatrix", SKY, "s", False, True, lambda row: _how(row) == "imatrix"),
+    Family("stock types", GRAY, "s", False, True, lambda row: True),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Point:
-    """bits: per weight of the quantized tensors. calibration: the name of what it knows, or None."""
+    """A quantizer in the figure.
+
+    Attributes
+    ----------
+    family
+        How it is drawn.
+    calibration
+        Name of the calibration or file that tells it of inputs, or None.
+    label
+        Its parameters.
+    bits
+        Code bits: per weight of the quantized tensors.
+    kld, error
+        Mean divergence and its standard error, in nats.
+    """
 
     family: Family
     calibration: str | None
@@ -64,54 +94,61 @@ class Point:
 
 
 def points(model: ModelResults, text: int) -> list[Point]:
-    """All quantizers whose size and divergence are known, in the study's order."""
-    found = []
+    """List all quantizers whose size and divergence are known, in the study's order."""
+    listed = []
     for row in model.rows:
-        quality = row.quality[text] if len(row.quality) > text else None
-        if row.mode is None or quality is None or row.size is None or row.size["quantized_bits"] is None:
+        quality, size = row.result("quality", text), row.result("size")
+        if row.mode is None or quality is None or size is None or size["code_bits"] is None:
             continue
         kld = quality["kld"]
         family = next(family for family in FAMILIES if family.has(row))
         calibration = row.knows["name"] if row.knows else None
-        bits = row.size["quantized_bits"]
-        found.append(Point(family, calibration, _short(row.alike), bits, kld["mean"], kld["error"]))
-    return found
+        label = _short(row.alike)
+        listed.append(Point(family, calibration, label, size["code_bits"], kld["mean"], kld["error"]))
+    return listed
 
 
 def _short(label: str) -> str:
-    """'ggml:Q4_K' -> 'Q4_K', 'q8_table balanced packed' -> 'balanced': colors tell modes."""
-    mode, *parameters = [word for word in label.split() if not word.endswith("packed")]
+    """'ggml:Q4_K' -> 'Q4_K', 'q8_table balanced pqz' -> 'balanced': colors tell modes."""
+    mode, *parameters = [word for word in label.split() if word not in ("pqz", "packed")]
     return " ".join(parameters) or mode.removeprefix("ggml:")
 
 
+def labelled(every: list[Point]) -> list[Point]:
+    """Return the points that are named in the figure."""
+    return [point for point in every if point.family.labelled]
+
+
 def tradeoff(model: ModelResults, text: int) -> Callable[[Axes], None]:
-    """Divergence against bits per weight; lower and more to the left is better. The dotted line falls
-    by 6.02 dB per bit, as squared error does that steps cause."""
+    """Return a panel of divergence against code bits; lower and more to the left is better.
+
+    The dotted line falls by 6.02 dB per bit, as the squared error does that steps cause.
+    """
     every = points(model, text)
-    calibrations = list(dict.fromkeys(one.calibration for one in every if one.calibration))
+    calibrations = list(dict.fromkeys(point.calibration for point in every if point.calibration))
     first = {None, *calibrations[:1]}
 
     def draw(axes: Axes) -> None:
         axes.set_yscale("log")
         for family in FAMILIES:
             for calibration in (None, *calibrations):
-                mine = [one for one in every if (one.family, one.calibration) == (family, calibration)]
-                _series(axes, family, sorted(mine, key=lambda one: one.bits), calibration in first)
-        low, high = min(one.bits for one in every), max(one.bits for one in every)
+                mine = [
+                    point for point in every if (point.family, point.calibration) == (family, calibration)
+                ]
+                _series(axes, family, sorted(mine, key=lambda point: point.bits), calibration in first)
+        low, high = min(point.bits for point in every), max(point.bits for point in every)
         room = (high - low) or 1
         axes.set_xlim(low - 0.05 * room, high + 0.35 * room)  # room for the last names
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.12g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        few_numbers(axes.yaxis, min(point.kld for point in every), max(point.kld for point in every))
         axes.margins(y=0.06)
         axes.autoscale_view(scalex=False)
         _slope(axes, every)
-        _name_apart(axes, [one for one in every if one.calibration in first and one.family not in UNIFORM])
+        _name_apart(axes, [point for point in labelled(every) if point.calibration in first])
         _legend(axes, every, calibrations)
-        axes.set_xlabel("bits per weight of the quantized tensors, as stored")
+        axes.set_xlabel("code bits: per weight of the quantized tensors, as stored")
         axes.set_ylabel("mean divergence (nats, ± one standard error)")
         axes.set_title("Divergence for size")
-        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
 
     return draw
@@ -121,9 +158,9 @@ def _series(axes: Axes, family: Family, mine: list[Point], first: bool) -> None:
     if not mine:
         return
     axes.errorbar(
-        [one.bits for one in mine],
-        [one.kld for one in mine],
-        yerr=[one.error for one in mine],
+        [point.bits for point in mine],
+        [point.kld for point in mine],
+        yerr=[point.error for point in mine],
         fmt=family.marker,
         linestyle=("-" if first else "--") if family.line else "none",
         linewidth=1,
@@ -136,21 +173,21 @@ def _series(axes: Axes, family: Family, mine: list[Point], first: bool) -> None:
 
 
 def _slope(axes: Axes, every: list[Point]) -> None:
-    """Through the best point, had all the same number of bits."""
-    best = min(every, key=lambda one: one.kld * PER_BIT**one.bits)
-    bits = np.array([min(one.bits for one in every), max(one.bits for one in every)])
+    """Draw the dotted line through the point that would be best if all had the same number of bits."""
+    best = min(every, key=lambda point: point.kld * PER_BIT**point.bits)
+    bits = np.array([min(point.bits for point in every), max(point.bits for point in every)])
     low, high = axes.get_ylim()
     axes.plot(bits, best.kld * PER_BIT ** (best.bits - bits), ":", color="black", linewidth=1, zorder=1)
     axes.set_ylim(low, high)
 
 
 def _name_apart(axes: Axes, named: list[Point]) -> None:
-    """Names to the right of points, none over another, with a line where one had to move."""
+    """Write names to the right of points, none over another, with a line where one had to move."""
     axes.figure.canvas.draw()  # the axis settles its limits only then
     to_axes = axes.transData + axes.transAxes.inverted()
     together: dict[tuple[float, float], list[str]] = {}
-    for one in named:  # recentred codes, say, make the same model
-        together.setdefault((one.bits, one.kld), []).append(one.label)
+    for point in named:  # recentred codes, say, make the same model
+        together.setdefault((point.bits, point.kld), []).append(plain(point.label))
     last = -np.inf
     for at, labels in sorted(together.items(), key=lambda item: item[0][1]):
         x, y = to_axes.transform(at)
@@ -167,15 +204,16 @@ def _name_apart(axes: Axes, named: list[Point]) -> None:
 
 
 def _legend(axes: Axes, every: list[Point], calibrations: list[str]) -> None:
-    used = [family for family in FAMILIES if any(one.family is family for one in every)]
+    used = [family for family in FAMILIES if any(point.family is family for point in every)]
     handles = [
-        Line2D([], [], color=f.color, marker=f.marker, linestyle="-" if f.line else "none", label=f.name)
-        for f in used
-    ]
+        Line2D([], [], color=family.color, marker=family.marker, linestyle="-" if family.line else "none",
+               label=family.name)
+        for family in used
+    ]  # fmt: skip
     for number, name in enumerate(calibrations):
         face = "white" if number else GRAY
-        marker = {"marker": "o", "markerfacecolor": face, "linestyle": "none"}
-        handles.append(Line2D([], [], color=GRAY, label=f"calibration {name}", **marker))
+        marker: dict[str, Any] = {"marker": "o", "markerfacecolor": face, "linestyle": "none"}
+        handles.append(Line2D([], [], color=GRAY, label=plain(f"calibration {name}"), **marker))
     handles.append(Line2D([], [], color="black", linestyle=":", label="6.02 dB per bit"))
     axes.legend(
         handles=handles, fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.13), borderaxespad=0

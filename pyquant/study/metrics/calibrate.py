@@ -1,0 +1,30 @@
+"""Statistics of the inputs of a model's matrices, which quantizers are made with."""
+
+from __future__ import annotations
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.study.metrics.metric import Metric
+from pyquant.study.task import Measured, Progress, Task, of_count
+
+REPORTED = ("n_ctx", "n_tokens", "n_matrices", "n_inputs", "output_bytes")
+
+
+class Calibrate(Metric):
+    """Writes STATS and an importance matrix."""
+
+    name = "calibrate"
+    version = 1
+    unit = "prerequisite"
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        stats, imatrix = task.files
+        report = calibrate_model(
+            task.model,
+            output=stats,
+            imatrix=imatrix,
+            threads=threads,
+            force=True,
+            progress=of_count(progress),
+            **dict(task.options),
+        ).to_json()
+        return [Measured({key: report[key] for key in REPORTED})]

@@ -1,0 +1,210 @@
+"""Codes: how often each occurs, and how long runs of zeros are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gguf import LlamaFileType
+from matplotlib.axes import Axes
+
+from pyquant.errors import StudyError
+from pyquant.figures.codes import draw_codes, draw_runs
+from pyquant.figures.style import ORANGE
+from pyquant.files.text import Text
+from pyquant.inspect.histogram import CodeStatistics, count_codes
+from pyquant.models.codebook import CODEBOOKS, Codebook
+from pyquant.models.tensor_type import TensorType
+from pyquant.schemes import Mode
+from pyquant.schemes.uniform import Uniform
+from pyquant.study.metrics.metric import Metric, Work
+from pyquant.study.report.columns import Column, Flat
+from pyquant.study.report.figures import Drawing, Panel, figure, plain
+from pyquant.study.report.results import ModelResults, Results, RowResults
+from pyquant.study.task import Measured, Progress, Task, of_bytes
+
+if TYPE_CHECKING:
+    from pyquant.study.plan import Row, StudyPlan
+
+COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType.MOSTLY_IQ4_NL)
+COST = 20  # tokens of a forward pass that take about as long as counting
+OF_TENSORS = ("name", "type", "n_codes", "entropy", "zero_share")
+
+
+def codes_table(results: Results) -> list[Flat]:
+    """List every code of each quantizer and type."""
+    return [
+        {**place, **{key: code[key] for key in ("code", "value", "count", "share")}}
+        for place, total in _totals(results)
+        for code in total["codes"]
+    ]
+
+
+def zero_runs_table(results: Results) -> list[Flat]:
+    """List every length of zero runs of each quantizer and type."""
+    return [
+        {**place, "length": length, "count": count, "share": share, "geometric": geometric}
+        for place, total in _totals(results)
+        for length, count, share, geometric in zip(*total["zero_runs"].values())
+    ]
+
+
+def _totals(results: Results) -> Iterator[tuple[Flat, dict[str, Any]]]:
+    for model in results.models:
+        for row in model.rows:
+            for total in (row.result("codes") or {"totals": ()})["totals"]:
+                yield {"model": model.name, "quantizer": row.label, "type": total["type"]}, total
+
+
+class Codes(Metric):
+    """Counts codes and runs of zeros of modes that make Q4_0, Q8_0 or IQ4_NL."""
+
+    name = "codes"
+    version = 1
+    unit = "row"
+    title = "Codes, and runs of zeros beside chance"
+    own_table = True
+    note = (
+        "Of codes drawn independently with a share p of zeros, 1 - p of the runs of zeros have length 1. "
+        "Where the measured share is near it, runs tell nothing that single codes do not, and no coder of "
+        "runs gets below the entropy. Tables of 16 values are stored in Q8_0 blocks, so their files are as "
+        "large as Q8_0's; 16 codes take 4.5 bits per weight with their scales."
+    )
+    columns = (
+        Column("entropy", "entropy (bits)", "of the codes: no coder of single codes takes less"),
+        Column("zero_codes", "zeros (%)", "share of codes that are zero", "percent"),
+        Column("single_zeros", "single zeros (%)", "share of runs of zeros that have length 1", "percent"),
+        Column("single_zeros_by_chance", "by chance (%)", "the same, if zeros came independently", "percent"),
+    )
+    tables = MappingProxyType({"codes": codes_table, "zero_runs": zero_runs_table})
+
+    def applies(self, mode: Mode | None) -> bool:
+        # The codes of mode uniform are none of the types' that are counted.
+        return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Uniform)
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        return Work(COST)
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        (mode,) = task.modes
+        counted = count_codes(task.model, mode, threads=threads, progress=of_bytes(progress)).to_json()
+        tensors = [
+            {**{key: tensor[key] for key in OF_TENSORS}, "isolated_share": tensor["zero_runs"]["shares"][0]}
+            for tensor in counted["tensors"]
+        ]
+        result = {"totals": counted["totals"], "tensors": tensors, "not_counted": counted["skipped"]}
+        return [Measured(result)]
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        counted = code_statistics(row) if row.result("codes") else None
+        return {
+            "n_codes": counted.n_codes if counted else None,
+            "entropy": counted.entropy if counted else None,
+            "zero_codes": counted.zero_share if counted else None,
+            "single_zeros": counted.isolated_share if counted else None,
+            "single_zeros_by_chance": 1 - counted.zero_share if counted else None,
+        }
+
+    def figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        drawn = []
+        for row in model.rows:
+            if row.result("codes"):
+                drawn += [
+                    Drawing(
+                        f"How often each code of {row.label} occurs; in orange the one nearest to zero.",
+                        figure(codes(row, by_code=row.mode == "q4_0")),
+                    ),
+                    Drawing(
+                        f"Lengths of runs of zeros of {row.label}; diamonds: if zeros came by chance.",
+                        figure(runs(row)),
+                    ),
+                ]
+        return drawn
+
+
+def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = None) -> Panel:
+    """Return a panel of how often each code occurs.
+
+    Parameters
+    ----------
+    row
+        A quantizer whose codes were counted.
+    by_code
+        Whether codes are named as they are stored, not by the values they stand for.
+    marks
+        A quantizer with a table, whose values are marked below the bars.
+
+    Raises
+    ------
+    StudyError
+        The codes were not counted.
+    """
+    counted = code_statistics(row)
+
+    def draw(axes: Axes) -> None:
+        draw_codes(axes, counted)
+        title = f"{row.label}: entropy {counted.entropy:.3f} bits, zeros {100 * counted.zero_share:.2f} %"
+        axes.set_title(plain(title))
+        if len(counted.codebook.codes) == 16:
+            axes.tick_params(axis="x", labelsize=7.5)
+        if by_code:
+            axes.set_xticks(counted.codebook.codes, [str(code) for code in counted.codebook.codes])
+            axes.set_xlabel("code as it is stored")
+        if marks is not None:
+            values = code_statistics(marks).codebook.values
+            axes.plot(
+                values, np.full(len(values), -0.025), "^",
+                color=ORANGE, markeredgecolor="black", markeredgewidth=0.4, markersize=5,
+                transform=axes.get_xaxis_transform(), clip_on=False, label=plain(f"values of {marks.label}"),
+            )  # fmt: skip
+            axes.tick_params(axis="x", pad=7)
+            axes.legend(loc="upper left", bbox_to_anchor=(0.05, 1), fontsize=7.5)
+
+    return draw
+
+
+def runs(row: RowResults) -> Panel:
+    """Return a panel of the lengths of zero runs beside the geometric law. Raises StudyError."""
+    counted = code_statistics(row)
+
+    def draw(axes: Axes) -> None:
+        draw_runs(axes, counted)
+        single, chance = 100 * counted.isolated_share, 100 * (1 - counted.zero_share)
+        axes.set_title(plain(f"{row.label}: {single:.2f} % single, {chance:.2f} % by chance"))
+
+    return draw
+
+
+def code_statistics(row: RowResults) -> CodeStatistics:
+    """Return the counts of a quantizer's own type; a mixture has others too.
+
+    Raises
+    ------
+    StudyError
+        The codes were not counted.
+    """
+    result = row.result("codes")
+    if result is None:
+        raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
+    wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
+    wanted += " table" if row.mode == "q8_table" else ""
+    totals = {total["type"]: total for total in result["totals"]}
+    return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
+
+
+def _statistics(total: dict[str, Any]) -> CodeStatistics:
+    counted = total["codes"]
+    values = np.array([code["value"] for code in counted], np.int8)
+    if total["type"].endswith(" table"):
+        book = Codebook.of_table(values)
+    elif total["type"] == TensorType.Q4_T.name:
+        book = Codebook.of_q4_t(values)
+    else:
+        book = CODEBOOKS[TensorType[total["type"]]]
+    counts = np.zeros(len(book.values), np.uint64)
+    counts[np.searchsorted(book.codes, [code["code"] for code in counted])] = [
+        code["count"] for code in counted
+    ]
+    return CodeStatistics(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))

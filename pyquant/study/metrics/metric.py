@@ -1,0 +1,178 @@
+"""What a metric is: something that a study measures, with how it runs and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel
+
+from pyquant.files.text import Text
+from pyquant.schemes import Mode
+from pyquant.study.report.columns import Column, Flat
+from pyquant.study.report.figures import Drawing
+from pyquant.study.report.results import ModelResults, Results, RowResults
+from pyquant.study.task import Measured, Progress, Task
+
+if TYPE_CHECKING:
+    from pyquant.study.config import StudyConfig
+    from pyquant.study.plan import Row, StudyPlan
+
+# What one task measures, in the order in which tasks are best done:
+#   prerequisite  what quantizers of a model are made with; nobody asks for it by name
+#   row           a quantizer by itself
+#   text          quantized models beside the unquantized one, on a text
+#   pair          quantized models beside the unquantized one, without a text
+Unit = Literal["prerequisite", "row", "text", "pair"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task of a metric takes.
+
+    Attributes
+    ----------
+    tokens
+        Estimate of the time for each row, in tokens of a forward pass.
+    options
+        Arguments of the library's function, by name.
+    text
+        The text that models are run over.
+    """
+
+    tokens: float
+    options: dict[str, Any] = field(default_factory=dict)
+    text: Path | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A further table of a report, with its cells as text.
+
+    Attributes
+    ----------
+    title
+        Its heading.
+    groups
+        Names above the columns, each over all of `heads`.
+    heads
+        Heads of the columns, each with its definition.
+    rows
+        Name of each row, and its cells.
+    """
+
+    title: str
+    groups: list[str]
+    heads: list[tuple[str, str]]
+    rows: list[tuple[str, list[str]]]
+
+
+class Metric:
+    """Something that a study measures.
+
+    Subclasses name themselves in `name`, say what they need, run, and show what they found. They are
+    found by being in this package.
+
+    Attributes
+    ----------
+    name
+        What a study's `measure` and the names of results call it.
+    version
+        Raised when what it writes means something else: its results are made again, others stay.
+    unit
+        What one task measures. Metrics of texts and pairs need files of quantized models.
+    makes_model
+        Whether its task writes the quantized model that the others need. One metric does.
+    alone
+        Whether nothing else may run beside it.
+    has_items
+        Whether it gives results per item too.
+    by_default
+        Whether a study without `measure` has it.
+    settings
+        Keys of the TOML table of its name, if it has one.
+    title
+        Heading of its own section in the report; None where its figures stand with the results of a text.
+    columns
+        Its columns in tables for people, of what `cells` gives.
+    own_table
+        Whether these columns stand in a table of its own section.
+    note
+        A sentence below its section.
+    tables
+        Further tables for spreadsheets and databases, by name.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    unit: ClassVar[Unit]
+    makes_model: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
+    has_items: ClassVar[bool] = False
+    by_default: ClassVar[bool] = True
+    settings: ClassVar[type[BaseModel] | None] = None
+    title: ClassVar[str | None] = None
+    columns: ClassVar[tuple[Column, ...]] = ()
+    own_table: ClassVar[bool] = False
+    note: ClassVar[str] = ""
+    tables: ClassVar[Mapping[str, Callable[[Results], list[Flat]]]] = {}
+
+    registry: ClassVar[dict[str, Metric]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Metric.registry[cls.name] = cls()
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether it takes files of quantized models."""
+        return self.unit in ("text", "pair")
+
+    def applies(self, mode: Mode | None) -> bool:
+        """Return whether it can be measured of a mode; None stands for the unquantized model."""
+        return True
+
+    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
+        """Return what its result depends on beside the model and the quantizer, as JSON."""
+        return {}
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        """Return what a task for a row takes; for texts and pairs, a task for several rows of a model."""
+        raise NotImplementedError
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        """Measure, in a worker.
+
+        Returns
+        -------
+        list of Measured
+            One for each of the task's modes.
+
+        Raises
+        ------
+        PyquantError
+            What the library raises.
+        """
+        raise NotImplementedError
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        """Return its part of a flat row: the same names for every row, None where nothing is known."""
+        return {}
+
+    def figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        """Draw what it found of a model; on a text, where it is measured on texts."""
+        return []
+
+    def findings(self, model: ModelResults, text: int) -> list[str]:
+        """Say in words what it found of a model; on a text, where it is measured on texts."""
+        return []
+
+    def remarks(self, model: ModelResults, text: int) -> list[str]:
+        """Return sentences that stand below the table of results."""
+        return []
+
+    def grids(self, model: ModelResults, text: int) -> list[Grid]:
+        """Return further tables for the report."""
+        return []

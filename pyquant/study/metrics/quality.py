@@ -1,0 +1,202 @@
+"""Quality: perplexity of a text, and divergence from the unquantized model, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyquant.errors import StudyError
+from pyquant.evaluate.compare import compare_models
+from pyquant.evaluate.divergence import Scores
+from pyquant.files.text import Text
+from pyquant.study.items import Items
+from pyquant.study.metrics.metric import Grid, Metric, Work
+from pyquant.study.report.columns import Column, Flat, get
+from pyquant.study.report.comparison import COLUMNS as COMPENSATION
+from pyquant.study.report.comparison import compensation_rows, compensation_table
+from pyquant.study.report.figures import Drawing, Panel, Points, figure, tall
+from pyquant.study.report.findings import best_at_each_size, not_usable
+from pyquant.study.report.results import ModelResults, Result, RowResults
+from pyquant.study.report.tradeoff import points, tradeoff
+from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_count
+
+if TYPE_CHECKING:
+    from pyquant.study.config import StudyConfig
+    from pyquant.study.plan import Row, StudyPlan
+
+OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
+
+
+class Quality(Metric):
+    """Runs quantized models beside the unquantized one over a text."""
+
+    name = "quality"
+    version = 1
+    unit = "text"
+    has_items = True
+    columns = (
+        Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
+        Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error",
+               lesser=True),
+        Column("kld", "divergence", "mean Kullback-Leibler divergence in nats", error="kld_error"),
+        Column("kld_99.9", "divergence, 99.9 %", "the divergence that 99.9 % of tokens are below",
+               lesser=True),
+        Column("same_top", "same top (%)", "tokens for which both models find the same token most likely",
+               "percent", error="same_top_error"),
+    )  # fmt: skip
+    tables = MappingProxyType({"compensation": compensation_table})
+
+    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
+        assert text is not None
+        return {"text": text.sha256, "n_ctx": config.ctx, "n_chunks": config.chunks}
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        assert text is not None
+        n_ctx, n_chunks = plan.config.ctx, plan.config.chunks
+        options = {"n_ctx": n_ctx, "n_chunks": n_chunks}
+        return Work(about_n_tokens(text, n_ctx, n_chunks), options, text.path.resolve())
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        base, *others = task.files
+        assert task.text is not None
+        comparison = compare_models(
+            base, others, task.text, threads=threads, progress=of_count(progress), **dict(task.options)
+        )
+        report = comparison.to_json()
+        of_all = {key: report[key] for key in OF_ALL}
+        of_each = [report["base"], *report["candidates"]]
+        scores = [comparison.base_scores, *comparison.candidates.values()]
+        return [
+            Measured({**of_all, **{key: own[key] for key in own if key != "model"}}, _items(per_token))
+            for own, per_token in zip(of_each, scores)
+        ]
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        result = row.result("quality", text)
+        return {
+            **{name: get(result, name) for name in ("n_ctx", "n_chunks", "n_tokens")},
+            **{
+                name: get(result, name) for name in ("perplexity", "perplexity_error", "ratio", "ratio_error")
+            },
+            "kld": get(result, "kld", "mean"),
+            "kld_error": get(result, "kld", "error"),
+            "kld_median": get(result, "kld", "percentiles", "50"),
+            "kld_99": get(result, "kld", "percentiles", "99"),
+            "kld_99.9": get(result, "kld", "percentiles", "99.9"),
+            "kld_max": get(result, "kld", "max"),
+            "noise_kld": get(result, "noise_floor", "kld"),
+            "probability_change": get(result, "probability_change", "mean"),
+            "probability_change_rms": get(result, "probability_change", "rms"),
+            "same_top": get(result, "same_top", "share"),
+            "same_top_error": get(result, "same_top", "error"),
+        }
+
+    def remarks(self, model: ModelResults, text: int) -> list[str]:
+        floors = [
+            result["noise_floor"]["kld"] for row in model.rows if (result := row.result("quality", text))
+        ]
+        if not floors:
+            return []
+        return [
+            f"Divergences of {floors[0]:.1e} nats and less mean nothing here: that is how far the "
+            "unquantized model is from itself when it is computed in other portions."
+        ]
+
+    def findings(self, model: ModelResults, text: int) -> list[str]:
+        return [*best_at_each_size(model, text), *not_usable(model, text)]
+
+    def figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        if not any(row.mode and row.result("quality", text) for row in model.rows):
+            return []
+        name, height = model.texts[text], tall(len(model.rows))
+        drawn = [
+            Drawing(f"Perplexity on {name}; the dashed line is the unquantized model's.",
+                    figure(perplexities(model, text), height=height)),
+            Drawing(f"Mean divergence from the unquantized model on {name}.",
+                    figure(divergences(model, text), height=height)),
+        ]  # fmt: skip
+        if points(model, text):
+            caption = (
+                f"Divergence on {name} for size: lower and more to the left is better. The dotted line falls "
+                "as squared error does with finer steps."
+            )
+            drawn.append(Drawing(caption, figure(tradeoff(model, text), height=5.5)))
+        return drawn
+
+    def grids(self, model: ModelResults, text: int) -> list[Grid]:
+        rows = compensation_rows(model, text)
+        if not rows:
+            return []
+        by_place = {(row["quantizer"], row["calibration"]): row for row in rows}
+        calibrations = list(dict.fromkeys(row["calibration"] for row in rows))
+
+        def cells(quantizer: str) -> list[str]:
+            places = [by_place.get((quantizer, calibration)) for calibration in calibrations]
+            return [column.text(row) if row else "-" for row in places for column in COMPENSATION]
+
+        return [
+            Grid(
+                title=f"What compensation buys on {model.texts[text]}: mean divergence",
+                groups=[f"calibration {calibration}" for calibration in calibrations],
+                heads=[(column.head, column.about) for column in COMPENSATION],
+                rows=[(name, cells(name)) for name in dict.fromkeys(row["quantizer"] for row in rows)],
+            )
+        ]
+
+
+def _items(scores: Scores) -> Items:
+    return {"nll": scores.nll.astype(np.float32), "kld": scores.kld.astype(np.float32)}
+
+
+def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
+    """Return a panel of the perplexity on a text with its standard error.
+
+    Parameters
+    ----------
+    model
+        The results of one model.
+    text
+        Index of the text.
+    labels
+        Of the quantizers to show; all, if None.
+
+    Raises
+    ------
+    StudyError
+        Quality was not measured.
+    """
+    rows = _measured(model, text, labels)
+    return Points(
+        labels=[row.label for row, _ in rows],
+        values=[result["perplexity"] for _, result in rows],
+        errors=[result["perplexity_error"] for _, result in rows],
+        reference=get(model.rows[0].result("quality", text), "perplexity"),
+        axis=f"perplexity on {model.texts[text]} (± one standard error)",
+        title="Perplexity",
+    )
+
+
+def divergences(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
+    """Return a panel of the mean divergence from the unquantized model; as `perplexities`."""
+    rows = [(row, result) for row, result in _measured(model, text, labels) if row.mode]
+    return Points(
+        labels=[row.label for row, _ in rows],
+        values=[result["kld"]["mean"] for _, result in rows],
+        errors=[result["kld"]["error"] for _, result in rows],
+        reference=None,
+        axis="mean divergence (nats, ± one standard error)",
+        title="Divergence from the unquantized model",
+    )
+
+
+def _measured(
+    model: ModelResults, text: int, labels: Sequence[str] | None
+) -> list[tuple[RowResults, Result]]:
+    rows = model.rows if labels is None else [model.row(label) for label in labels]
+    known = [(row, result) for row in rows if (result := row.result("quality", text))]
+    if not known:
+        raise StudyError(f"no quality of {model.name} in the study; `pyquant study run` measures it")
+    return known

@@ -1,0 +1,23 @@
+"""How much a model suffers from noise in each kind of tensor, which sets the steps of mode `uniform`."""
+
+from __future__ import annotations
+
+from pyquant.files.output_file import write_bytes
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.study.metrics.metric import Metric
+from pyquant.study.task import Measured, Progress, Task, of_count
+
+
+class Sensitivity(Metric):
+    """Writes a TOML of sensitivities."""
+
+    name = "sensitivity"
+    version = 1
+    unit = "prerequisite"
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        measured = measure_sensitivity(
+            task.model, threads=threads, progress=of_count(progress, "kind of tensor"), **dict(task.options)
+        )
+        write_bytes(task.files[0], measured.to_toml().encode(), sources=[], force=True)
+        return [Measured({"by_kind": dict(measured.by_kind)})]

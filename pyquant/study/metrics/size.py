@@ -1,0 +1,111 @@
+"""Size: the quantized model is made, and its bytes, bits and error of weights are noted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyquant.files.text import Text
+from pyquant.study.metrics.metric import Metric, Work
+from pyquant.study.report.columns import Column, Flat, get
+from pyquant.study.report.results import RowResults
+from pyquant.study.size import find_step, make, size_of
+from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_bytes
+
+if TYPE_CHECKING:
+    from pyquant.study.plan import Row, StudyPlan
+
+COST = 50  # tokens of a forward pass that take about as long as quantizing
+TRIED = 16  # steps, each quantized and measured, until one is found
+
+
+class Size(Metric):
+    """Makes the quantized model, and says how large it is and how far its weights are off."""
+
+    name = "size"
+    version = 2
+    unit = "row"
+    makes_model = True
+    columns = (
+        Column("bytes", "size (MB)", "of the whole file", "bytes"),
+        Column("bits", "bits", "per weight, of the whole file"),
+        Column("code_bits", "code bits", "per weight, of the tensors that were quantized, as stored",
+               lesser=True),
+        Column("tensor_bits", "bits, all tensors", "per weight, of all tensors, as stored", lesser=True),
+        Column("snr_db", "signal to noise (dB)", "weights to the error of the weights", lesser=True),
+        Column("seconds", "made in (s)",
+               "time to quantize the model, to find its step, to write and hash its file", lesser=True),
+        Column("peak_memory", "memory (MB)", "the most that took, Python's own about 150 MB included",
+               "bytes", lesser=True),
+        Column("seconds_before", "prepared in (s)", "time for its statistics, tables and sensitivities",
+               lesser=True),
+        Column("peak_memory_before", "memory to prepare (MB)", "the most that took", "bytes", lesser=True),
+    )  # fmt: skip
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        if row.quantizer is None or not row.quantizer.target.searched:
+            return Work(COST)
+        config, target = plan.config, row.quantizer.target
+        options: dict[str, Any] = {"code_bits": target.code_bits, "like": target.like}
+        if target.like is None:
+            return Work(TRIED * COST, options)
+        first = plan.texts[0]
+        tokens = TRIED * (COST + about_n_tokens(first, config.ctx, config.chunks))
+        options |= {"n_ctx": config.ctx, "n_chunks": config.chunks}
+        return Work(tokens, options, first.path.resolve())
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        (mode,), (file,) = task.modes, task.files
+        if mode is None:
+            return [Measured(size_of(file))]
+        folder = file.parents[1]
+        inside = {
+            key: path.relative_to(folder)
+            for key in ("calibration", "imatrix")
+            if (path := getattr(mode, key)) and path.is_relative_to(folder)
+        }
+        with _working_in(folder):
+            mode = mode.model_copy(update=inside)
+            if task.options:
+                options = dict(task.options)
+                mode = find_step(task.model, mode, file, task.text, progress, threads=threads, **options)
+            return [Measured(make(task.model, mode, file, threads, of_bytes(progress)))]
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        names = ("bytes", "bits", "code_bits", "tensor_bits", "rmse", "snr_db")
+        result = row.result("size")
+        return {**{name: get(result, name) for name in names}, "zero_weights": get(result, "zero_share"),
+                **_costs(row)}  # fmt: skip
+
+
+def _costs(row: RowResults) -> Flat:
+    """What it took to make the model, and before that what it is made with."""
+    made: dict[str, Any] = {}
+    before: list[dict[str, Any]] = []
+    for name, measured in row.measurements.items():
+        if row.mode is None or name not in Metric.registry or not (known := list(filter(None, measured))):
+            continue
+        if name == Size.name:
+            made = known[0].provenance
+        elif Metric.registry[name].unit == "prerequisite":
+            before += [prerequisite.provenance for prerequisite in known]
+    return {
+        "seconds": made.get("seconds"),
+        "peak_memory": made.get("peak_memory"),
+        "seconds_before": sum(provenance["seconds"] for provenance in before) if before else None,
+        "peak_memory_before": max((provenance["peak_memory"] for provenance in before), default=None),
+    }
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    # A model says which statistics it was made with: where the folder is must not decide about its bytes.
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

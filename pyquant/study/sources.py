@@ -1,0 +1,115 @@
+"""The models of a study: their names, and their hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyquant.errors import ConfigError
+from pyquant.files.output_file import write_bytes
+from pyquant.models.model_file import ModelFile
+
+# Told the name of each model whose hash is made.
+Hashing = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to quantize.
+
+    Attributes
+    ----------
+    path
+        Its file, or the first of its shards.
+    name
+        Name of its file, and as much of the folder as tells it from the others.
+    sha256
+        Of its files.
+    n_weights
+        Number of weights.
+    """
+
+    path: Path
+    name: str
+    sha256: str
+    n_weights: int
+
+
+class _Hashed(Protocol):
+    @property
+    def path(self) -> Path: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+def read_sources(paths: Sequence[Path], hashes: Path, hashing: Hashing | None) -> list[Source]:
+    """Read and hash models.
+
+    Parameters
+    ----------
+    paths
+        Their files.
+    hashes
+        File of hashes that are known, and are not made again as long as the model does not change.
+    hashing
+        Told the name of each model that is read for its hash.
+
+    Raises
+    ------
+    ConfigError
+        A model is there twice.
+    ModelFileError
+        A file is no model.
+    """
+    models = [ModelFile(path) for path in paths]
+    known = _Hashes(hashes, hashing)
+    names = short_names([model.path.resolve() for model in models])
+    sources = [
+        Source(model.path.resolve(), name, known.of(model), model.n_weights)
+        for model, name in zip(models, names)
+    ]
+    refuse_repeated(sources, "model")
+    return sources
+
+
+def short_names(paths: list[Path]) -> list[str]:
+    """Return the names of files, with as much of the folders as tells them apart."""
+    for n_parts in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        names = ["/".join(path.parts[-n_parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def refuse_repeated(files: Sequence[_Hashed], what: str) -> None:
+    """Raise ConfigError if two files have the same content. `what` they are goes into the message."""
+    seen: dict[str, _Hashed] = {}
+    for file in files:
+        first = seen.setdefault(file.sha256, file)
+        if first is not file:
+            raise ConfigError(f"{file.path}: the same {what} as {first.path}")
+
+
+class _Hashes:
+    """Hashes of models that have not changed since they were last read."""
+
+    def __init__(self, path: Path, hashing: Hashing | None) -> None:
+        self._path, self._hashing = path, hashing
+        self._known: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            self._known = json.loads(path.read_text())
+
+    def of(self, model: ModelFile) -> str:
+        stats = [path.stat() for path in model.paths]
+        seen = [[stat.st_size, stat.st_mtime_ns, stat.st_ino] for stat in stats]
+        name = str(model.path.resolve())
+        if self._known.get(name, {}).get("seen") != seen:
+            if self._hashing:
+                self._hashing(model.path.name)
+            self._known[name] = {"seen": seen, "sha256": model.sha256()}
+            write_bytes(self._path, json.dumps(self._known).encode(), sources=[], force=True)
+        return self._known[name]["sha256"]

@@ -1,0 +1,107 @@
+"""A task of a study: work for one worker, and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyquant.files.text import Text
+from pyquant.schemes import Mode
+from pyquant.study.items import Items
+from pyquant.study.store import Run
+
+BYTES_PER_TOKEN = 4  # about
+
+# Told (share done, what is at work).
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for one worker, with one result for each of its models.
+
+    Attributes
+    ----------
+    name
+        What people read, unique in a study.
+    metric
+        Name of the metric that is measured.
+    model
+        The unquantized model.
+    modes
+        How each model is quantized; None stands for the unquantized one.
+    files
+        Where these models are. A prerequisite has here what it writes.
+    runs
+        For each of `modes` the run whose result is missing, or None.
+    cost
+        Estimate of the time it takes, in tokens times weights.
+    after
+        Names of the tasks that make its files.
+    text
+        The text that models are run over.
+    options
+        Further arguments of the library's function, by name.
+    """
+
+    name: str
+    metric: str
+    model: Path
+    modes: tuple[Mode | None, ...]
+    files: tuple[Path, ...]
+    runs: tuple[Run | None, ...]
+    cost: float = 0.0
+    after: frozenset[str] = frozenset()
+    text: Path | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of one run.
+
+    Attributes
+    ----------
+    result
+        Numbers and names, as JSON.
+    items
+        Columns with a value for each item (a token, say), which are stored beside the JSON.
+    """
+
+    result: dict[str, Any]
+    items: Items | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task gave.
+
+    Attributes
+    ----------
+    results
+        One for each of the task's modes.
+    provenance
+        Where, when and how long the task ran (seconds), its largest memory (bytes, Python's own
+        included), and the warnings of llama.cpp.
+    """
+
+    results: list[Measured]
+    provenance: dict[str, Any]
+
+
+def about_n_tokens(text: Text, n_ctx: int, n_chunks: int | None) -> float:
+    """Estimate how many tokens the chunks of a text have, by its length."""
+    return min(len(text.data) / BYTES_PER_TOKEN, (n_chunks or math.inf) * n_ctx)
+
+
+def of_bytes(progress: Progress) -> Callable[[int, int, str], None]:
+    """Adapt `progress` to functions that count bytes and name the tensor at work."""
+    return lambda done, total, tensor: progress(done / max(total, 1), tensor)
+
+
+def of_count(progress: Progress, unit: str = "chunk") -> Callable[[int, int], None]:
+    """Adapt `progress` to functions that count chunks, or another unit."""
+    return lambda done, total: progress(done / total, f"{unit} {done} of {total}")
