@@ -219,7 +219,7 @@ def _progress() -> Iterator[Callable[[Status], None]]:
 
         def watch(status: Status) -> None:
             if status.finished and isinstance(status.finished[1], str):
-                bars.console.print(f"failed: {': '.join(status.finished)}", markup=False)
+                bars.console.print(f"failed: {status.finished[0]}: {status.finished[1]}", markup=False)
             left = "" if status.seconds_left is None else f", {_time(status.seconds_left)} left"
             bars.update(whole, completed=status.share, note=f"{status.done} of {status.total}{left}")
             for name in at_work.keys() - status.running.keys():

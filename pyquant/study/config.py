@@ -90,6 +90,10 @@ class StudyConfig(_MetricSettings):
         """What is measured, in the order in which it is best done."""
         return [metric for metric in MEASURABLE if metric.name in self.measure]
 
+    def settings_of(self, metric: str) -> Any:
+        """Return the settings of a metric, by its name."""
+        return getattr(self, metric)
+
     @property
     def needs_texts(self) -> bool:
         """Whether a metric is measured on texts."""

@@ -38,7 +38,7 @@ def write_items(path: Path, items: Items) -> dict[str, Any]:
         The file cannot be written.
     """
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **items)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, allow_pickle=False, **items)
     data = buffer.getvalue()
     write_bytes(path, data, sources=[], force=True)
     return {

@@ -52,10 +52,10 @@ class Speed(Metric):
     )  # fmt: skip
 
     def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
-        return config.speed.model_dump()
+        return config.settings_of(self.name).model_dump()
 
     def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        speed = plan.config.speed
+        speed: SpeedConfig = plan.config.settings_of(self.name)
         options = {"n_prompt": speed.prompt, "n_generate": speed.generate, "rounds": speed.rounds}
         return Work(speed.rounds * (speed.prompt + GENERATED * speed.generate), options)
 
