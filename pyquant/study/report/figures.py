@@ -127,9 +127,10 @@ class Points:
 
 
 def scale_x(axes: Axes, values: Sequence[float]) -> None:
-    """Make the axis logarithmic, with few and plain numbers, where positive values are far apart."""
+    """Put few and plain numbers on the axis, and make it logarithmic where positive values are far apart."""
     values = [value for value in values if value > 0]
     if not values or max(values) / min(values) < MOST_LINEAR:
+        axes.locator_params(axis="x", nbins=MOST_TICKS)
         return
     axes.set_xscale("log")
     few_numbers(axes.xaxis, min(values), max(values))
