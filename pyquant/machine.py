@@ -8,16 +8,13 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
-from pyquant.errors import ConfigError
-
-MOST_THREADS = 512  # llama.cpp takes no more
+from pyquant import limits
 
 
 def n_threads(asked: int | None) -> int:
     """The number asked for, or the processors that this process may use. Raises ConfigError."""
     if asked is not None:
-        if not 1 <= asked <= MOST_THREADS:
-            raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {asked}")
+        limits.THREADS.check("threads", asked)
         return asked
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant import _core
+from pyquant import _core, limits
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.sample import sample_chunks
 from pyquant.calibration.stats_file import TOKENS, CalibrationText, Origin, make_header
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.output_file import OutputFile, check_output
-from pyquant.files.text import read_text
+from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import BATCH, Chunks, cut, make_context, portions, together
 from pyquant.llama.model import Context, Model
 from pyquant.machine import n_threads
@@ -33,7 +33,6 @@ from pyquant.models.model_file import ModelFile, padded
 from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
-SMALLEST_CTX = 16  # llama-imatrix passes over batches of fewer tokens
 CHECKPOINT_SECONDS = 120
 
 # By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
@@ -79,7 +78,7 @@ class _Work:
 
 def calibrate_model(
     model_path: str | os.PathLike[str],
-    texts: Sequence[str | os.PathLike[str]],
+    texts: Sequence[str | os.PathLike[str] | Text],
     output: str | os.PathLike[str],
     *,
     weights: Sequence[float] | None = None,
@@ -108,21 +107,19 @@ def calibrate_model(
     source, output = ModelFile(model_path), Path(output)
     imatrix = Path(imatrix) if imatrix else None
     weights = _checked(texts, weights)
+    limits.SHARE.check("random", random)
     read = [read_text(text) for text in texts]
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *(text.path for text in read)], force=force)
     collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
     with Model(model_path) as model:
         n_ctx = n_ctx or min(DEFAULT_CTX, model.n_ctx_train)
-        if n_ctx < SMALLEST_CTX:
-            raise ConfigError(f"ctx: expected {SMALLEST_CTX} tokens or more, got {n_ctx}")
+        limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = [cut(model, text, n_ctx=n_ctx, n_chunks=n_chunks) for text in read]
         used = [
             CalibrationText(str(text.path), text.sha256, weight, chunks.n_chunks)
             for text, weight, chunks in zip(read, weights, cuts)
         ]
-        if not 0 <= random < 1:
-            raise ConfigError(f"random: expected a share from 0 to below 1, got {random:g}")
         n_of_texts = len(_work(cuts, weights))
         if random > 0:
             chunks, weight = random_chunks(model, cuts, weights, random)
@@ -177,14 +174,13 @@ def _checked(texts: Sequence[Any], weights: Sequence[float] | None) -> list[floa
     if len(weights) != len(texts):
         raise ConfigError(f"weight: {len(weights)} given for {len(texts)} texts; give one for each, in order")
     for weight in weights:
-        if not 0 < weight <= 1e6:
-            raise ConfigError(f"weight: expected a number above 0 and up to 1e6, got {weight:g}")
+        limits.WEIGHT.check("weight", weight)
     return weights
 
 
 def _learn(context: Context, chunks: Chunks, collector: _core.Collector) -> None:
     # A few tokens show which inputs there are, and so how much room their sums take.
-    tokens = chunks.tokens[:1, :SMALLEST_CTX]
+    tokens = chunks.tokens[:1, : int(limits.CALIBRATION_CTX.low)]
     context.clear()
     context.decode(tokens, 0, np.ones(tokens.shape[1], bool))
     collector.rethrow()

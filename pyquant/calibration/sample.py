@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_CHUNKS = 256  # the sequences that llama.cpp computes at once
+from pyquant import limits
+
+MOST_CHUNKS = int(limits.SEQUENCES.high)
 
 
 def sample_chunks(texts: Sequence[NDArray[np.int32]], weights: Sequence[float]) -> NDArray[np.int32]:

@@ -5,8 +5,9 @@ Modules of the library are imported inside the commands, so that `pyquant --help
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -21,13 +22,15 @@ from pyquant.cli import (
     quantize,
     sensitivity,
     speed,
+    streams,
     study,
     tables,
     unpack,
 )
+from pyquant.cli.output import remark
 from pyquant.errors import ConfigError, PyquantError
 
-INTERRUPTED = 130
+FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="pyquant",
@@ -36,6 +39,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing rich would take longer than everything else of `--help`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(quantize.quantize)
@@ -53,21 +57,56 @@ app.command()(unpack.unpack)
 app.command()(info.info)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"pyquant {version('pyquant')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Runs a command; exit status 0, 1 (it failed), 2 (it was called wrongly), 130 (Ctrl-C)."""
+    warnings.showwarning = _show_warning
+    try:
+        streams.prepare()
+        _run()
+        sys.stdout.flush()
+    except ConfigError as error:
+        _fail(str(error), CALLED_WRONGLY)
+    except PyquantError as error:
+        _fail(str(error), FAILED)
+    except BrokenPipeError:  # the reader of our output has all that it wanted, as `| head` does
+        streams.silence()
+    except OSError as error:
+        streams.silence()
+        _fail(f"standard output: {error.strerror}", FAILED)
+
+
+def _run() -> None:
     try:
         app()
-    except ConfigError as error:
-        _fail(str(error), 2)
-    except PyquantError as error:
-        _fail(str(error), 1)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:  # typer's answer to Ctrl-C
             _fail("interrupted; nothing half-written is left", INTERRUPTED)
-        raise
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        if leaving.code:
+            raise
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    # What a user is to change is a remark; what programmers are to change is not for users.
+    if issubclass(category, FutureWarning):
+        remark(f"pyquant: {message}")
 
 
 def _fail(message: str, status: int) -> None:

@@ -7,47 +7,52 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import count_bar, parse_size, print_json, print_table, remark
+from pyquant.cli import options, paths
+from pyquant.cli.output import parse_size, print_table, remark, show
+from pyquant.cli.progress import count_bar
 
 
 def compare(
-    base: Annotated[Path, typer.Argument(metavar="BASE.gguf", help="The model to measure from.")],
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL.gguf...")],
+    base: Annotated[
+        Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
+    ],
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Models with the same vocabulary."),
+    ],
     text: options.TextFile,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
     threads: options.Threads = None,
     budget_memory: Annotated[
-        Optional[str], typer.Option(metavar="SIZE", help="Refuse what would take more, such as 12GB.")
+        Optional[str],
+        typer.Option(
+            metavar="SIZE", help="Refuse what would take more memory, such as 12GB; default: no bound."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Perplexity and divergence of models from a base, which runs once, without a file of logits."""
-    from pyquant.evaluate.compare import compare_models as run
+    """Measure perplexity, and divergence from a base model, which runs once beside all others."""
+    from pyquant.evaluate.compare import compare_models
 
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
     with count_bar("comparing") as progress:
-        found = run(
+        comparison = compare_models(
             base, models, text, n_ctx=ctx, n_chunks=chunks, threads=threads, budget=budget, progress=progress
         )
-    result = found.to_json()
-    if json:
-        print_json(result)
-    else:
-        _print(result)
+    show(comparison.to_json(), json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:
     base, floor = result["base"], result["noise_floor"]
     rows = [[base["model"], f"{base['perplexity']:.4f} ± {base['perplexity_error']:.4f}", "", "", "", ""]]
-    for one in result["candidates"]:
-        kld, change, top = one["kld"], one["probability_change"], one["same_top"]
+    for candidate in result["candidates"]:
+        kld, change, top = candidate["kld"], candidate["probability_change"], candidate["same_top"]
         rows.append(
             [
-                one["model"],
-                f"{one['perplexity']:.4f} ± {one['perplexity_error']:.4f}",
-                f"{100 * one['ratio'] - 100:+.2f} ± {100 * one['ratio_error']:.2f}",
+                candidate["model"],
+                f"{candidate['perplexity']:.4f} ± {candidate['perplexity_error']:.4f}",
+                f"{100 * candidate['ratio'] - 100:+.2f} ± {100 * candidate['ratio_error']:.2f}",
                 f"{kld['mean']:.6f} ± {kld['error']:.6f}",
                 f"{100 * change['rms']:.3f} ± {100 * change['rms_error']:.3f}",
                 f"{100 * top['share']:.2f} ± {100 * top['error']:.2f}",

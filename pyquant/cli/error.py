@@ -9,21 +9,37 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import number, percent, print_json, print_table, progress_bar, remark
+from pyquant.cli import options, paths
+from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
+from pyquant.cli.progress import progress_bar
 
 
 def error(
-    base: Annotated[Path, typer.Argument(metavar="BASE.gguf")],
+    base: Annotated[
+        Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
+    ],
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.gguf", help="Of the same architecture, in any types.")
+        Path,
+        typer.Argument(
+            metavar="MODEL.gguf", parser=paths.source, help="Model of the same architecture, in any types."
+        ),
     ],
     imatrix: Annotated[
-        Optional[Path], typer.Option(help="Importance matrix from llama-imatrix: weigh errors by it too.")
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.source,
+            help="Importance matrix from llama-imatrix: weigh errors by it too.",
+        ),
     ] = None,
     threads: options.Threads = None,
     plot: Annotated[
-        Optional[Path], typer.Option(help="Draw a map of the layers: a .png, .svg or .pdf file.")
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.output,
+            help="Draw a map of the layers: a .png, .svg or .pdf file.",
+        ),
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -34,19 +50,16 @@ def error(
     if plot:
         from pyquant.figures.style import check_figure
 
-        check_figure(plot, sources=[base, model], force=force)
+        check_figure(plot, sources=[], force=force)
     with progress_bar("error") as progress:
-        found = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
+        report = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
     if plot:
         from pyquant.figures.error_map import error_figure
         from pyquant.figures.style import save_figure
 
-        save_figure(error_figure(found), plot)
+        save_figure(error_figure(report), plot)
         remark(f"drawn to {plot}")
-    if json:
-        print_json(found.to_json())
-    else:
-        _print(found.to_json())
+    show(report.to_json(), json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -56,9 +69,10 @@ def _print(result: dict[str, Any]) -> None:
         print_table(
             ["tensor", "type", "RMSE", "dB", *weighted, "cosine", "largest", "at", "zeros", "entropy"],
             [_row(t, bool(weighted)) for t in different],
+            labels=2,
         )
-    for name, what in _summary(result):
-        print(f"{name:<16} {what}")
+    for name, text in _summary(result):
+        print_lines({name: text})
 
 
 def _row(tensor: dict[str, Any], weighted: bool) -> list[str]:

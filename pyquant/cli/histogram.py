@@ -7,13 +7,19 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import percent, print_json, print_table, progress_bar, remark
+from pyquant.cli import options, paths
+from pyquant.cli.output import percent, print_table, remark, show
+from pyquant.cli.progress import progress_bar
 
 
 def histogram(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.gguf")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in any types, or packed."),
+    ],
     mode: options.ModeName = None,
+    scheme: options.SchemeFile = None,
+    set_: options.Settings = None,
     table: options.TableName = None,
     radius: options.Radius = None,
     config: options.Config = None,
@@ -21,36 +27,37 @@ def histogram(
     imatrix: options.Imatrix = None,
     tensors: options.Tensors = None,
     threads: options.Threads = None,
-    plot: Annotated[Optional[Path], typer.Option(help="Draw it: a .png, .svg or .pdf file.")] = None,
+    plot: Annotated[
+        Optional[Path],
+        typer.Option(metavar="FILE", parser=paths.output, help="Draw it: a .png, .svg or .pdf file."),
+    ] = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Count codes and runs of zeros, of the whole model and each tensor.
 
-    Of an unquantized model --mode says through which quantizer to look; nothing is written.
+    For an unquantized model --mode says through which quantizer to look; nothing is written.
     """
-    from pyquant.inspect.histogram import count_codes as run
+    from pyquant.inspect.histogram import count_codes
 
+    threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
-        config, mode=mode, table=table, radius=radius, pure=pure, imatrix=imatrix, tensors=tensors,
-        threads=threads,
+        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, pure=pure,
+        imatrix=imatrix, tensors=tensors,
     )  # fmt: skip
     if plot:
         from pyquant.figures.style import check_figure
 
-        check_figure(plot, sources=[model], force=force)
+        check_figure(plot, sources=[], force=force)
     with progress_bar("histogram") as progress:
-        found = run(model, chosen, threads=threads, progress=progress)
+        counted = count_codes(model, chosen, threads=threads, progress=progress)
     if plot:
         from pyquant.figures.codes import histogram_figure
         from pyquant.figures.style import save_figure
 
-        save_figure(histogram_figure(found), plot)
+        save_figure(histogram_figure(counted), plot)
         remark(f"drawn to {plot}")
-    if json:
-        print_json(found.to_json())
-    else:
-        _print(found.to_json())
+    show(counted.to_json(), json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -80,5 +87,5 @@ def _print(result: dict[str, Any]) -> None:
             ],
         )
     if result["skipped"]:
-        kinds = ", ".join(sorted(set(result["skipped"].values())))
-        remark(f"not counted: {len(result['skipped'])} tensors of types {kinds}")
+        types = ", ".join(sorted(set(result["skipped"].values())))
+        remark(f"not counted: {len(result['skipped'])} tensors of types {types}")

@@ -7,14 +7,17 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import number, percent, print_json, print_table, size
+from pyquant.cli import options, paths
+from pyquant.cli.output import number, percent, print_table, show, size
 
 LONGEST = 200  # characters of a value; chat templates are longer
 
 
 def info(
-    model: Annotated[Optional[Path], typer.Argument(metavar="[MODEL.gguf]")] = None,
+    model: Annotated[
+        Optional[Path],
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in any types, or packed."),
+    ] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -23,13 +26,12 @@ def info(
     from pyquant.models.info import model_info
 
     if model is None:
-        result = environment()
-        print_json(result) if json else _print_environment(result)
+        show(environment(), json, _print_environment)
         return
     result = model_info(model).to_json()
     if not tensors:
         del result["tensors"]
-    print_json(result) if json else _print_model(result)
+    show(result, json, _print_model)
 
 
 def _print_environment(result: dict[str, Any]) -> None:
@@ -84,6 +86,7 @@ def _print_model(result: dict[str, Any]) -> None:
                 [_shown(t["name"]), t["type"], " x ".join(map(str, t["shape"])), size(t["n_bytes"])]
                 for t in result["tensors"]
             ],
+            labels=2,
         )
 
 

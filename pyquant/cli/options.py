@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+
+from pyquant import limits
+from pyquant.cli import paths
+from pyquant.errors import ConfigError
+from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.schemes import Mode
@@ -14,82 +20,204 @@ ModeName = Annotated[
     Optional[str],
     typer.Option(
         "--mode",
-        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, uniform, or ggml:TYPE for any "
-        "type of GGML (ggml:Q4_K, ggml:IQ4_NL, ...).",
+        metavar="MODE",
+        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, uniform, the name of a mode in "
+        "--scheme FILE.py, or ggml:TYPE for any type of GGML (ggml:Q4_K, ggml:IQ4_NL, ...).",
+    ),
+]
+SchemeFile = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--scheme",
+        metavar="FILE.py",
+        parser=paths.source,
+        help="Load modes from a Python file; without --mode, use the one that it defines.",
+    ),
+]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set any parameter of the mode, such as radius=2; repeatable."
     ),
 ]
 Radius = Annotated[
     Optional[int],
-    typer.Option(help="q4_0_multizero: codes of magnitude up to this become 0; 0..7."),
+    typer.Option(
+        metavar="0..7",
+        parser=limits.RADIUS.parse,
+        help="q4_0_multizero: codes of magnitude up to this become 0.",
+    ),
 ]
 TableName = Annotated[
     Optional[str],
-    typer.Option("--table", help="q8_table: basic, balanced, or a TOML file; table: a TOML file."),
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        parser=paths.source_or_word,
+        help="q8_table: basic, balanced, or a TOML file; table: a TOML file.",
+    ),
 ]
 Store = Annotated[
     Optional[str],
     typer.Option(
-        metavar="packed|stock",
-        help="packed: 4-bit codes with a table, a type that only pyquant's llama.cpp knows; the default "
-        "is a type that any llama.cpp runs.",
+        metavar="stock|q4_t",
+        help="q4_t: store 4-bit codes with their table, a type that only pyquant's llama.cpp knows; "
+        "default: stock, a type that any llama.cpp runs.",
     ),
 ]
 Config = Annotated[
     Optional[Path],
-    typer.Option(help="Mode and parameters from a TOML file; options given beside it override it."),
+    typer.Option(
+        metavar="FILE.toml",
+        parser=paths.source,
+        help="Take mode and parameters from a TOML file; options beside it override it.",
+    ),
 ]
-Pure = Annotated[Optional[bool], typer.Option("--pure", help="Every tensor in the same type, no mixture.")]
+Pure = Annotated[Optional[bool], typer.Option("--pure", help="Give every tensor the same type, no mixture.")]
 Imatrix = Annotated[
-    Optional[Path], typer.Option(help="Importance matrix from llama-imatrix, for types that take one.")
+    Optional[Path],
+    typer.Option(
+        metavar="FILE",
+        parser=paths.source,
+        help="Importance matrix from llama-imatrix, for types that take one.",
+    ),
 ]
 Calibration = Annotated[
     Optional[Path],
-    typer.Option(metavar="STATS", help="What `pyquant calibrate` wrote: errors are compensated by it."),
+    typer.Option(
+        metavar="STATS",
+        parser=paths.source,
+        help="What `pyquant calibrate` wrote: errors are compensated by it.",
+    ),
 ]
 Damping = Annotated[
     Optional[float],
     typer.Option(
+        metavar="X",
+        parser=limits.DAMPING.parse,
         help="With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
-        "with --sequential 0.3."
+        "with --sequential 0.3.",
     ),
 ]
 Sequential = Annotated[
     Optional[int],
     typer.Option(
         metavar="CHUNKS",
+        parser=limits.SEQUENCES.parse,
         help="With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
-        "rounding the ones before it did.",
+        "rounding the ones before it did; 1 to 256.",
     ),
 ]
 Step = Annotated[
     Optional[float],
     typer.Option(
+        metavar="X",
+        parser=limits.STEP.parse,
         help="uniform: root of 12 times the squared error of outputs per weight; or let --bpw, --size or "
-        "--like find it."
+        "--like find it.",
     ),
 ]
 SensitivityFile = Annotated[
     Optional[Path],
-    typer.Option("--sensitivity", metavar="FILE.toml", help="uniform: what `pyquant sensitivity` measured."),
+    typer.Option(
+        "--sensitivity",
+        metavar="FILE.toml",
+        parser=paths.source,
+        help="uniform: what `pyquant sensitivity` measured.",
+    ),
 ]
 Tensors = Annotated[
     Optional[str],
-    typer.Option(metavar="REGEX", help="Quantize only tensors whose name this expression finds."),
+    typer.Option(
+        metavar="REGEX", help="Quantize only tensors whose name this expression finds; default: all."
+    ),
 ]
-TextFile = Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to evaluate on.")]
-Ctx = Annotated[int, typer.Option("--ctx", help="Tokens in a chunk; those in its second half are scored.")]
-Chunks = Annotated[Optional[int], typer.Option("--chunks", help="Only the first chunks of the text.")]
-Threads = Annotated[Optional[int], typer.Option(help="Default: all processors.")]
+TextFile = Annotated[
+    Text,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        parser=paths.text,
+        help="UTF-8 text to evaluate on; - is standard input.",
+    ),
+]
+Ctx = Annotated[
+    int,
+    typer.Option(
+        "--ctx",
+        metavar="TOKENS",
+        parser=limits.CTX.parse,
+        help="Tokens in a chunk; those in its second half are scored.",
+    ),
+]
+Chunks = Annotated[
+    Optional[int],
+    typer.Option(
+        "--chunks",
+        metavar="N",
+        parser=limits.CHUNKS.parse,
+        help="Use only the first chunks of the text; default: all.",
+    ),
+]
+Threads = Annotated[
+    Optional[int],
+    typer.Option(
+        metavar="N", parser=limits.THREADS.parse, help="Threads to compute with; default: all processors."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 
 
-def mode_from_options(config: Path | None, **options: object) -> Mode | None:
-    """The mode that a configuration file and options give together; None if they name none."""
+def mode_from_options(
+    config: Path | None,
+    *,
+    scheme: Path | None = None,
+    set_: list[str] | None = None,
+    **options: Any,
+) -> Mode | None:
+    """Makes the mode that a configuration file and options give together; None if they name none.
+
+    Files that the mode reads are protected, those that only the configuration names too.
+    """
+    from pyquant.files.output_file import protect
+    from pyquant.schemes.outside import load_modes
     from pyquant.schemes.settings import make_mode, read_config
 
     settings = read_config(config) if config else {}
-    settings.update({key: value for key, value in options.items() if value is not None})
-    if "mode" not in settings and not config and not settings:
+    settings.pop("threads", None)  # see threads_from
+    given = {key: value for key, value in options.items() if value is not None}
+    for key, value in _assignments(set_ or []):
+        if key in given:
+            raise ConfigError(f"--set {key}: is given twice")
+        given[key] = value
+    settings.update(given)
+    if scheme is not None:
+        modes = load_modes(scheme)
+        if len(modes) == 1:
+            settings.setdefault("mode", modes[0].name)
+    if not settings and not config:
         return None
-    return make_mode(settings, str(config) if config else "command line")
+    mode = make_mode(settings, str(config) if config else "command line")
+    for path in mode.files():
+        protect(path)
+    return mode
+
+
+def threads_from(config: Path | None, threads: int | None) -> int | None:
+    """The number of threads: the option, or the key that configurations had until version 0.1."""
+    from pyquant.schemes.settings import read_config
+
+    if config is None or "threads" not in (settings := read_config(config)):
+        return threads
+    warnings.warn(f"{config}: threads: is no part of a mode now; give --threads", FutureWarning, stacklevel=2)
+    limits.THREADS.check(f"{config}: threads", settings["threads"])
+    return threads if threads is not None else settings["threads"]
+
+
+def _assignments(pairs: list[str]) -> list[tuple[str, str]]:
+    assignments = [pair.partition("=") for pair in pairs]
+    for pair, (key, equals, _) in zip(pairs, assignments):
+        if not (key and equals):
+            raise ConfigError(f"--set: expected KEY=VALUE, got {pair!r}")
+    return [(key.strip(), value) for key, _, value in assignments]

@@ -1,108 +1,161 @@
-"""How commands talk: results on stdout, progress and remarks on stderr."""
+"""How commands talk: results on stdout, remarks on stderr."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from pyquant.cli import streams
+from pyquant.errors import ConfigError, OutputError
+
+SHORTEST_LABEL = 12  # characters; a longer one is shortened before columns go below each other
+
+
+def show(
+    result: dict[str, Any], as_json: bool, show_words: Callable[[dict[str, Any]], None], *, keep: bool = False
+) -> None:
+    """Prints a command's result.
+
+    Parameters
+    ----------
+    result : what the library says, with its `schema`.
+    as_json : whether to print it as it is.
+    show_words : prints it for people.
+    keep : write the result to a file if it cannot be printed; for results that take long to make.
+
+    Raises
+    ------
+    OutputError
+        Standard output takes no more; the message names the file that has the result.
+    """
+    try:
+        if as_json:
+            print_json(result)
+        else:
+            show_words(result)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        streams.silence()
+        raise OutputError(f"standard output: {error.strerror}{_kept(result) if keep else ''}") from None
+
+
+def _kept(result: dict[str, Any]) -> str:
+    try:
+        number, name = tempfile.mkstemp(prefix="pyquant-", suffix=".json")
+        with os.fdopen(number, "w") as file:
+            json.dump(result, file, indent=2)
+    except OSError:
+        return ""
+    return f"; the result is kept in {name}"
 
 
 def print_json(result: Any) -> None:
-    """The result, indented, alone on stdout."""
+    """Prints the result, indented, alone on stdout."""
     json.dump(result, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A table whose first column is text and whose others are numbers."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, labels: int = 1
+) -> None:
+    """Prints a table whose first columns are labels and whose others are figures.
+
+    On a terminal that is too narrow, labels lose their middle; if that is not enough, the table goes on
+    below. Figures are never cut. Into a pipe or a file a table is as wide as it needs to be.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    # Into a pipe or a file a table is as wide as it needs to be.
-    width = None if sys.stdout.isatty() else 10_000
-    Console(width=width, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    for group in _groups(columns, rows, labels, console.width):
+        table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for i in group:
+            table.add_column(columns[i], justify="left" if i < labels else "right", no_wrap=True)
+        widths = _label_widths(columns, rows, labels, group, console.width)
+        for row in rows:
+            table.add_row(*(_escaped(shorten(row[i], widths[i]) if i < labels else row[i]) for i in group))
+        # A figure that is wider than the terminal is printed whole.
+        width = max(console.width, _width(columns, rows, group, widths))
+        Console(width=width, highlight=False).print(table)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Sequence[str]], i: int) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(text) for text in [columns[i], *(row[i] for row in rows)])
+
+
+def _width(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], group: Sequence[int], widths: Mapping[int, int]
+) -> int:
+    # Between two columns are a space of each, and one of the box.
+    return sum(widths.get(i) or _cells(columns, rows, i) for i in group) + 3 * len(group)
+
+
+def _label_widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], labels: int, group: Sequence[int], width: int
+) -> dict[int, int]:
+    # The widest label gives way first.
+    widths = {i: _cells(columns, rows, i) for i in range(labels)}
+    while (too_wide := _width(columns, rows, group, widths) - width) > 0:
+        widest = max(widths, key=lambda i: widths[i])
+        if widths[widest] <= SHORTEST_LABEL:
+            break
+        rest = sorted(widths.values())[-2] if labels > 1 else 0
+        widths[widest] = max(SHORTEST_LABEL, widths[widest] - too_wide, min(rest, widths[widest] - 1))
+    return widths
+
+
+def _groups(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], labels: int, width: int
+) -> list[list[int]]:
+    """Columns that fit beside each other, each time with the labels."""
+    shortest = {i: min(_cells(columns, rows, i), SHORTEST_LABEL) for i in range(labels)}
+    groups = [list(range(labels))]
+    for i in range(labels, len(columns)):
+        if len(groups[-1]) > labels and _width(columns, rows, [*groups[-1], i], shortest) > width:
+            groups.append(list(range(labels)))
+        groups[-1].append(i)
+    return groups
+
+
+def shorten(text: str, width: int) -> str:
+    """The text, without its middle if it is wider: beginnings and endings tell names apart."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    tail = text[len(text) - (width - 1) // 2 :]
+    return set_cell_size(text, width - 1 - cell_len(tail)).rstrip() + "…" + tail
 
 
 def print_lines(lines: Mapping[str, str]) -> None:
-    """Names and values, a line each."""
+    """Prints names and values, a line each."""
     for name, value in lines.items():
         print(f"{name:<16} {value}")
 
 
 def remark(text: str) -> None:
-    """A line beside the result."""
+    """Prints a line beside the result."""
     print(text, file=sys.stderr)
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
-    """A bar with rate and time left, for (bytes done, all bytes, name of the part); on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[part]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, part="")
-        yield lambda done, total, part: bar.update(task, completed=done, total=total, part=part)
-
-
-@contextmanager
-def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None] | None]:
-    """A bar with the time left, for (done, all[, perplexity so far]); on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, note="")
-
-        def update(done: int, total: int, perplexity: float | None = None) -> None:
-            note = "" if perplexity is None else f"perplexity {perplexity:.4f}"
-            bar.update(task, completed=done, total=total, note=note)
-
-        yield update
 
 
 def parse_size(option: str, text: str) -> int:
     """'1.5GB' -> 1500000000; decimal units, or binary ones such as GiB. Raises ConfigError."""
-    from pyquant.errors import ConfigError
-
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kMGT]?)(i?)B?", text.strip())
     if not match:
         raise ConfigError(f"{option}: {text!r} is not a size such as 800MB, 1.5GB or 2GiB")
@@ -125,4 +178,5 @@ def number(value: float | None, digits: str = ".4g") -> str:
 
 
 def percent(share: float | None) -> str:
+    """0.1234 -> '12.34 %'; a dash where there is none."""
     return "-" if share is None else f"{100 * share:.2f} %"

@@ -7,16 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import number, print_json, print_lines, print_table, progress_bar, size
+from pyquant.cli import options, paths
+from pyquant.cli.output import number, print_lines, print_table, show, size
+from pyquant.cli.progress import progress_bar
 
 
 def pack(
     source: Annotated[
         Path,
-        typer.Argument(metavar="MODEL.gguf", help="Of any types; shards one by one."),
+        typer.Argument(
+            metavar="MODEL.gguf", parser=paths.source, help="Model in any types; shards one by one."
+        ),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT.pqz")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT.pqz", parser=paths.output, help="Packed file to write.")
+    ],
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -26,19 +31,19 @@ def pack(
 
     with progress_bar("pack") as progress:
         report = pack_model(source, output, force=force, threads=threads, progress=progress)
-    result = report.to_json()
-    print_json(result) if json else _print_packed(result)
+    show(report.to_json(), json, _print)
 
 
-def _print_packed(result: dict[str, Any]) -> None:
+def _print(result: dict[str, Any]) -> None:
     before, after = result["source_bytes"], result["output_bytes"]
-    lines = {
-        "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
-        "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
-        "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
-        "written to": result["output"],
-    }
-    print_lines(lines)
+    print_lines(
+        {
+            "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
+            "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
+            "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
+            "written to": result["output"],
+        }
+    )
     print_table(
         ["type", "bytes of", "before", "packed", "entropy"],
         [
@@ -51,4 +56,5 @@ def _print_packed(result: dict[str, Any]) -> None:
             ]
             for use in result["streams"]
         ],
+        labels=2,
     )

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import (
-    number,
-    parse_size,
-    percent,
-    print_json,
-    print_table,
-    progress_bar,
-    remark,
-    size,
-)
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.output import number, parse_size, percent, print_lines, print_table, remark, show, size
+from pyquant.cli.progress import progress_bar
+from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.schemes import Mode
@@ -26,12 +20,23 @@ if TYPE_CHECKING:
 def quantize(
     source: Annotated[
         Path,
-        typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16; of a split model the first shard."),
+        typer.Argument(
+            metavar="MODEL.gguf",
+            parser=paths.source,
+            help="Model in F32, F16 or BF16; of a split model the first shard.",
+        ),
     ],
     output: Annotated[
-        Path, typer.Argument(metavar="OUT.gguf", help="With a name in .pqz it is packed, as by `pack`.")
+        Path,
+        typer.Argument(
+            metavar="OUT.gguf",
+            parser=paths.output,
+            help="File to write; with a name in .pqz it is packed, as by `pack`.",
+        ),
     ],
     mode: options.ModeName = None,
+    scheme: options.SchemeFile = None,
+    set_: options.Settings = None,
     table: options.TableName = None,
     radius: options.Radius = None,
     store: options.Store = None,
@@ -45,17 +50,27 @@ def quantize(
     sensitivity: options.SensitivityFile = None,
     bpw: Annotated[
         Optional[float],
-        typer.Option(help="uniform: the packed file has at most so many bits per weight, all told."),
+        typer.Option(
+            metavar="BITS",
+            parser=limits.BITS.parse,
+            help="uniform: the packed file has at most so many bits per weight, all told.",
+        ),
     ] = None,
     target_size: Annotated[
-        Optional[str], typer.Option("--size", help="uniform: the packed file has at most this size.")
+        Optional[str],
+        typer.Option("--size", metavar="SIZE", help="uniform: the packed file has at most this size."),
     ] = None,
     like: Annotated[
         Optional[str],
         typer.Option(metavar="TYPE", help="uniform: as near to the model, on --text, as this type is."),
     ] = None,
     text: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="With --like: UTF-8 text to evaluate on.")
+        Optional[Text],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.text,
+            help="With --like: UTF-8 text to evaluate on; - is standard input.",
+        ),
     ] = None,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
@@ -67,7 +82,7 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a GGUF that any llama.cpp runs, or with --store packed pyquant's."""
+    """Quantize a model to a GGUF that any llama.cpp runs, or with --store q4_t pyquant's."""
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
@@ -83,13 +98,14 @@ def quantize(
         raise ConfigError(f"{given[0]}: is for mode uniform, whose step it finds, not for {mode}")
     if like is not None and text is None:
         raise ConfigError("--like needs --text FILE, on which divergence is measured")
+    threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
-        config, mode=mode, table=table, radius=radius, store=store, pure=pure, imatrix=imatrix,
-        calibration=calibration, damping=damping, sequential=sequential, sensitivity=sensitivity,
-        tensors=tensors, step=START if given else step,
+        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
+        imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
+        sensitivity=sensitivity, tensors=tensors, step=START if given else step,
     )  # fmt: skip
     if chosen is None:
-        raise ConfigError("--mode or --config is needed; `pyquant quantize --help` lists the modes")
+        raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
     packed = output.suffix == SUFFIX
     found = {}
     if given:
@@ -104,10 +120,8 @@ def quantize(
                 source, output, chosen, threads=threads, force=force, dry_run=dry_run, progress=progress
             )
     result = report.to_json() | found
-    if json:
-        print_json(result)
-    else:
-        _print(result, dry_run, "size, unpacked" if packed and dry_run else "size")
+    size_name = "size, unpacked" if packed and dry_run else "size"
+    show(result, json, lambda result: _print(result, dry_run, size_name))
     kept = [t for t in result["tensors"] if t["type"] == "F16" != t["source_type"]]
     if kept:
         remark(f"{len(kept)} tensors became F16: no block divides their rows, such as {kept[0]['name']}'s")
@@ -121,7 +135,7 @@ def _search(
     bpw: float | None,
     target_size: str | None,
     like: str | None,
-    text: Path | None,
+    text: Text | None,
     ctx: int,
     chunks: int | None,
     threads: int | None,
@@ -148,17 +162,15 @@ def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
         )
     shown = [f"{key} {value}" for key, value in result["parameters"].items() if key != "table.values"]
     before, after = result["source_bytes"], result["output_bytes"]
-    lines = [
-        ("mode", ", ".join([result["mode"], *shown])),
-        (size_name, f"{size(before)} -> {size(after)} ({after / before:.1%})"),
-        ("bits per weight", f"{result['bits_per_weight']:.3f}"),
-    ]
+    lines = {
+        "mode": ", ".join([result["mode"], *shown]),
+        size_name: f"{size(before)} -> {size(after)} ({after / before:.1%})",
+        "bits per weight": f"{result['bits_per_weight']:.3f}",
+    }
     if not dry_run:
-        lines += [
-            ("error", f"RMSE {number(result['rmse'])}, {number(result['snr_db'], '.2f')} dB"),
-            ("zero weights", percent(result["zero_share"])),
-            ("time", f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)"),
-        ]
-    for name, value in lines:
-        print(f"{name:<16} {value}")
-    print(f"{'not written' if dry_run else 'written to':<16} {result['output']}")
+        lines |= {
+            "error": f"RMSE {number(result['rmse'])}, {number(result['snr_db'], '.2f')} dB",
+            "zero weights": percent(result["zero_share"]),
+            "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
+        }
+    print_lines(lines | {"not written" if dry_run else "written to": result["output"]})

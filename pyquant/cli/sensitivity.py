@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import count_bar, print_json, print_table
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.output import print_table, show
+from pyquant.cli.progress import count_bar
 
 
 def sensitivity(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
+    ],
     calibration: Annotated[
-        Path, typer.Option("--calibration", metavar="STATS", help="What `pyquant calibrate` wrote.")
+        Path,
+        typer.Option(
+            "--calibration", metavar="STATS", parser=paths.source, help="What `pyquant calibrate` wrote."
+        ),
     ],
     text: options.TextFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml")],
-    step: Annotated[float, typer.Option(help="Of the codes that are tried.")] = 0.01,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE.toml", parser=paths.output, help="File for the sensitivities."
+        ),
+    ],
+    step: Annotated[
+        float, typer.Option(metavar="X", parser=limits.STEP.parse, help="Step of the codes that are tried.")
+    ] = 0.01,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = 32,
     threads: options.Threads = None,
@@ -29,10 +43,9 @@ def sensitivity(
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 
-    sources = [model, calibration, text]
-    check_output(output, sources=sources, force=force)
+    check_output(output, sources=[], force=force)
     with count_bar("sensitivity", "kinds of tensor") as progress:
-        found = measure_sensitivity(
+        measured = measure_sensitivity(
             model,
             calibration,
             text,
@@ -42,9 +55,16 @@ def sensitivity(
             threads=threads,
             progress=progress,
         )
-    write_bytes(output, found.to_toml().encode(), sources=sources, force=force)
-    if json:
-        print_json({"schema": "pyquant.sensitivity/1", "output": str(output), "by_kind": dict(found.by_kind)})
-        return
-    print_table(["kind", "divergence per error"], [[k, f"{v:.3f}"] for k, v in found.by_kind.items()])
-    print(f"written to {output}")
+    write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
+    result = {
+        "schema": "pyquant.sensitivity/1",
+        "output": str(output),
+        "by_kind": dict(measured.by_kind),
+    }
+    show(result, json, _print)
+
+
+def _print(result: dict[str, Any]) -> None:
+    rows = [[kind, f"{value:.3f}"] for kind, value in result["by_kind"].items()]
+    print_table(["kind", "divergence per error"], rows)
+    print(f"written to {result['output']}")

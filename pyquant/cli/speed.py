@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import count_bar, print_json, print_table, size
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.output import print_table, show, size
+from pyquant.cli.progress import count_bar
 
 
 def speed(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL.gguf...", help="Ratios are to the first.")],
-    prompt: Annotated[int, typer.Option(help="Tokens of a prompt, processed at once.")] = 512,
-    generate: Annotated[int, typer.Option(help="Tokens generated one by one.")] = 128,
-    rounds: Annotated[int, typer.Option(help="Measurements of each model, in turns.")] = 5,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL.gguf", parser=paths.source, help="Models in any types; ratios are to the first."
+        ),
+    ],
+    prompt: Annotated[
+        int,
+        typer.Option(
+            metavar="TOKENS", parser=limits.TOKENS.parse, help="Tokens of a prompt, processed at once."
+        ),
+    ] = 512,
+    generate: Annotated[
+        int,
+        typer.Option(metavar="TOKENS", parser=limits.TOKENS.parse, help="Tokens generated one by one."),
+    ] = 128,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="N", parser=limits.ROUNDS.parse, help="Measurements of each model, in turns."),
+    ] = 5,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Tokens per second of models, measured in turns: prompts and generation."""
-    from pyquant.evaluate.speed import measure_speed as run
+    """Measure tokens per second of models, in turns: prompts and generation."""
+    from pyquant.evaluate.speed import measure_speed
 
     with count_bar("measuring", "tests") as progress:
-        found = run(
+        report = measure_speed(
             models,
             n_prompt=prompt,
             n_generate=generate,
@@ -31,17 +49,18 @@ def speed(
             threads=threads,
             progress=progress,
         )
-    result = found.to_json()
-    if json:
-        print_json(result)
-        return
+    show(report.to_json(), json, _print, keep=True)
+
+
+def _print(result: dict[str, Any]) -> None:
     rows = []
-    for one in result["models"]:
-        row = [one["model"], size(one["n_bytes"])]
-        for test in (one["prompt"], one["generation"]):
+    for model in result["models"]:
+        row = [model["model"], size(model["n_bytes"])]
+        for test in (model["prompt"], model["generation"]):
             row.append(f"{test['tokens_per_second']:,.1f} ({test['low']:,.1f}..{test['high']:,.1f})")
             row.append(f"{test['ratio']:.2f} ({test['ratio_low']:.2f}..{test['ratio_high']:.2f})")
         rows.append(row)
+    prompt, generate = result["n_prompt"], result["n_generate"]
     print_table(
         ["model", "size", f"prompt {prompt}, t/s", "ratio", f"generate {generate}, t/s", "ratio"], rows
     )

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from pyquant.cli import options
+from pyquant import limits
+from pyquant.cli import options, paths
 from pyquant.cli.output import print_json, print_table, remark
+from pyquant.cli.progress import duration
 
 if TYPE_CHECKING:
     from pyquant.study.run import Status
@@ -23,36 +25,73 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Results = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder that `study run` made.")]
+Results = Annotated[
+    Path, typer.Argument(metavar="RESULTS", parser=paths.folder, help="A folder that `study run` made.")
+]
 
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="Such as configs/thesis.toml.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="STUDY.toml", parser=paths.source, help="Such as configs/thesis.toml.")
+    ],
     model: Annotated[
-        Optional[list[Path]], typer.Option(help="A GGUF model in F32, F16 or BF16; repeatable.")
+        Optional[list[Path]],
+        typer.Option(
+            metavar="FILE", parser=paths.source, help="A GGUF model in F32, F16 or BF16; repeatable."
+        ),
     ] = None,
     text: Annotated[
-        Optional[list[Path]], typer.Option(help="A UTF-8 text to evaluate on; repeatable.")
+        Optional[list[Path]],
+        typer.Option(metavar="FILE", parser=paths.source, help="A UTF-8 text to evaluate on; repeatable."),
     ] = None,
     calibration_text: Annotated[
         Optional[list[str]],
-        typer.Option(metavar="NAME=FILE", help="A UTF-8 text for a calibration of the TOML; repeatable."),
+        typer.Option(
+            metavar="NAME=FILE",
+            parser=paths.named_source,
+            help="A UTF-8 text for a calibration of the TOML; repeatable.",
+        ),
     ] = None,
     results: Annotated[
-        Optional[Path], typer.Option(help="Where results go; default: ./NAME-results of NAME.toml.")
+        Optional[Path],
+        typer.Option(
+            metavar="FOLDER",
+            parser=paths.folder,
+            help="Where results go; default: ./NAME-results of NAME.toml.",
+        ),
     ] = None,
     ctx: Annotated[
-        Optional[int], typer.Option(help="Tokens in a chunk, instead of what the TOML says.")
+        Optional[int],
+        typer.Option(
+            metavar="TOKENS",
+            parser=limits.CTX.parse,
+            help="Tokens in a chunk, instead of what the TOML says.",
+        ),
     ] = None,
     chunks: Annotated[
-        Optional[int], typer.Option(help="Chunks of each text, instead of what the TOML says.")
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=limits.CHUNKS.parse,
+            help="Chunks of each text, instead of what the TOML says.",
+        ),
     ] = None,
     workers: Annotated[
-        Optional[int], typer.Option(min=1, help="Processes; default: one for every four processors.")
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=limits.PROCESSES.parse,
+            help="Processes; default: one for every four processors.",
+        ),
     ] = None,
     threads: Annotated[
-        Optional[int], typer.Option(min=1, help="Of each process; default: they share the processors.")
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=limits.THREADS.parse,
+            help="Of each process; default: they share the processors.",
+        ),
     ] = None,
     cluster: Annotated[
         Optional[str],
@@ -75,7 +114,7 @@ def run(
         warnings.simplefilter("always", FutureWarning)
         study = read_study(
             config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
-            calibration_texts=[_named_file(given) for given in calibration_text or ()],
+            calibration_texts=calibration_text or (),
         )  # fmt: skip
     for line in dict.fromkeys(str(warning.message) for warning in renamed):
         remark(f"{config}: {line}")
@@ -94,15 +133,6 @@ def run(
     for warning in done.warnings:
         remark(f"llama.cpp: {warning}")
     print(f"{done.made} results made, {done.kept} were there; report: {done.report}")
-
-
-def _named_file(given: str) -> tuple[str, Path]:
-    from pyquant.errors import ConfigError
-
-    name, equals, file = given.partition("=")
-    if not (name and equals and file):
-        raise ConfigError(f"--calibration-text: expected NAME=FILE, got {given!r}")
-    return name, Path(file)
 
 
 @app.command("ls")
@@ -186,7 +216,10 @@ def validate(results: Results) -> None:
 def export(
     results: Results,
     output: Annotated[
-        Path, typer.Argument(metavar="OUTPUT", help="A .csv, .parquet, .sqlite or .duckdb file.")
+        Path,
+        typer.Argument(
+            metavar="OUTPUT", parser=paths.output, help="A .csv, .parquet, .sqlite or .duckdb file."
+        ),
     ],
     table: Annotated[
         str,
@@ -220,7 +253,7 @@ def _progress() -> Iterator[Callable[[Status], None]]:
         def watch(status: Status) -> None:
             if status.finished and isinstance(status.finished[1], str):
                 bars.console.print(f"failed: {status.finished[0]}: {status.finished[1]}", markup=False)
-            left = "" if status.seconds_left is None else f", {_time(status.seconds_left)} left"
+            left = "" if status.seconds_left is None else f", {duration(status.seconds_left)} left"
             bars.update(whole, completed=status.share, note=f"{status.done} of {status.total}{left}")
             for name in at_work.keys() - status.running.keys():
                 bars.remove_task(at_work.pop(name))
@@ -236,12 +269,5 @@ def _print_finished(status: Status) -> None:
     if status.finished:
         name, how = status.finished
         ending = f"failed: {how}" if isinstance(how, str) else f"{how:.1f} s"
-        left = "" if not status.seconds_left else f"; {_time(status.seconds_left)} left"
+        left = "" if not status.seconds_left else f"; {duration(status.seconds_left)} left"
         remark(f"[{status.done}/{status.total}] {name}: {ending}{left}")
-
-
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

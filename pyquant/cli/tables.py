@@ -3,55 +3,89 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Literal, Optional
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import print_json, print_table, progress_bar
+from pyquant.cli import options, paths
+from pyquant.cli.output import print_lines, print_table, show
+from pyquant.cli.progress import progress_bar
 
-app = typer.Typer(help="List, show, build and check the tables of mode q8_table.", no_args_is_help=True)
+app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="TABLE", help="A built-in table, or a TOML file.")]
+Output = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="TABLE.toml",
+        parser=paths.output,
+        help="The TOML file to write; default: standard output.",
+    ),
+]
 
 
 @app.command("list")
 def list_tables(json: options.Json = False) -> None:
-    """The built-in tables."""
+    """List the built-in tables."""
     from pyquant.tables.fold_table import BUILT_IN
 
-    about = {name: make.__doc__.splitlines()[0] for name, make in BUILT_IN.items()}
-    about["balanced"] = "Equal shares of the codes of the model at hand; `tables build` stores one."
-    if json:
-        print_json(about)
-    else:
-        print_table(["table", "what it is"], [[name, text] for name, text in about.items()])
+    tables = {name: make.__doc__.splitlines()[0] for name, make in BUILT_IN.items()}
+    tables["balanced"] = "Equal shares of the codes of the model at hand; `tables build` stores one."
+    show({"schema": "pyquant.tables.list/1", "tables": tables}, json, lambda r: print_lines(r["tables"]))
 
 
-@app.command()
-def show(table: Name, json: options.Json = False) -> None:
-    """The 16 ranges of 8-bit codes of a table, and what each decodes to."""
+@app.command("show")
+def show_table(
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", parser=paths.source_or_word, help="A built-in table, or a TOML file."
+        ),
+    ],
+    json: options.Json = False,
+) -> None:
+    """Show the 16 ranges of 8-bit codes of a table, and what each decodes to."""
     from pyquant.tables.fold_table import named_table
 
-    found = named_table(table)
-    ranges = list(zip(found.lower.tolist(), [*(found.lower[1:] - 1).tolist(), 127], found.values.tolist()))
-    if json:
-        print_json({"name": found.name, "values": found.values.tolist(), "lower": found.lower.tolist()})
-        return
-    print_table(
-        ["code", "from", "to", "value"],
-        [[str(code), *map(str, row)] for code, row in enumerate(ranges)],
-        title=found.name,
-    )
+    shown = named_table(table)
+    result = {
+        "schema": "pyquant.tables.show/1",
+        "name": shown.name,
+        "values": shown.values.tolist(),
+        "lower": shown.lower.tolist(),
+    }
+    show(result, json, _print_table)
+
+
+def _print_table(result: dict[str, Any]) -> None:
+    lower, values = result["lower"], result["values"]
+    upper = [*(below - 1 for below in lower[1:]), 127]
+    rows = [[str(code), *map(str, row)] for code, row in enumerate(zip(lower, upper, values))]
+    print_table(["code", "from", "to", "value"], rows, title=result["name"])
 
 
 @app.command()
-def check(tables: Annotated[list[Path], typer.Argument(metavar="TABLE.toml...")]) -> None:
-    """Say whether table files are sound; exit status 2 at the first that is not."""
+def check(
+    tables: Annotated[
+        list[Path],
+        typer.Argument(metavar="TABLE.toml", parser=paths.source, help="Table files to check."),
+    ],
+    json: options.Json = False,
+) -> None:
+    """Check whether table files are sound; exit status 2 at the first that is not."""
     from pyquant.tables.fold_table import read_table
 
-    for path in tables:
-        print(f"{path}: {read_table(path).name}, 16 values, sound")
+    result = {
+        "schema": "pyquant.tables.check/1",
+        "tables": {str(path): read_table(path).name for path in tables},
+    }
+    show(result, json, _print_checked)
+
+
+def _print_checked(result: dict[str, Any]) -> None:
+    for path, name in result["tables"].items():
+        print(f"{path}: {name}, 16 values, sound")
 
 
 @app.command()
@@ -59,15 +93,16 @@ def build(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE", help="An unquantized or Q8_0 model, or a histogram of Q8_0 codes as JSON."
+            metavar="SOURCE",
+            parser=paths.source,
+            help="An unquantized or Q8_0 model, or a histogram of Q8_0 codes as JSON.",
         ),
     ],
-    output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="The TOML file to write; default: stdout.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="The table's name in the file.")] = "balanced",
+    output: Output = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="The table's name in the file.")] = "balanced",
     threads: options.Threads = None,
     force: options.Force = False,
+    json: options.Json = False,
 ) -> None:
     """Build a balanced table from a model's codes or a stored histogram."""
     from dataclasses import replace
@@ -75,43 +110,62 @@ def build(
     from pyquant.inspect.histogram import code_counts
     from pyquant.tables.fold_table import balanced
 
+    _check(output, force)
     with progress_bar("counting") as progress:
         counts = code_counts(source, threads=threads, progress=progress)
-    _give(replace(balanced(counts), name=name).to_toml(), output, source, force)
+    _give(replace(balanced(counts), name=name).to_toml(), "build", output, force, json)
 
 
 @app.command()
 def learn(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.gguf", help="F32, F16 or BF16.")],
-    output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="The TOML file to write; default: stdout.")
-    ] = None,
-    per: Annotated[str, typer.Option(help="model (one for all), kind (of tensor), or tensor.")] = "model",
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
+    ],
+    output: Output = None,
+    per: Annotated[
+        Literal["model", "kind", "tensor"],
+        typer.Option(help="One table for the model, for each kind of tensor, or for each tensor."),
+    ] = "model",
     calibration: Annotated[
-        Optional[Path], typer.Option(metavar="STATS", help="Weigh errors by what enters the matrices.")
+        Optional[Path],
+        typer.Option(metavar="STATS", parser=paths.source, help="Weigh errors by what enters the matrices."),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
+    json: options.Json = False,
 ) -> None:
     """Learn tables for mode `table` from a model's weights."""
-    from pyquant.errors import ConfigError
-    from pyquant.files.output_file import check_output
     from pyquant.fit.learn_tables import learn_tables
 
-    if per not in ("model", "kind", "tensor"):
-        raise ConfigError(f"per: {per!r} is none of model, kind, tensor")
-    if output is not None:
-        check_output(output, sources=[model], force=force)
+    _check(output, force)
     with progress_bar("learning") as progress:
         tables = learn_tables(model, per=per, calibration=calibration, threads=threads, progress=progress)
-    _give(tables.to_toml(), output, model, force)
+    _give(tables.to_toml(), "learn", output, force, json)
 
 
-def _give(text: str, output: Path | None, source: Path, force: bool) -> None:
+def _check(output: Path | None, force: bool) -> None:
+    # Before the work. The inputs are protected: see paths.py.
+    from pyquant.files.output_file import check_output
+
+    if output is not None:
+        check_output(output, sources=[], force=force)
+
+
+def _give(toml: str, command: str, output: Path | None, force: bool, json: bool) -> None:
     from pyquant.files.output_file import write_bytes
 
-    if output is None:
-        print(text, end="")
+    if output is not None:
+        write_bytes(output, toml.encode(), sources=[], force=force)
+    result = {
+        "schema": f"pyquant.tables.{command}/1",
+        "output": None if output is None else str(output),
+        "toml": toml,
+    }
+    show(result, json, _print_made, keep=True)
+
+
+def _print_made(result: dict[str, Any]) -> None:
+    if result["output"] is None:
+        print(result["toml"], end="")
     else:
-        write_bytes(output, text.encode(), sources=[source], force=force)
-        print(f"written to {output}")
+        print(f"written to {result['output']}")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pyquant.cli import options
-from pyquant.cli.output import print_json, print_lines, progress_bar, size
+from pyquant.cli import options, paths
+from pyquant.cli.output import print_lines, show, size
+from pyquant.cli.progress import progress_bar
 
 
 def unpack(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Made by `pyquant pack`, or with --store packed.")
+        Path,
+        typer.Argument(
+            metavar="FILE", parser=paths.source, help="Made by `pyquant pack`, or with --store q4_t."
+        ),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT.gguf")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")
+    ],
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -35,9 +41,10 @@ def unpack(
             n_bytes = unpack_q4_t(source, output, force=force, progress=progress)
             result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
             result |= {"source_bytes": source.stat().st_size, "output_bytes": n_bytes}
-    if json:
-        print_json(result)
-        return
+    show(result, json, _print)
+
+
+def _print(result: dict[str, Any]) -> None:
     lines = {"size": f"{size(result['source_bytes'])} -> {size(result['output_bytes'])}"}
     if "sha256" in result:
         lines["SHA-256"] = result["sha256"]

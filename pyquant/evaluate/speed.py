@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.llama.model import Context, Model, path_of
 from pyquant.models.model_file import ModelFile
@@ -134,9 +135,9 @@ def measure_speed(
     ------
     ConfigError, ModelFileError, RuntimeLibraryError
     """
-    for name, value in {"prompt": n_prompt, "generate": n_generate, "rounds": rounds}.items():
-        if value < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {value}")
+    limits.TOKENS.check("prompt", n_prompt)
+    limits.TOKENS.check("generate", n_generate)
+    limits.ROUNDS.check("rounds", rounds)
     paths = [path_of(model) for model in models]
     if len(set(paths)) < len(paths):
         raise ConfigError("speed: a model is given twice")

@@ -13,6 +13,16 @@ from types import TracebackType
 from pyquant import _core
 from pyquant.errors import OutputError
 
+_inputs: list[Path] = []
+
+
+def protect(path: Path) -> None:
+    """Names an input of this process: no output replaces it from now on, whoever writes.
+
+    For the command line, where a process is one command, so that no command can forget a file.
+    """
+    _inputs.append(path)
+
 
 class OutputFile:
     """A file that appears under its name complete or not at all.
@@ -36,7 +46,11 @@ class OutputFile:
         if free < size:
             raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
         with output_errors(self.path):
-            self._file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Another file's name for one of these would be emptied below.
+            if any(_same(self.partial, source) for source in [*sources, *_inputs]):
+                raise OutputError(f"{self.partial}: is an input, and where {self.path.name} is written first")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self.partial, flags, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Another process may have finished between these two lines: then this is its output.
@@ -91,10 +105,17 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
             raise OutputError(f"{path}: a folder; give the file's name too")
         if not path.is_file():
             raise OutputError(f"{path}: not a file")
-        if any(path.samefile(source) for source in sources):
+        if any(_same(path, source) for source in [*sources, *_inputs]):
             raise OutputError(f"{path}: is the input, which is never overwritten")
         if not force:
             raise OutputError(f"{path}: exists; --force replaces it")
+
+
+def _same(path: Path, source: Path) -> bool:
+    # A source may be a folder, a pipe, or missing, which its reader says better.
+    with contextlib.suppress(OSError):
+        return path.samefile(source)
+    return False
 
 
 @contextlib.contextmanager

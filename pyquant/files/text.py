@@ -24,13 +24,23 @@ class Text:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def read_text(path: str | os.PathLike[str]) -> Text:
-    """Raises TextError if the file is missing, empty, or not UTF-8 (the byte is named)."""
+def read_text(path: str | os.PathLike[str] | Text) -> Text:
+    """Reads a text; one that has been read is handed back.
+
+    Raises TextError if the file is missing, empty, or not UTF-8 (the byte is named).
+    """
+    if isinstance(path, Text):
+        return path
     path = Path(path)
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TextError(f"{path}: {error.strerror}") from None
+    return make_text(path, data)
+
+
+def make_text(path: Path, data: bytes) -> Text:
+    """A text of bytes that came from `path`. Raises TextError."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

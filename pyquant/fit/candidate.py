@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyquant.evaluate.compare import compare_models
+from pyquant.files.text import Text
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes import Mode
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a divergence is measured on. text: a file."""
+    """What a divergence is measured on. text: a file, or one that has been read."""
 
-    text: Path
+    text: Path | Text
     n_ctx: int
     n_chunks: int | None
 

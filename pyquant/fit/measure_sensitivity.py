@@ -13,6 +13,7 @@ from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
+from pyquant.files.text import Text, read_text
 from pyquant.fit.candidate import Evaluation, divergence_of
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
@@ -25,7 +26,7 @@ Progress = Callable[[int, int], None]
 def measure_sensitivity(
     model: str | os.PathLike[str],
     calibration: str | os.PathLike[str],
-    text: str | os.PathLike[str],
+    text: str | os.PathLike[str] | Text,
     *,
     step: float,
     n_ctx: int = 512,
@@ -40,6 +41,7 @@ def measure_sensitivity(
     room for a copy of the model in the folder for temporary files. Raises what `quantize_model` and
     `compare_models` raise.
     """
+    text = read_text(text)
     source, known = ModelFile(model), Calibration.read(calibration)
     n_weights: dict[str, int] = {}
     for tensor in source.tensors:
@@ -52,7 +54,7 @@ def measure_sensitivity(
         for kind in n_weights:
             settings = {"mode": "uniform", "calibration": calibration, "step": step}
             mode = make_mode({**settings, "tensors": rf"(^|\.){re.escape(kind)}\.weight$"})
-            evaluation = Evaluation(Path(text), n_ctx, n_chunks)
+            evaluation = Evaluation(text, n_ctx, n_chunks)
             caused = divergence_of(mode, Path(model), folder / "one-kind.gguf", evaluation, threads)
             found[kind] = max(caused, 1e-9) / n_weights[kind]
             if progress:

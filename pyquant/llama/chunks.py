@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant import _core
-from pyquant.errors import ConfigError, TextError
+from pyquant import _core, limits
+from pyquant.errors import TextError
 from pyquant.files.text import Text
 from pyquant.llama.model import Context, Model
 
 BATCH = 2048  # tokens in a call, llama-perplexity's default: it decides which chunks share a batch
 UBATCH = 512  # tokens that are computed together, its default too
-SMALLEST_CTX = 8  # llama.cpp takes 256 sequences: 2048 / 8
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,9 @@ def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) ->
     ModelFileError
         The model has no vocabulary.
     """
-    if n_ctx < SMALLEST_CTX:
-        raise ConfigError(f"ctx: expected {SMALLEST_CTX} tokens or more, got {n_ctx}")
-    if n_chunks is not None and n_chunks < 1:
-        raise ConfigError(f"chunks: expected 1 or more, got {n_chunks}")
+    limits.CTX.check("ctx", n_ctx)
+    if n_chunks is not None:
+        limits.CHUNKS.check("chunks", n_chunks)
     tokens = model.tokenize(text.data)
     n_whole = len(tokens) // n_ctx
     if n_whole == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -9,9 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from gguf import LlamaFileType
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pyquant.calibration.sample import MOST_CHUNKS
+from pyquant import limits
+from pyquant.errors import ConfigError
 from pyquant.schemes.base import Scheme
 
 DAMPING_IN_ORDER = 0.3  # docs/compensation.md
@@ -20,8 +22,9 @@ DAMPING_IN_ORDER = 0.3  # docs/compensation.md
 class Mode(BaseModel):
     """A way to quantize a model, with its parameters: one table of a TOML file, one command line.
 
-    Subclasses name themselves in `name`, add their parameters as fields and build their scheme; they
-    are found by being in this package.
+    Subclasses name themselves in `name`, add their parameters as fields and build their scheme. They are
+    found in this package, in packages with an entry point of the group `pyquant.schemes`, and in files
+    that `load_modes` loads (docs/schemes.md).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,13 +38,18 @@ class Mode(BaseModel):
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: float = Field(
-        0.03, gt=0, le=10, description="of second moments, in units of their mean diagonal; in order 0.3"
+        0.03,
+        description="of second moments, in units of their mean diagonal; in order 0.3",
+        **limits.DAMPING.field,
     )
     sequential: int | None = Field(
-        None, ge=1, le=MOST_CHUNKS, description="chunks of the calibration's tokens, to correct by in order"
+        None,
+        description="chunks of the calibration's tokens, to correct by in order",
+        **limits.SEQUENCES.field,
     )
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
+    source: ClassVar[Path | None] = None  # the file outside of any package that defines it
 
     @model_validator(mode="before")
     @classmethod
@@ -51,8 +59,25 @@ class Mode(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        if hasattr(cls, "name"):  # a common base of modes is none
-            Mode.registry[cls.name] = cls
+        if not hasattr(cls, "name"):  # a common base of modes is none
+            return
+        other = Mode.registry.get(cls.name)
+        if other is not None and other.__module__ != cls.__module__:
+            raise ConfigError(
+                f"mode {cls.name!r} is taken: {other.__module__} defines it; choose another name"
+            )
+        Mode.registry[cls.name] = cls
+
+    def files(self) -> list[Path]:
+        """The files that it reads: parameters that are paths, or name a file."""
+        values = (value for _, value in self if isinstance(value, (str, Path)))
+        return [Path(value) for value in values if isinstance(value, Path) or value.endswith(".toml")]
+
+    def __reduce__(self) -> Any:
+        # Another process, such as a study's worker, has to load the file first.
+        if self.source is None:
+            return super().__reduce__()
+        return _make_again, (self.source, self.name, self.model_dump())
 
     @property
     def q4_t(self) -> bool:
@@ -71,12 +96,29 @@ class Mode(BaseModel):
         return {}
 
 
+def _make_again(source: Path, name: str, settings: dict[str, Any]) -> Mode:
+    from pyquant.schemes.outside import load_modes
+
+    load_modes(source)
+    return Mode.registry[name].model_validate(settings)
+
+
 class TableMode(Mode):
     """A mode whose scheme has 16 codes, so that they can be stored instead of their values."""
 
     store: Literal["stock", "q4_t"] = Field(
         "stock", description="q4_t: 4-bit codes and a table, for pyquant's llama.cpp alone"
     )
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _renamed(cls, store: object) -> object:
+        if store != "packed":
+            return store
+        warnings.warn(
+            "store: 'packed' is called 'q4_t' now; the old name goes in 0.3", FutureWarning, stacklevel=2
+        )
+        return "q4_t"
 
     @property
     def q4_t(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from gguf import LlamaFileType
 from pydantic import Field
 
+from pyquant import limits
 from pyquant.schemes.base import Scheme
 from pyquant.schemes.mode import TableMode
 from pyquant.schemes.q4_0_recentred import q4_0_recentred
@@ -28,7 +29,7 @@ class Q4_0MultiZero(TableMode):
     name: ClassVar = "q4_0_multizero"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
 
-    radius: int = Field(ge=0, le=7, description="codes of magnitude up to this become 0")
+    radius: int = Field(description="codes of magnitude up to this become 0", **limits.RADIUS.field)
 
     def scheme(self, q8_0_codes):
         return q4_0_multizero(self.radius)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.schemes.mode import Mode
+from pyquant.schemes.outside import load_installed
 
 
 def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode:
@@ -22,17 +23,20 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
     """
     name = settings.get("mode")
     if not isinstance(name, str):
+        load_installed()
         raise ConfigError(f"{where}: the key 'mode' is missing; choices: {', '.join(Mode.registry)}")
-    kind = Mode.registry.get("ggml:TYPE" if name.startswith("ggml:") else name)
-    if kind is None or name == "ggml:TYPE":
+    if not name.startswith("ggml:") and name not in Mode.registry:
+        load_installed()
+    mode = Mode.registry.get("ggml:TYPE" if name.startswith("ggml:") else name)
+    if mode is None or name == "ggml:TYPE":
         raise ConfigError(
             f"{where}: mode: {name!r} is not known; choices: {', '.join(Mode.registry)}"
             + _did_you_mean(name, Mode.registry)
         )
     try:
-        return kind.model_validate(dict(settings))
+        return mode.model_validate(dict(settings))
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error, kind, f'mode {kind.name}')}") from None
+        raise ConfigError(f"{where}: {explain(error, mode, f'mode {mode.name}')}") from None
 
 
 def read_config(path: Path) -> dict[str, Any]:

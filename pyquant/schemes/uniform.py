@@ -10,7 +10,7 @@ import numpy as np
 from gguf import LlamaFileType
 from pydantic import Field
 
-from pyquant import _core
+from pyquant import _core, limits
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.base import Scheme
@@ -60,7 +60,8 @@ class Uniform(Mode):
 
     calibration: Path = Field(description="statistics of `pyquant calibrate`: steps are measured in outputs")
     step: float = Field(
-        gt=0, le=1e3, description="root of 12 times the squared error of outputs per weight, such as 0.01"
+        description="root of 12 times the squared error of outputs per weight, such as 0.01",
+        **limits.STEP.field,
     )
     sensitivity: Path | None = Field(None, description="what `pyquant sensitivity` measured")
 

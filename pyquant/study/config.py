@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from pyquant import limits
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
@@ -53,10 +54,14 @@ class CalibrationConfig(BaseModel):
     texts: list[Path] = Field([], description="UTF-8 texts")
     weights: list[float] | None = Field(None, description="how much each text's tokens count")
     ctx: int | None = Field(
-        None, ge=16, description="tokens in a chunk; 512, or what the model was trained with, if left out"
+        None,
+        description="tokens in a chunk; 512, or what the model was trained with, if left out",
+        **limits.CALIBRATION_CTX.field,
     )
-    chunks: int | None = Field(None, ge=1, description="chunks of each text; all, if left out")
-    random: float = Field(RANDOM_SHARE, ge=0, lt=1, description="share of random tokens in moments")
+    chunks: int | None = Field(
+        None, description="chunks of each text; all, if left out", **limits.CHUNKS.field
+    )
+    random: float = Field(RANDOM_SHARE, description="share of random tokens in moments", **limits.SHARE.field)
 
 
 class StudyConfig(_MetricSettings):
@@ -69,8 +74,10 @@ class StudyConfig(_MetricSettings):
     models: list[Path] = Field([], description="GGUF models, F32, F16 or BF16")
     texts: list[Path] = Field([], description="UTF-8 texts to evaluate on")
     measure: list[Measure] = Field(DEFAULT, min_length=1, description="metrics")
-    ctx: int = Field(512, ge=8, description="tokens in a chunk")
-    chunks: int | None = Field(None, ge=1, description="chunks of each text; all, if left out")
+    ctx: int = Field(512, description="tokens in a chunk", **limits.CTX.field)
+    chunks: int | None = Field(
+        None, description="chunks of each text; all, if left out", **limits.CHUNKS.field
+    )
     together: int | None = Field(
         None, ge=1, description="quantized models compared in one pass of the base; all, if left out"
     )

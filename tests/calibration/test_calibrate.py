@@ -248,7 +248,7 @@ def test_random_tokens_have_their_share_of_the_moments_and_none_of_the_squares(
     first = "blk.0.attn_q.weight"
     random_part = (both.moments(first) - 0.75 * of_text.moments(first)) / 0.25
     assert np.linalg.eigvalsh(random_part).min() > -1e-4 * np.trace(random_part)
-    with pytest.raises(ConfigError, match="random: expected a share"):
+    with pytest.raises(ConfigError, match="random: expected a number from 0 to below 1"):
         calibrate_model(dense, [text], tmp_path / "x", random=1)
 
 

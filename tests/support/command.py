@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+
+import typer
+
+from pyquant.cli import app
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
@@ -14,3 +19,15 @@ def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False, **options
     )
+
+
+def commands() -> dict[str, Callable[..., None]]:
+    """The function of every command, by its name on the command line."""
+
+    def of(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
+        for command in group.registered_commands:
+            yield prefix + (command.name or command.callback.__name__), command.callback
+        for inner in group.registered_groups:
+            yield from of(inner.typer_instance, f"{prefix}{inner.name} ")
+
+    return dict(of(app))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pyquant import limits
 from pyquant.evaluate.speed import measure_speed
 from pyquant.files.text import Text
 from pyquant.study.metrics.metric import Metric, Work
@@ -28,9 +29,11 @@ class SpeedConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    prompt: int = Field(512, ge=1, description="tokens of prompt processing")
-    generate: int = Field(128, ge=1, description="tokens of generation")
-    rounds: int = Field(5, ge=1, description="times that every model is run, in turn with the others")
+    prompt: int = Field(512, description="tokens of prompt processing", **limits.TOKENS.field)
+    generate: int = Field(128, description="tokens of generation", **limits.TOKENS.field)
+    rounds: int = Field(
+        5, description="times that every model is run, in turn with the others", **limits.ROUNDS.field
+    )
 
 
 class Speed(Metric):

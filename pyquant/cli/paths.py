@@ -1,0 +1,64 @@
+"""Files that commands are given: every option that names one is parsed by a function of this file.
+
+Inputs are protected as they are parsed: then no output of the command can replace one, whichever
+names it goes by. A test goes over all options of all commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyquant.files.text import Text, make_text, read_text
+
+_outputs: list[Path] = []
+
+
+def source(name: str | Path) -> Path:
+    """Reads the name of a file that is read."""
+    from pyquant.files.output_file import protect
+
+    if str(name) == "-":
+        raise ValueError("'-': only a text can come from standard input")
+    protect(Path(name))
+    return Path(name)
+
+
+def source_or_word(name: str) -> str:
+    """Reads a word that stands for something built in, or the name of a file that is read."""
+    source(name)
+    return name
+
+
+def named_source(pair: str) -> tuple[str, Path]:
+    """Reads NAME=FILE, where the file is read."""
+    name, equals, file = pair.partition("=")
+    if not (name and equals and file):
+        raise ValueError(f"expected NAME=FILE, got {pair!r}")
+    return name, source(file)
+
+
+def text(name: str) -> Text:
+    """Reads a text: a file, or standard input for `-`. Raises TextError."""
+    if name == "-":
+        return make_text(Path(name), sys.stdin.buffer.read())
+    return read_text(source(name))
+
+
+def output(name: str | Path) -> Path:
+    """Reads the name of a file that is written."""
+    if str(name) == "-":
+        raise ValueError("'-': results go to a file, not to standard output; name one")
+    path = Path(name)
+    if path.resolve() in _outputs:
+        raise ValueError(f"{path}: is named for another output too")
+    _outputs.append(path.resolve())
+    return path
+
+
+def folder(name: str | Path) -> Path:
+    """Reads the name of a folder in which files have names of our own."""
+    return Path(name)
+
+
+PARSERS = (source, source_or_word, named_source, text, output, folder)

@@ -1,0 +1,105 @@
+"""How far a command is: a bar on a terminal, a line every 10 seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyquant.cli.output import remark, size
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Shows progress in bytes, with rate and time left; called with (done, all, name of the part)."""
+    if not sys.stderr.isatty():
+        lines = Lines(what, lambda rate: f"{size(rate)}/s")
+        yield lines.update
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[part]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, part="")
+        yield lambda done, total, part="": bar.update(task, completed=done, total=total, part=part)
+
+
+@contextmanager
+def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None]]:
+    """Shows progress in `unit`, with the time left; called with (done, all[, perplexity so far])."""
+    if not sys.stderr.isatty():
+        lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s")
+        yield lambda done, total, perplexity=None: lines.update(done, total, _note(perplexity))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, note="")
+
+        def update(done: int, total: int, perplexity: float | None = None) -> None:
+            bar.update(task, completed=done, total=total, note=_note(perplexity))
+
+        yield update
+
+
+class Lines:
+    """Progress as lines, at least 10 seconds from one to the next."""
+
+    def __init__(
+        self, what: str, rate: Callable[[float], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """what: is done. rate: formats units per second."""
+        self._what, self._rate, self._clock = what, rate, clock
+        self._begin = self._last = clock()
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Prints a line if it is time: name, share, rate, time left and a note."""
+        now = self._clock()
+        if now - self._last < SECONDS_BETWEEN_LINES or not 0 < done <= total:
+            return
+        self._last = now
+        rate = done / (now - self._begin)
+        left = duration((total - done) / rate)
+        remark(
+            f"{self._what}: {done / total:.0%}, {self._rate(rate)}, {left} left"
+            + (f", {note}" if note else "")
+        )
+
+
+def _note(perplexity: float | None) -> str:
+    return "" if perplexity is None else f"perplexity {perplexity:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """100 -> '2 min'."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

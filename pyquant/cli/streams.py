@@ -1,0 +1,34 @@
+"""Standard streams as a process may find them: closed, full, unread, or of another encoding."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyquant.errors import OutputError
+
+
+def prepare() -> None:
+    """Makes the streams safe to write to. Raises OutputError if standard output is closed.
+
+    What an encoding lacks is printed as an escape, such as `\\u0394`. Remarks to a closed standard
+    error go nowhere.
+    """
+    lacks_output, lacks_errors = sys.stdout is None, sys.stderr is None
+    # Numbers 0 to 2 are taken, so that no file that is opened later gets one of them.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    if lacks_errors:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open until the end)
+    if lacks_output:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise OutputError("standard output is closed; `>/dev/null` is where unwanted results go")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def silence() -> None:
+    """Lets go of what standard output still holds: its reader has gone, or it is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

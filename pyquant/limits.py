@@ -1,0 +1,80 @@
+"""Numbers that people give, and the range of each: one definition for options, TOML and functions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A range of numbers.
+
+    Parameters
+    ----------
+    low, high : smallest and largest number.
+    whole : whether only integers fit.
+    above_low, below_high : whether `low` or `high` itself is left out.
+    """
+
+    low: int | float
+    high: int | float
+    whole: bool = True
+    above_low: bool = False
+    below_high: bool = False
+
+    def __str__(self) -> str:
+        low = f"above {self.low:g}" if self.above_low else f"from {self._shown(self.low)}"
+        high = f"below {self.high:g}" if self.below_high else f"to {self._shown(self.high)}"
+        return f"a {'whole ' if self.whole else ''}number {low} {high}"
+
+    def _shown(self, bound: float) -> str:
+        return f"{bound:,}" if self.whole else f"{bound:g}"
+
+    def parse(self, text: str | float) -> Any:
+        """Reads a number, as typer's `parser` does. Raises ValueError, which says what would fit."""
+        try:
+            value = int(text) if self.whole else float(text)
+        except (ValueError, OverflowError):
+            raise ValueError(f"{text!r} is not {self}") from None
+        if not self._fits(value):
+            raise ValueError(f"{text} is not {self}")
+        return value
+
+    def check(self, name: str, value: float) -> None:
+        """Refuses what does not fit. Raises ConfigError, which names the parameter."""
+        if not self._fits(value):
+            raise ConfigError(f"{name}: expected {self}, got {value}")
+
+    def _fits(self, value: float) -> bool:
+        # Written so that NaN, of which no comparison holds, does not fit.
+        above = value > self.low if self.above_low else value >= self.low
+        below = value < self.high if self.below_high else value <= self.high
+        return above and below and (not self.whole or value == math.floor(value))
+
+    @property
+    def field(self) -> dict[str, float]:
+        """Arguments of pydantic's Field."""
+        return {
+            "gt" if self.above_low else "ge": self.low,
+            "lt" if self.below_high else "le": self.high,
+        }
+
+
+THREADS = Limit(1, 512)  # llama.cpp takes no more
+TOKENS = Limit(1, 1 << 20)  # of a prompt or an answer
+CTX = Limit(8, 1 << 20)  # tokens in a chunk: its second half is scored
+CALIBRATION_CTX = Limit(16, 1 << 20)
+CHUNKS = Limit(1, 2**31 - 1)
+ROUNDS = Limit(1, 100_000)
+PROCESSES = Limit(1, 4096)
+RADIUS = Limit(0, 7)  # magnitudes of Q4_0's codes, but for -8
+STEP = Limit(0, 1e3, whole=False, above_low=True)
+DAMPING = Limit(0, 10, whole=False, above_low=True)
+SEQUENCES = Limit(1, 256)  # what llama.cpp computes at once
+SHARE = Limit(0, 1, whole=False, below_high=True)
+WEIGHT = Limit(0, 1e6, whole=False, above_low=True)
+BITS = Limit(0, 32, whole=False, above_low=True)  # per weight
