@@ -169,7 +169,7 @@ def test_what_cannot_be_asked_for(model: Path, text: Path, tmp_path: Path) -> No
     refused(ConfigError, "text: at least one", texts=[])
     refused(ConfigError, "weight: 2 given for 1 texts", weights=[1, 2])
     refused(ConfigError, "weight: expected a number above 0", weights=[0])
-    refused(ConfigError, "ctx: expected 16 tokens or more, got 15", n_ctx=15)
+    refused(ConfigError, "ctx: expected a whole number from 16 to 1,048,576, got 15", n_ctx=15)
     (tmp_path / "short.txt").write_text("short")
     refused(TextError, r"short\.txt: too short", texts=[text, tmp_path / "short.txt"])
     refused(OutputError, "is the input, which is never overwritten", imatrix=text, force=True)
