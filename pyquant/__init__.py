@@ -29,6 +29,7 @@ _HOME = {
     "model_info": "models.info",
     "make_mode": "schemes.settings",
     "read_config": "schemes.settings",
+    "load_modes": "schemes.outside",
     "quantize_model": "quantize.quantize_model",
     "quantize_to_pqz": "quantize.to_pqz",
     "quantize_patched": "quantize.inside_llama",

@@ -63,9 +63,8 @@ class Mode(BaseModel):
             return
         other = Mode.registry.get(cls.name)
         if other is not None and other.__module__ != cls.__module__:
-            raise ConfigError(
-                f"mode {cls.name!r} is taken: {other.__module__} defines it; choose another name"
-            )
+            where = other.source or other.__module__
+            raise ConfigError(f"mode {cls.name!r} is taken: {where} defines it; choose another name")
         Mode.registry[cls.name] = cls
 
     def files(self) -> list[Path]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
 import importlib.util
+import os
 import sys
 import traceback
 from importlib.metadata import entry_points
@@ -18,7 +20,7 @@ _loaded: dict[Path, list[type[Mode]]] = {}
 _installed_are_loaded = False
 
 
-def load_modes(path: Path) -> list[type[Mode]]:
+def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
     """Runs a Python file and returns the modes that it defines, which `make_mode` then knows.
 
     A file that has been loaded is not run again.
@@ -28,6 +30,7 @@ def load_modes(path: Path) -> list[type[Mode]]:
     ConfigError
         The file cannot be read or run (its line is named), defines no mode, or a mode whose name is taken.
     """
+    path = Path(path)
     resolved = path.resolve()
     if resolved in _loaded:
         return _loaded[resolved]
@@ -51,7 +54,7 @@ def load_modes(path: Path) -> list[type[Mode]]:
         del sys.modules[name]
         if isinstance(error, ConfigError):
             raise ConfigError(f"{path}: {error}") from None
-        if isinstance(error, Exception):
+        if isinstance(error, (Exception, SystemExit)):
             raise ConfigError(_explain(path, resolved, error)) from None
         raise
     for mode in modes:
@@ -88,7 +91,7 @@ def _loader(name: str, path: Path) -> importlib.machinery.SourceFileLoader:
     return importlib.machinery.SourceFileLoader(name, str(path))
 
 
-def _explain(path: Path, resolved: Path, error: Exception) -> str:
+def _explain(path: Path, resolved: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         line: int | None = error.lineno
     else:

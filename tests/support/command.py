@@ -14,10 +14,19 @@ from pyquant.cli import app
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
 
-def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
+def run(
+    *arguments: object, script: str | None = None, environment: dict[str, str] | None = None, **options
+) -> subprocess.CompletedProcess[str]:
+    """Runs pyquant, or a script of Python. options: of subprocess.run."""
+    what = ["-m", "pyquant", *map(str, arguments)] if script is None else ["-c", script]
     return subprocess.run(
-        command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False, **options
+        [sys.executable, *what],
+        capture_output=True,
+        text=True,
+        env=environment or ENVIRONMENT,
+        timeout=120,
+        check=False,
+        **options,
     )
 
 
