@@ -9,6 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.number import Number
 from pyquant.cli.output import parse_size, print_lines, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
@@ -38,7 +39,7 @@ def calibrate(
         typer.Option(
             "--weight",
             metavar="X",
-            parser=limits.WEIGHT.parse,
+            parser=Number(limits.WEIGHT),
             help="How much tokens count, one for each --text, in their order; default: 1.",
         ),
     ] = None,
@@ -50,7 +51,7 @@ def calibrate(
         Optional[int],
         typer.Option(
             metavar="TOKENS",
-            parser=limits.CALIBRATION_CTX.parse,
+            parser=Number(limits.CALIBRATION_CTX),
             help="Tokens in a chunk; default: 512, or what the model was trained with.",
         ),
     ] = None,
@@ -65,7 +66,7 @@ def calibrate(
         float,
         typer.Option(
             metavar="SHARE",
-            parser=limits.SHARE.parse,
+            parser=Number(limits.SHARE),
             help="Share of tokens drawn at random in the moments, against a text's one-sidedness.",
         ),
     ] = 0.25,

@@ -10,6 +10,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import paths
+from pyquant.cli.number import Number
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
@@ -44,7 +45,7 @@ Radius = Annotated[
     Optional[int],
     typer.Option(
         metavar="0..7",
-        parser=limits.RADIUS.parse,
+        parser=Number(limits.RADIUS),
         help="q4_0_multizero: codes of magnitude up to this become 0.",
     ),
 ]
@@ -94,7 +95,7 @@ Damping = Annotated[
     Optional[float],
     typer.Option(
         metavar="X",
-        parser=limits.DAMPING.parse,
+        parser=Number(limits.DAMPING),
         help="With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
         "with --sequential 0.3.",
     ),
@@ -103,7 +104,7 @@ Sequential = Annotated[
     Optional[int],
     typer.Option(
         metavar="CHUNKS",
-        parser=limits.SEQUENCES.parse,
+        parser=Number(limits.SEQUENCES),
         help="With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
         "rounding the ones before it did; 1 to 256.",
     ),
@@ -112,7 +113,7 @@ Step = Annotated[
     Optional[float],
     typer.Option(
         metavar="X",
-        parser=limits.STEP.parse,
+        parser=Number(limits.STEP),
         help="uniform: root of 12 times the squared error of outputs per weight; or let --bpw, --size or "
         "--like find it.",
     ),
@@ -146,7 +147,7 @@ Ctx = Annotated[
     typer.Option(
         "--ctx",
         metavar="TOKENS",
-        parser=limits.CTX.parse,
+        parser=Number(limits.CTX),
         help="Tokens in a chunk; those in its second half are scored.",
     ),
 ]
@@ -155,14 +156,14 @@ Chunks = Annotated[
     typer.Option(
         "--chunks",
         metavar="N",
-        parser=limits.CHUNKS.parse,
+        parser=Number(limits.CHUNKS),
         help="Use only the first chunks of the text; default: all.",
     ),
 ]
 Threads = Annotated[
     Optional[int],
     typer.Option(
-        metavar="N", parser=limits.THREADS.parse, help="Threads to compute with; default: all processors."
+        metavar="N", parser=Number(limits.THREADS), help="Threads to compute with; default: all processors."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

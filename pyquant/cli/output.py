@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import typer
+
 from pyquant.cli import streams
 from pyquant.errors import ConfigError, OutputError
 
@@ -39,8 +41,9 @@ def show(
         else:
             show_words(result)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError:  # the reader has all that it wanted, as `| head` does
+        streams.silence()
+        raise typer.Exit from None
     except OSError as error:
         streams.silence()
         raise OutputError(f"standard output: {error.strerror}{_kept(result) if keep else ''}") from None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import typer
+
 from pyquant.files.text import Text, make_text, read_text
 
 _outputs: list[Path] = []
@@ -19,7 +21,7 @@ def source(name: str | Path) -> Path:
     from pyquant.files.output_file import protect
 
     if str(name) == "-":
-        raise ValueError("'-': only a text can come from standard input")
+        raise typer.BadParameter("'-': only a text can come from standard input")
     protect(Path(name))
     return Path(name)
 
@@ -34,7 +36,7 @@ def named_source(pair: str) -> tuple[str, Path]:
     """Reads NAME=FILE, where the file is read."""
     name, equals, file = pair.partition("=")
     if not (name and equals and file):
-        raise ValueError(f"expected NAME=FILE, got {pair!r}")
+        raise typer.BadParameter(f"expected NAME=FILE, got {pair!r}")
     return name, source(file)
 
 
@@ -48,10 +50,10 @@ def text(name: str) -> Text:
 def output(name: str | Path) -> Path:
     """Reads the name of a file that is written."""
     if str(name) == "-":
-        raise ValueError("'-': results go to a file, not to standard output; name one")
+        raise typer.BadParameter("'-': results go to a file, not to standard output; name one")
     path = Path(name)
     if path.resolve() in _outputs:
-        raise ValueError(f"{path}: is named for another output too")
+        raise typer.BadParameter(f"{path}: is named for another output too")
     _outputs.append(path.resolve())
     return path
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from pyquant.cli.output import remark, size
 
@@ -72,16 +72,14 @@ def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None]]:
 class Lines:
     """Progress as lines, at least 10 seconds from one to the next."""
 
-    def __init__(
-        self, what: str, rate: Callable[[float], str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, what: str, rate: Callable[[float], str]) -> None:
         """what: is done. rate: formats units per second."""
-        self._what, self._rate, self._clock = what, rate, clock
-        self._begin = self._last = clock()
+        self._what, self._rate = what, rate
+        self._begin = self._last = monotonic()
 
     def update(self, done: int, total: int, note: str = "") -> None:
         """Prints a line if it is time: name, share, rate, time left and a note."""
-        now = self._clock()
+        now = monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES or not 0 < done <= total:
             return
         self._last = now

@@ -9,6 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.number import Number
 from pyquant.cli.output import number, parse_size, percent, print_lines, print_table, remark, show, size
 from pyquant.cli.progress import progress_bar
 from pyquant.files.text import Text
@@ -52,7 +53,7 @@ def quantize(
         Optional[float],
         typer.Option(
             metavar="BITS",
-            parser=limits.BITS.parse,
+            parser=Number(limits.BITS),
             help="uniform: the packed file has at most so many bits per weight, all told.",
         ),
     ] = None,

@@ -9,6 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.number import Number
 from pyquant.cli.output import print_table, show
 from pyquant.cli.progress import count_bar
 
@@ -31,7 +32,7 @@ def sensitivity(
         ),
     ],
     step: Annotated[
-        float, typer.Option(metavar="X", parser=limits.STEP.parse, help="Step of the codes that are tried.")
+        float, typer.Option(metavar="X", parser=Number(limits.STEP), help="Step of the codes that are tried.")
     ] = 0.01,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = 32,

@@ -9,6 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.number import Number
 from pyquant.cli.output import print_table, show, size
 from pyquant.cli.progress import count_bar
 
@@ -23,16 +24,16 @@ def speed(
     prompt: Annotated[
         int,
         typer.Option(
-            metavar="TOKENS", parser=limits.TOKENS.parse, help="Tokens of a prompt, processed at once."
+            metavar="TOKENS", parser=Number(limits.TOKENS), help="Tokens of a prompt, processed at once."
         ),
     ] = 512,
     generate: Annotated[
         int,
-        typer.Option(metavar="TOKENS", parser=limits.TOKENS.parse, help="Tokens generated one by one."),
+        typer.Option(metavar="TOKENS", parser=Number(limits.TOKENS), help="Tokens generated one by one."),
     ] = 128,
     rounds: Annotated[
         int,
-        typer.Option(metavar="N", parser=limits.ROUNDS.parse, help="Measurements of each model, in turns."),
+        typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each model, in turns."),
     ] = 5,
     threads: options.Threads = None,
     json: options.Json = False,

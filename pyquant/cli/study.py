@@ -14,6 +14,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.number import Number
 from pyquant.cli.output import print_json, print_table, remark
 from pyquant.cli.progress import duration
 
@@ -65,7 +66,7 @@ def run(
         Optional[int],
         typer.Option(
             metavar="TOKENS",
-            parser=limits.CTX.parse,
+            parser=Number(limits.CTX),
             help="Tokens in a chunk, instead of what the TOML says.",
         ),
     ] = None,
@@ -73,7 +74,7 @@ def run(
         Optional[int],
         typer.Option(
             metavar="N",
-            parser=limits.CHUNKS.parse,
+            parser=Number(limits.CHUNKS),
             help="Chunks of each text, instead of what the TOML says.",
         ),
     ] = None,
@@ -81,7 +82,7 @@ def run(
         Optional[int],
         typer.Option(
             metavar="N",
-            parser=limits.PROCESSES.parse,
+            parser=Number(limits.PROCESSES),
             help="Processes; default: one for every four processors.",
         ),
     ] = None,
@@ -89,7 +90,7 @@ def run(
         Optional[int],
         typer.Option(
             metavar="N",
-            parser=limits.THREADS.parse,
+            parser=Number(limits.THREADS),
             help="Of each process; default: they share the processors.",
         ),
     ] = None,

@@ -1,0 +1,22 @@
+"""Options that are numbers: within a range of `pyquant.limits`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from pyquant.limits import Limit
+
+
+@dataclass(frozen=True)
+class Number:
+    """A parser for typer, which names the option where a number does not fit."""
+
+    limit: Limit
+
+    def __call__(self, text: str | float) -> int | float:
+        try:
+            return self.limit.parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from None

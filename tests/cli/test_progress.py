@@ -1,0 +1,56 @@
+"""Progress without a terminal: a line every 10 seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyquant.cli import progress
+from pyquant.cli.progress import Lines, count_bar, duration, progress_bar
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch):
+    """Sets the clock."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+
+    def set_clock(seconds: float) -> None:
+        now[0] = seconds
+
+    return set_clock
+
+
+def test_a_line_every_ten_seconds(at, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines("model.gguf", lambda rate: f"{rate:g} tests/s")
+    for second in range(60):
+        at(float(second))
+        lines.update(second, 120)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "model.gguf: 8%, 1 tests/s, 2 min left",
+        "model.gguf: 17%, 1 tests/s, 2 min left",
+        "model.gguf: 25%, 1 tests/s, 2 min left",
+        "model.gguf: 33%, 1 tests/s, 1 min left",
+        "model.gguf: 42%, 1 tests/s, 1 min left",
+    ]
+
+
+def test_bytes_and_counts(at, capsys: pytest.CaptureFixture[str]) -> None:
+    at(0)
+    with progress_bar("q4_0") as in_bytes, count_bar("model.gguf") as in_chunks:
+        at(20)
+        in_bytes(1_000_000_000, 4_000_000_000, "blk.0")
+        in_chunks(5, 10, 11.5)
+        in_chunks(6, 10, 11.5)  # too early
+    assert capsys.readouterr().err.splitlines() == [
+        "q4_0: 25%, 50.0 MB/s, 1 min left, blk.0",
+        "model.gguf: 50%, 0.25 chunks/s, 20 s left, perplexity 11.5000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(3, "3 s"), (100, "2 min"), (3600, "1 h 00 min"), (9e4, "25 h 00 min")]
+)
+def test_times(seconds: float, says: str) -> None:
+    assert duration(seconds) == says
