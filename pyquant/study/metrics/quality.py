@@ -68,10 +68,9 @@ class Quality(Metric):
         report = comparison.to_json()
         of_all = {key: report[key] for key in OF_ALL}
         of_each = [report["base"], *report["candidates"]]
-        scores = [comparison.base_scores, *comparison.candidates.values()]
         return [
             Measured({**of_all, **{key: own[key] for key in own if key != "model"}}, _items(per_token))
-            for own, per_token in zip(of_each, scores)
+            for own, per_token in zip(of_each, comparison.scores)
         ]
 
     def cells(self, row: RowResults, text: int) -> Flat:

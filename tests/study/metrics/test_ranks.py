@@ -31,11 +31,11 @@ def test_items_are_the_models(lab: Lab, ranked: Path, tmp_path: Path) -> None:
     (model,) = read_results(Store(ranked)).models
     path = tmp_path / "q.gguf"
     quantize_model(lab.models[0], path, make_mode({"mode": "q4_0_multizero", "radius": 2}))
-    scores = compare_models(lab.models[0], [path], lab.text, n_ctx=32, n_chunks=3)
+    base_scores, scores = compare_models(lab.models[0], [path], lab.text, n_ctx=32, n_chunks=3).scores
     items = model.row("q4_0_multizero 2").measurement("ranks").items()
-    np.testing.assert_allclose(items["probability"], np.exp(-scores.candidates[str(path)].nll), rtol=1e-4)
+    np.testing.assert_allclose(items["probability"], np.exp(-scores.nll), rtol=1e-4)
     base = model.rows[0].measurement("ranks").items()
-    np.testing.assert_allclose(base["probability"], np.exp(-scores.base_scores.nll), rtol=1e-4)
+    np.testing.assert_allclose(base["probability"], np.exp(-base_scores.nll), rtol=1e-4)
     assert (items["rank"] == base["rank"]).all()
     # Of 1 / n at most is what comes at rank n.
     assert (base["rank"] >= 1).all()
