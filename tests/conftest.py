@@ -11,8 +11,10 @@ import pytest
 from hypothesis import settings
 
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.data import evaluation_text, model_path
+from pyquant.data.stdlib import documents
 from tests.support import ROOT
-from tests.support.models import MODELS, Model
+from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.oracle import Oracle
 
 # Fixtures of the study's tests.
@@ -39,7 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with trained models and texts that lies beside the repository."""
+    """The folder with trained models and texts that lies beside the repository.
+
+    For what the model in the box cannot show: other tokenizers and shapes, a text of another kind, and
+    thresholds that were measured on these.
+    """
     folder = ROOT.parent / "shared"
     if not (folder / "models").is_dir():
         pytest.skip(f"no trained models: {folder} does not exist")
@@ -65,6 +71,31 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return made[name]
 
     return make
+
+
+@pytest.fixture
+def source(request: pytest.FixtureRequest) -> Path:
+    """A model by its name, as an indirect parameter: one of `models.MODELS`, or the one in the box."""
+    if request.param == IN_THE_BOX:
+        return model_path()
+    return request.getfixturevalue("generated")(request.param)
+
+
+@pytest.fixture(scope="session")
+def held_out_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text that the model in the box was not trained on, about 300 KB."""
+    path = tmp_path_factory.mktemp("text") / "held_out.txt"
+    path.write_text(evaluation_text(), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def training_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 1 MB of what the model in the box was trained on, in the order of names' hashes."""
+    path = tmp_path_factory.mktemp("text") / "training.txt"
+    text = "\n".join(document.text for document in documents(held_out=False)[:60])
+    path.write_text(text[:1_000_000], encoding="utf-8", newline="\n")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.panels import PANEL, full_matrix, triangle_size
+from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
@@ -24,7 +25,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.bf16 import rounded
 from tests.support.command import run
 from tests.support.llama_twin import inputs_of
-from tests.support.models import Model
+from tests.support.models import IN_THE_BOX, Model
 from tests.support.oracle import Oracle
 
 DENSE = Model(n_embd=64, n_ff=320, n_layer=2, n_head_kv=2, seed=4)  # two panels of 320
@@ -141,16 +142,18 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
         ("experts", 128, 9, []),
         ("f16, experts", 256, 3, ["--process-output"]),
         ("bf16, tied, rows of 64 and 172", 256, 4, ["--process-output"]),
-        ("techdocs-5M-f16.gguf", 256, 12, []),
+        (IN_THE_BOX, 256, 12, []),
         ("stories260K-f32.gguf", 128, 20, []),
     ],
 )
 def test_the_imatrix_is_llama_imatrix_s(
     name: str, n_ctx: int, n_chunks: int, options: list[str],
-    oracle: Oracle, text: Path, tmp_path: Path, request: pytest.FixtureRequest,
+    oracle: Oracle, text: Path, held_out_text: Path, tmp_path: Path, request: pytest.FixtureRequest,
     generated: Callable[[str], Path],
 ) -> None:  # fmt: skip
-    if name.endswith(".gguf"):
+    if name == IN_THE_BOX:
+        model, text = model_path(), held_out_text
+    elif name.endswith(".gguf"):
         model = request.getfixturevalue("shared") / "models" / name
         text = request.getfixturevalue("shared") / "data" / "wiki.valid.raw"
     else:
@@ -165,10 +168,12 @@ def test_the_imatrix_is_llama_imatrix_s(
 
 
 @pytest.mark.oracle
-def test_the_imatrix_is_near_one_of_smaller_batches(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
-    model, text = shared / "models" / "techdocs-5M-f16.gguf", shared / "data" / "wiki.valid.raw"
+def test_the_imatrix_is_near_one_of_smaller_batches(
+    oracle: Oracle, held_out_text: Path, tmp_path: Path
+) -> None:
+    model, text = model_path(), held_out_text
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    calibrate_model(model, [text], tmp_path / "stats", imatrix=ours, n_chunks=8)
+    calibrate_model(model, [text], tmp_path / "stats", imatrix=ours, n_ctx=256, n_chunks=8)
     stock_imatrix(oracle, model, text, theirs, 256, 8)
     ours, theirs = read_imatrix(ours), read_imatrix(theirs)
     assert list(ours.weights) == list(theirs.weights)

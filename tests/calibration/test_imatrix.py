@@ -10,6 +10,7 @@ import pytest
 from gguf import GGUFWriter
 
 from pyquant.calibration.imatrix import read_imatrix
+from pyquant.data import model_path
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
@@ -77,13 +78,11 @@ def test_an_importance_matrix_of_another_model(tmp_path: Path, tiny: Path) -> No
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("form", ["gguf", "dat"])
-def test_what_llama_imatrix_writes(oracle: Oracle, shared: Path, tmp_path: Path, form: str) -> None:
-    source, imatrix = shared / "models" / "stories260K-f32.gguf", tmp_path / f"imatrix.{form}"
-    text = tmp_path / "text.txt"
-    text.write_text((shared / "data" / "tinyshakespeare.txt").read_text()[:20_000])
+def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path: Path, form: str) -> None:
+    source, imatrix = model_path(), tmp_path / f"imatrix.{form}"
     oracle.run(
-        "llama-imatrix", "-m", source, "-f", text, "-o", imatrix, "--output-format", form, "-c", 128, "-t", 2,
-        "--chunks", 8, "--no-ppl",
+        "llama-imatrix", "-m", source, "-f", held_out_text, "-o", imatrix, "--output-format", form,
+        "-c", 128, "-t", 2, "--chunks", 8, "--no-ppl",
     )  # fmt: skip
     assert read_imatrix(imatrix).n_chunks == 8
     for kind in ("Q4_0", "Q5_1"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
@@ -55,18 +56,15 @@ def test_llama_perplexity_says_the_same(
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("name", "text_name", "n_ctx", "n_chunks"),
-    [
-        ("stories260K-f32.gguf", "tinyshakespeare.txt", 128, 40),
-        ("techdocs-5M-f16.gguf", "wiki.test.raw", 256, 20),
-        ("techdocs-5M-f16.gguf", "wiki.test.raw", 512, 8),
-    ],
-)
-def test_of_trained_models_too(
-    oracle: Oracle, shared: Path, name: str, text_name: str, n_ctx: int, n_chunks: int
-) -> None:
-    assert_parity(oracle, shared / "models" / name, shared / "data" / text_name, n_ctx, n_chunks)
+@pytest.mark.parametrize(("n_ctx", "n_chunks"), [(256, 20), (512, 8)])
+def test_of_a_trained_model_too(oracle: Oracle, held_out_text: Path, n_ctx: int, n_chunks: int) -> None:
+    assert_parity(oracle, model_path(), held_out_text, n_ctx, n_chunks)
+
+
+@pytest.mark.oracle
+def test_of_one_with_sentencepieces_tokenizer(oracle: Oracle, shared: Path) -> None:
+    model, text = shared / "models/stories260K-f32.gguf", shared / "data/tinyshakespeare.txt"
+    assert_parity(oracle, model, text, n_ctx=128, n_chunks=40)
 
 
 @pytest.mark.parametrize("n_ctx", [96, 2100])

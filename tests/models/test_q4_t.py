@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFReader
 
 from pyquant import _core
-from pyquant.data import evaluation_text, model_path
+from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.perplexity import measure_perplexity
@@ -119,18 +119,17 @@ def test_perplexity_is_that_of_the_stock_file(generated, name: str, settings: di
     assert found["log_ratio"] == pytest.approx(0, abs=1e-4)
 
 
-def test_perplexity_of_the_model_in_the_box(tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(evaluation_text())
-    found, _ = beside_stock(model_path(), tmp_path, MODES["basic"], text, n_ctx=512, n_chunks=8)
+def test_perplexity_of_the_model_in_the_box(held_out_text: Path, tmp_path: Path) -> None:
+    found, _ = beside_stock(model_path(), tmp_path, MODES["basic"], held_out_text, n_ctx=512, n_chunks=8)
     assert found["log_ratio"] == pytest.approx(0, abs=1e-4)
     assert found["kld"]["mean"] < 1e-6
 
 
-def test_packing_changes_less_than_another_order_of_the_sums(shared: Path, tmp_path: Path) -> None:
+def test_packing_changes_less_than_another_order_of_the_sums(held_out_text: Path, tmp_path: Path) -> None:
     # Of a small trained model even that is above 1e-4: it flips roundings of activations to 8 bits.
-    source, text = shared / "models" / "techdocs-5M-f16.gguf", shared / "data" / "wiki.test.raw"
-    found, noise = beside_stock(source, tmp_path, MODES["balanced"], text, n_ctx=256, n_chunks=16)
+    found, noise = beside_stock(
+        model_path(), tmp_path, MODES["balanced"], held_out_text, n_ctx=256, n_chunks=16
+    )
     assert found["kld"]["mean"] < noise
     assert abs(found["log_ratio"]) < 4 * found["log_ratio_error"]
 

@@ -17,6 +17,7 @@ from gguf import GGUFReader
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
 from pyquant.calibration.stats_file import Calibration
+from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.models.model_file import ModelFile, Tensor
@@ -277,9 +278,9 @@ def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 1])
-def test_ctrl_c(shared: Path, tmp_path: Path, seconds: float) -> None:
-    source, stats, out = shared / "models/techdocs-5M-f16.gguf", tmp_path / "stats", tmp_path / "out.gguf"
-    calibrate_model(source, [shared / "data/wiki.valid.raw"], stats, n_ctx=256, n_chunks=32, threads=1)
+def test_ctrl_c(held_out_text: Path, tmp_path: Path, seconds: float) -> None:
+    source, stats, out = model_path(), tmp_path / "stats", tmp_path / "out.gguf"
+    calibrate_model(source, [held_out_text], stats, n_ctx=256, n_chunks=32, threads=1)
     arguments = ["quantize", source, out, "--mode", "ggml:Q4_0", "--calibration", stats, "--sequential", 32]
     command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
@@ -294,10 +295,10 @@ def test_ctrl_c(shared: Path, tmp_path: Path, seconds: float) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("stats", "out.gguf")] == []
 
 
-def test_it_is_nearer_to_the_model(shared: Path, tmp_path: Path) -> None:
-    source, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
+def test_it_is_nearer_to_the_model(training_text: Path, held_out_text: Path, tmp_path: Path) -> None:
+    source, text = model_path(), held_out_text
     stats, files = tmp_path / "stats", [tmp_path / "alone.gguf", tmp_path / "in-order.gguf"]
-    calibrate_model(source, [shared / "data/wiki.valid.raw"], stats, n_ctx=256, n_chunks=96, threads=1)
+    calibrate_model(source, [training_text], stats, n_ctx=256, n_chunks=96, threads=1)
     common = {"mode": "ggml:IQ4_NL", "calibration": stats, "pure": True, "tensors": "blk"}
     for path, chunks in zip(files, (None, 96)):
         quantize_model(source, path, make_mode({**common, "sequential": chunks}))

@@ -12,7 +12,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.quantize.inside_llama import quantize_patched
 from pyquant.schemes.settings import make_mode
 from tests.support.imatrix import legacy_imatrix
-from tests.support.models import MODELS, Model
+from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.same_file import assert_same_file
 
 MODES = {
@@ -31,18 +31,10 @@ MODES = {
     "Q4_K": {"mode": "ggml:Q4_K"},
     "F16": {"mode": "ggml:F16"},
 }
-TRAINED = ["stories260K-f32.gguf", "techdocs-5M-f16.gguf"]
-
-
-@pytest.fixture
-def source(request: pytest.FixtureRequest) -> Path:
-    if request.param in MODELS:
-        return request.getfixturevalue("generated")(request.param)
-    return request.getfixturevalue("shared") / "models" / request.param
 
 
 @pytest.mark.parametrize("settings", MODES.values(), ids=MODES.keys())
-@pytest.mark.parametrize("source", [*MODELS, *TRAINED], indirect=True)
+@pytest.mark.parametrize("source", [*MODELS, IN_THE_BOX], indirect=True)
 def test_quantizing_inside_llama_cpp_gives_the_same_file(
     source: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -50,7 +42,7 @@ def test_quantizing_inside_llama_cpp_gives_the_same_file(
 
 
 @pytest.mark.parametrize("name", ["q4_0", "multizero 2", "balanced", "some tensors", "Q4_K"])
-@pytest.mark.parametrize("source", [*MODELS, *TRAINED], indirect=True)
+@pytest.mark.parametrize("source", [*MODELS, IN_THE_BOX], indirect=True)
 def test_and_with_an_importance_matrix(source: Path, name: str, tmp_path: Path) -> None:
     imatrix = legacy_imatrix(source, tmp_path / "imatrix.dat")
     assert_same_file(source, {**MODES[name], "imatrix": str(imatrix)}, tmp_path)

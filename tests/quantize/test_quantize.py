@@ -17,20 +17,11 @@ from pyquant.reference import kernels as reference
 from pyquant.schemes.q8_table import q8_table
 from pyquant.schemes.settings import make_mode
 from pyquant.tables.fold_table import balanced, basic
-from tests.support.models import MODELS, Model
+from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.oracle import Oracle
 
-TRAINED = ["stories260K-f32.gguf", "techdocs-5M-f16.gguf"]
 NEIGHBORS = ["Q4_K_M", "Q4_K_S", "Q6_K", "IQ4_NL", "IQ4_XS", "Q5_0", "Q4_1", "Q3_K_L", "Q2_K", "F16", "BF16"]
-every_model = pytest.mark.parametrize("source", [*MODELS, *TRAINED], indirect=True)
-
-
-@pytest.fixture
-def source(request: pytest.FixtureRequest) -> Path:
-    """A model by name: made, or trained."""
-    if request.param in MODELS:
-        return request.getfixturevalue("generated")(request.param)
-    return request.getfixturevalue("shared") / "models" / request.param
+every_model = pytest.mark.parametrize("source", [*MODELS, IN_THE_BOX], indirect=True)
 
 
 @pytest.fixture
@@ -93,8 +84,12 @@ def test_stock_schemes(oracle: Oracle, source: Path, name: str, pure: bool, tmp_
     ("source", "kind"),
     [
         *((name, kind) for name in MODELS for kind in NEIGHBORS),
-        *((name, kind) for name in TRAINED for kind in ["Q4_K_M", "Q6_K"]),
-        *(pytest.param(name, kind, marks=pytest.mark.slow) for name in TRAINED for kind in NEIGHBORS),
+        *((IN_THE_BOX, kind) for kind in ["Q4_K_M", "Q6_K"]),
+        *(
+            pytest.param(IN_THE_BOX, kind, marks=pytest.mark.slow)
+            for kind in NEIGHBORS
+            if kind not in ("Q4_K_M", "Q6_K")
+        ),
     ],
     indirect=["source"],
 )
