@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from pyquant import data
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.data import evaluation_text, model_path
-from pyquant.data.stdlib import documents
 from tests.support import ROOT
 from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.oracle import Oracle
@@ -77,7 +76,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 def source(request: pytest.FixtureRequest) -> Path:
     """A model by its name, as an indirect parameter: one of `models.MODELS`, or the one in the box."""
     if request.param == IN_THE_BOX:
-        return model_path()
+        return data.model_path()
     return request.getfixturevalue("generated")(request.param)
 
 
@@ -85,16 +84,15 @@ def source(request: pytest.FixtureRequest) -> Path:
 def held_out_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text that the model in the box was not trained on, about 300 KB."""
     path = tmp_path_factory.mktemp("text") / "held_out.txt"
-    path.write_text(evaluation_text(), encoding="utf-8", newline="\n")
+    path.write_text(data.evaluation_text(), encoding="utf-8", newline="\n")
     return path
 
 
 @pytest.fixture(scope="session")
 def training_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 1 MB of what the model in the box was trained on, in the order of names' hashes."""
+    """Some of what the model in the box was trained on."""
     path = tmp_path_factory.mktemp("text") / "training.txt"
-    text = "\n".join(document.text for document in documents(held_out=False)[:60])
-    path.write_text(text[:1_000_000], encoding="utf-8", newline="\n")
+    path.write_text(data.training_text(), encoding="utf-8", newline="\n")
     return path
 
 

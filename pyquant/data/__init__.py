@@ -22,3 +22,11 @@ def evaluation_text() -> str:
     of one version only.
     """
     return "\n".join(document.text for document in documents(held_out=True))
+
+
+def training_text(n_characters: int = 600_000) -> str:
+    """The first characters of what the model in the box was trained on, to calibrate on.
+
+    Documents come in the order of their names' hashes, so any beginning is a fair sample of them.
+    """
+    return "\n".join(document.text for document in documents(held_out=False))[:n_characters]

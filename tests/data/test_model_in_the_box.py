@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader
 
-from pyquant.data import evaluation_text, model_path
+from pyquant.data import evaluation_text, model_path, training_text
 from pyquant.data.stdlib import documents, is_held_out
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.perplexity import measure_perplexity
@@ -59,6 +59,15 @@ def test_no_document_is_on_both_sides() -> None:
     assert not {d.name for d in train} & {d.name for d in held_out}
     assert not {d.text for d in train} & {d.text for d in held_out if len(d.text) > 1000}
     assert 0.01 < sum(len(d.text) for d in held_out) / sum(len(d.text) for d in train) < 0.1
+
+
+def test_text_to_calibrate_on_is_of_the_training_side(text: Path) -> None:
+    seen = training_text(100_000)
+    assert len(seen) == 100_000
+    assert training_text(200_000).startswith(seen)
+    lines = {line for line in seen.splitlines() if len(line) >= 60}
+    held_out = set(text.read_text("utf-8").splitlines())
+    assert len(lines & held_out) < 0.05 * len(lines)
 
 
 def test_rule_is_the_one_that_the_model_was_trained_with() -> None:
