@@ -1,4 +1,4 @@
-"""llama.cpp through llama_cpp: the right library, its log, its refusals, and quantization inside it."""
+"""Quantization inside llama.cpp, by the patched hook: the same files as `quantize_model` writes."""
 
 from __future__ import annotations
 
