@@ -4,12 +4,12 @@
 
     mode = pyquant.make_mode({"mode": "q8_table", "table": "balanced"})
     pyquant.quantize_model("model-f16.gguf", "model-table.gguf", mode)
-    codes = pyquant.count_codes("model-table.gguf")
-    result = pyquant.measure_perplexity("model-table.gguf", "wiki.test.raw")
-    apart = pyquant.compare_models("model-f16.gguf", ["model-table.gguf"], "wiki.test.raw")
+    histogram = pyquant.count_codes("model-table.gguf")
+    perplexity = pyquant.measure_perplexity("model-table.gguf", "wiki.test.raw")
+    comparison = pyquant.compare_models("model-f16.gguf", ["model-table.gguf"], "wiki.test.raw")
 
-Everything here prints nothing and raises subclasses of `PyquantError`; what it returns has `to_json`.
-Names are loaded when they are first used, so that importing pyquant costs next to nothing.
+Functions print nothing and raise subclasses of `PyquantError`. Results have attributes, and `to_json` for
+files and other programs. A name is loaded when it is first used, so `import pyquant` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+# Every public name, and the module that defines it.
 _HOME = {
     "ConfigError": "errors",
     "ModelFileError": "errors",
@@ -41,9 +42,11 @@ _HOME = {
     "StepSearch": "fit.step_search",
     "count_codes": "inspect.histogram",
     "Table": "tables.fold_table",
+    "TableSet": "tables.table_set",
     "balanced": "tables.fold_table",
     "basic": "tables.fold_table",
     "read_table": "tables.fold_table",
+    "read_table_set": "tables.table_set",
     "Calibration": "calibration",
     "calibrate_model": "calibration.calibrate",
     "measure_perplexity": "evaluate.perplexity",
@@ -55,10 +58,23 @@ _HOME = {
     "read_text": "files.text",
 }
 
-__all__ = sorted(_HOME)
+# Names of the last version, and what they are called now. They go with the next version.
+_RENAMED = {"quantize_packed": "quantize_to_pqz", "unpack_tables": "unpack_q4_t"}
+
+__all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pyquant")
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        warnings.warn(f"pyquant.{name} is now pyquant.{new}", DeprecationWarning, stacklevel=2)
+        name = new
     if name not in _HOME:
         raise AttributeError(f"module 'pyquant' has no attribute {name!r}")
     return getattr(importlib.import_module(f"pyquant.{_HOME[name]}"), name)

@@ -1,14 +1,14 @@
-"""The errors that pyquant raises: what is wrong, where, and what to do about it."""
+"""Define the errors that pyquant raises. A message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
 
 class PyquantError(Exception):
-    """Base of all of them; a message is one sentence or two, without a traceback's help."""
+    """Base of all errors of pyquant. Its message is complete without a traceback."""
 
 
 class ModelFileError(PyquantError):
-    """A GGUF that cannot be read, or weights in it that cannot be used."""
+    """A model, importance matrix or calibration that cannot be read, or weights that cannot be used."""
 
 
 class ConfigError(PyquantError):
@@ -16,15 +16,15 @@ class ConfigError(PyquantError):
 
 
 class OutputError(PyquantError):
-    """A result that cannot be written: it exists, its folder does not, or there is no room."""
+    """A result that cannot be written: its file exists, its folder does not, or the disk is full."""
 
 
 class RuntimeLibraryError(PyquantError):
-    """llama_cpp or its library is not the one that pyquant was built with."""
+    """llama_cpp is missing, or its library is not the one that pyquant was built with."""
 
 
 class TextError(PyquantError):
-    """A text that cannot be evaluated: not UTF-8, or too short."""
+    """A text that cannot be evaluated: it is missing, not UTF-8, or too short."""
 
 
 class StudyError(PyquantError):

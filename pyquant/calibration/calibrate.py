@@ -29,7 +29,8 @@ from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import BATCH, Chunks, cut, make_context, portions, together
 from pyquant.llama.model import Context, Model
 from pyquant.machine import n_threads
-from pyquant.models.model_file import ModelFile, padded
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor import padded
 from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
@@ -43,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class CalibrationReport:
+class CalibrationResult:
     """What a calibration did. sha256: of the model. n_tokens: that it was given. n_matrices: whose
     inputs were collected; they share n_inputs. sums_bytes: of these, in memory or spooled. resumed_at:
     the batch where an interrupted run was taken up, or 0. seconds: of running, loading excluded.
@@ -77,7 +78,7 @@ class _Work:
 
 
 def calibrate_model(
-    model_path: str | os.PathLike[str],
+    model: AnyModel,
     texts: Sequence[str | os.PathLike[str] | Text],
     output: str | os.PathLike[str],
     *,
@@ -92,7 +93,7 @@ def calibrate_model(
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
-) -> CalibrationReport:
+) -> CalibrationResult:
     """Runs a model over texts and writes the second moments of what enters its matrices to `output`.
 
     weights: how much each text's tokens count. n_ctx: tokens in a chunk; by default 512, or fewer if the
@@ -104,7 +105,7 @@ def calibrate_model(
     same call takes up: it spools every `checkpoint_seconds`.
     Raises ModelFileError, TextError, ConfigError, OutputError and RuntimeLibraryError.
     """
-    source, output = ModelFile(model_path), Path(output)
+    source, output = open_model(model), Path(output)
     imatrix = Path(imatrix) if imatrix else None
     weights = _checked(texts, weights)
     limits.SHARE.check("random", random)
@@ -112,22 +113,22 @@ def calibrate_model(
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *(text.path for text in read)], force=force)
     collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
-    with Model(model_path) as model:
-        n_ctx = n_ctx or min(DEFAULT_CTX, model.n_ctx_train)
+    with Model(source.path) as running:
+        n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        cuts = [cut(model, text, n_ctx=n_ctx, n_chunks=n_chunks) for text in read]
+        cuts = [cut(running, text, n_ctx=n_ctx, n_chunks=n_chunks) for text in read]
         used = [
             CalibrationText(str(text.path), text.sha256, weight, chunks.n_chunks)
             for text, weight, chunks in zip(read, weights, cuts)
         ]
         n_of_texts = len(_work(cuts, weights))
         if random > 0:
-            chunks, weight = random_chunks(model, cuts, weights, random)
+            chunks, weight = random_chunks(running, cuts, weights, random)
             used.append(CalibrationText(RANDOM_TOKENS, "", weight, chunks.n_chunks))
             cuts, weights = [*cuts, chunks], [*weights, weight]
         work, kept = _work(cuts, weights), sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
-        with make_context(model, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
+        with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             _learn(context, cuts[0], collector)
             header = make_header(origin, collector.inputs, n_kept=len(kept))
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
@@ -151,8 +152,8 @@ def calibrate_model(
                 file.commit()
                 seconds = time.perf_counter() - begin
             _squares_file(output).unlink()
-    return CalibrationReport(
-        model=str(model_path),
+    return CalibrationResult(
+        model=str(source.path),
         output=str(output),
         sha256=origin.sha256,
         texts=used,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.output_file import write_bytes
-from pyquant.models.model_file import ModelFile, Tensor, padded
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 
 
@@ -47,8 +49,15 @@ class ImportanceMatrix:
         return np.ascontiguousarray(weights, dtype=np.float32).reshape(n_experts, tensor.n_per_row)
 
 
-def read_imatrix(path: Path) -> ImportanceMatrix:
-    """Reads a GGUF or a legacy importance matrix. Raises ModelFileError."""
+def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
+    """Read an importance matrix, GGUF or legacy.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read, or its values are not finite. The message names file and tensor.
+    """
+    path = Path(path)
     try:
         with path.open("rb") as file:
             is_gguf = file.read(4) == b"GGUF"

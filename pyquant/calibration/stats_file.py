@@ -17,7 +17,8 @@ from pyquant.calibration.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.calibration.panels import full_matrix, triangle_size
 from pyquant.calibration.sample import spread
 from pyquant.errors import ModelFileError
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 VERSION = 1

@@ -60,7 +60,7 @@ def _print_model(result: dict[str, Any]) -> None:
             "file type": result["file_type"] or "-",
             "parameters": f"{result['n_weights']:,}",
             "size": size(result["n_bytes"]) + files,
-            **({"packed from": size(result["packed"]["gguf_bytes"])} if result["packed"] else {}),
+            **({"packed from": size(result["pqz"]["gguf_bytes"])} if result["pqz"] else {}),
             "bits per weight": number(result["bits_per_weight"], ".3f"),
             **{f"pyquant {key}": value for key, value in result["provenance"].items()},
         }

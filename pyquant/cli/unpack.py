@@ -33,14 +33,11 @@ def unpack(
 
     with progress_bar("unpack") as progress:
         if is_pqz(source):
-            packed = unpack_model(source, output, force=force, threads=threads, progress=progress)
-            result = packed.to_json()
+            result = unpack_model(source, output, force=force, threads=threads, progress=progress).to_json()
         else:
             from pyquant.models.unpack_q4_t import unpack_q4_t  # what it needs takes a while to load
 
-            n_bytes = unpack_q4_t(source, output, force=force, progress=progress)
-            result = {"schema": "pyquant.unpack/1", "source": str(source), "output": str(output)}
-            result |= {"source_bytes": source.stat().st_size, "output_bytes": n_bytes}
+            result = unpack_q4_t(source, output, force=force, progress=progress).to_json()
     show(result, json, _print)
 
 
@@ -48,6 +45,6 @@ def _print(result: dict[str, Any]) -> None:
     lines = {"size": f"{size(result['source_bytes'])} -> {size(result['output_bytes'])}"}
     if "sha256" in result:
         lines["SHA-256"] = result["sha256"]
-        rate = result["output_bytes"] / result["seconds"]
-        lines["time"] = f"{result['seconds']:.2f} s ({size(rate)}/s)"
+    rate = result["output_bytes"] / result["seconds"]
+    lines["time"] = f"{result['seconds']:.2f} s ({size(rate)}/s)"
     print_lines(lines | {"written to": result["output"]})

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pyquant.figures.style import BLUE, ORANGE, STYLE
 from pyquant.formulas import RUN_BINS, geometric_runs, shares
-from pyquant.inspect.histogram import CodeStatistics, Histogram
+from pyquant.inspect.histogram import CodeCounts, Histogram
 
 
 def histogram_figure(found: Histogram) -> Figure:
@@ -31,7 +31,7 @@ def _label(found: Histogram) -> str:
     return ", ".join([found.mode, *parameters])
 
 
-def draw_codes(axes: Axes, total: CodeStatistics) -> None:
+def draw_codes(axes: Axes, total: CodeCounts) -> None:
     """Shares of codes as bars, that of the zero code in another color."""
     book = total.codebook
     few = len(book.codes) == 16
@@ -48,7 +48,7 @@ def draw_codes(axes: Axes, total: CodeStatistics) -> None:
     )
 
 
-def draw_runs(axes: Axes, total: CodeStatistics) -> None:
+def draw_runs(axes: Axes, total: CodeCounts) -> None:
     """Shares of the lengths of zero runs as bars, and the geometric law as diamonds."""
     lengths = range(1, RUN_BINS + 1)
     axes.bar(lengths, 100 * shares(total.runs), width=0.85, color=BLUE, label="measured")

@@ -1,7 +1,8 @@
-"""Reading TOML, the same way for configurations, studies and tables."""
+"""Read TOML in the same way for configurations, studies, tables and sensitivities."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,22 @@ else:
     import tomli as tomllib
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """What a TOML file says. what: kind of file, to name where it is missing. Raises ConfigError."""
+def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    what
+        What the file is, for the error where it is missing: "table", "configuration".
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, or not TOML.
+    """
+    path = Path(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

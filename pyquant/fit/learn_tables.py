@@ -13,7 +13,8 @@ from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError
 from pyquant.models.codebook import IQ4_NL_VALUES
-from pyquant.models.model_file import UNQUANTIZED, ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.models.tensor_type import TensorType as Type

@@ -13,7 +13,7 @@ from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.candidate import Evaluation, divergence_of
 from pyquant.models.model_file import ModelFile
-from pyquant.models.pqz.pack import PackReport, pack_model
+from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.tensor_reader import Progress
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -151,13 +151,13 @@ class StepSearch:
             )
         return self._mode.model_copy(update={"step": below.step})
 
-    def _packed(self, step: float, folder: Path) -> PackReport:
+    def _packed(self, step: float, folder: Path) -> PackResult:
         stock, packed = folder / "stock.gguf", folder / "packed.pqz"
         mode = self._mode.model_copy(update={"step": step})
         quantize_model(self._model, stock, mode, threads=self._threads, force=True, progress=self._progress)
         return pack_model(stock, packed, force=True, threads=self._threads, progress=self._progress)
 
-    def _check_reachable(self, n_bytes: int, wanted: str, report: PackReport) -> tuple[int, int]:
+    def _check_reachable(self, n_bytes: int, wanted: str, report: PackResult) -> tuple[int, int]:
         """The number of codes in the file, and the bytes of all else. Raises ConfigError."""
         coded = [use for use in report.streams if use.type == "Q8_0" and use.content == "codes"]
         n_codes = sum(use.n_bytes for use in coded)

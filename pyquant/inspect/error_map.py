@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import astuple, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from pyquant.formulas import cosine, rmse, snr_db
 from pyquant.inspect.histogram import counted_codes, counting
 from pyquant.models.codebook import stored_table, tensor_codebook
 from pyquant.models.difference import ModelDifference, pair_tensors
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import Progress, TensorReader, place
 
 SCHEMA = "pyquant.error/1"
@@ -151,10 +151,10 @@ class ErrorMap:
 
 
 def measure_error(
-    base: ModelFile | str | os.PathLike[str],
-    model: ModelFile | str | os.PathLike[str],
+    base: AnyModel,
+    model: AnyModel,
     *,
-    imatrix: Path | None = None,
+    imatrix: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> ErrorMap:
@@ -163,7 +163,7 @@ def measure_error(
     imatrix: importance matrix by whose columns errors are weighted too. Raises ModelFileError, also
     where architectures differ or no tensor is in both.
     """
-    base, model = (file if isinstance(file, ModelFile) else ModelFile(file) for file in (base, model))
+    base, model = open_model(base), open_model(model)
     if base.architecture != model.architecture:
         raise ModelFileError(
             f"{model.path}: of architecture {model.architecture}, but {base.path} is {base.architecture}; "

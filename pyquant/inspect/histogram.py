@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.formulas import RUN_BINS, entropy, geometric_runs, shares
 from pyquant.models.codebook import Codebook, codebook, stored_table, tensor_codebook
-from pyquant.models.model_file import UNQUANTIZED, ModelFile, Tensor
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.plan import Part, make_plan
@@ -29,7 +29,7 @@ SCALE_BITS = 16 / 32  # an fp16 scale for each 32 codes
 
 
 @dataclass(frozen=True)
-class CodeStatistics:
+class CodeCounts:
     """Counts over the codes of one tensor, or of all tensors of one type.
 
     counts: (n,) uint64, in the order of `codebook`. runs: (16,) uint64, runs of the zero code of
@@ -94,8 +94,8 @@ class Histogram:
     model: str
     mode: str | None
     parameters: dict[str, str | int]
-    totals: list[CodeStatistics]
-    tensors: list[CodeStatistics]
+    totals: list[CodeCounts]
+    tensors: list[CodeCounts]
     skipped: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Histogram:
 
 
 def count_codes(
-    model: ModelFile | str | os.PathLike[str],
+    model: AnyModel,
     mode: Mode | None = None,
     *,
     threads: int | None = None,
@@ -123,7 +123,7 @@ def count_codes(
     mode: the quantizer through which to look at an unquantized model; nothing is written. Raises
     ModelFileError, also where there are no such tensors, and ConfigError.
     """
-    model = model if isinstance(model, ModelFile) else ModelFile(model)
+    model = open_model(model)
     if mode is None:
         types = {tensor.name: tensor.type for tensor in model.tensors}
         stored = stored_table(model)
@@ -204,22 +204,22 @@ def counting(book: Codebook) -> dict[str, Any]:
     return {"count": True, "nibbles": book.storage != Type.Q8_0, "zero_code": zero_code}
 
 
-def counted_codes(tensor: Tensor, book: Codebook, results: Sequence[_core.PassResult]) -> CodeStatistics:
+def counted_codes(tensor: Tensor, book: Codebook, results: Sequence[_core.PassResult]) -> CodeCounts:
     """What such passes over the tensor's parts have counted. Raises ModelFileError."""
     counts = sum(result.codes for result in results)[book.stored]
     if counts.sum() != tensor.n_weights:
         raise ModelFileError(
             f"{tensor.path}: tensor {tensor.name!r} has codes that are not in the table of its metadata"
         )
-    return CodeStatistics(tensor.name, book, counts, sum(result.runs for result in results))
+    return CodeCounts(tensor.name, book, counts, sum(result.runs for result in results))
 
 
-def _totals(counted: Iterable[CodeStatistics]) -> list[CodeStatistics]:
-    totals: dict[tuple[str, bytes], CodeStatistics] = {}  # counts of different tables do not add up
+def _totals(counted: Iterable[CodeCounts]) -> list[CodeCounts]:
+    totals: dict[tuple[str, bytes], CodeCounts] = {}  # counts of different tables do not add up
     for one in counted:
         kind = one.codebook.name, one.codebook.values.tobytes()
         sum_so_far = totals.get(kind)
-        totals[kind] = CodeStatistics(
+        totals[kind] = CodeCounts(
             one.codebook.name,
             one.codebook,
             one.counts + (sum_so_far.counts if sum_so_far else 0),

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 # What the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).

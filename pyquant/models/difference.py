@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
 from pyquant.models.q4_t import is_table_entry
+from pyquant.models.tensor import Tensor
 
 LONGEST = 60  # characters of a metadata value that are shown
 

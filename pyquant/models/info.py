@@ -1,9 +1,8 @@
-"""What a model file holds."""
+"""Describe what a model file holds, from its headers alone."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 from gguf import LlamaFileType
 
-from pyquant.models.model_file import ModelFile, Tensor
-from pyquant.models.pqz.pqz_file import PqzFile, is_pqz
+from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, is_table_entry
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType
 
 LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies are not
@@ -21,7 +21,7 @@ LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies 
 
 @dataclass(frozen=True)
 class TypeShare:
-    """The tensors of one type. n_bytes: of their data."""
+    """All tensors of one type; n_bytes: of their data."""
 
     type: str
     n_tensors: int
@@ -31,8 +31,17 @@ class TypeShare:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """shape: as GGML has it, the length of a row first. n_bytes: of its data. table: of type Q4_T, the
-    16 values of its codes."""
+    """One tensor.
+
+    Attributes
+    ----------
+    shape
+        Lengths in GGML's order: the length of a row comes first.
+    n_bytes
+        The size of its data.
+    table
+        The 16 values of its codes; only for type Q4_T.
+    """
 
     name: str
     type: str
@@ -46,10 +55,19 @@ class TensorInfo:
 class ModelInfo:
     """A model's headers in short.
 
-    n_bytes: of its files. bits_per_weight: of the tensors' data, of packed models of the whole files;
-    None where there is none. metadata: scalars, texts and short arrays; longer arrays as {"length": n}.
-    provenance: what pyquant wrote about how the file was made, without the keys' prefix. packed: of a
-    packed model the bytes of its GGUFs, and by which versions of which tools it was packed.
+    Attributes
+    ----------
+    n_bytes
+        The size of all its files.
+    bits_per_weight
+        Of a GGUF, bits of the tensors' data; of a pqz file, bits of the whole file. None for no weights.
+    provenance
+        What pyquant wrote about how the file was made, by key without the prefix "pyquant.".
+    pqz
+        Of a pqz file, the bytes of the GGUF it expands to (`gguf_bytes`) and the versions of the `tools`
+        that packed it.
+    metadata
+        Scalars, texts and short arrays; a longer array is {"length": n}.
     """
 
     path: str
@@ -62,23 +80,33 @@ class ModelInfo:
     bits_per_weight: float | None
     types: list[TypeShare]
     provenance: dict[str, Any]
-    packed: dict[str, Any] | None
+    pqz: dict[str, Any] | None
     metadata: dict[str, Any]
     tensors: list[TensorInfo]
 
     def to_json(self) -> dict[str, Any]:
-        """The description as `pyquant info MODEL --json` prints it."""
-        return {"schema": "pyquant.info/1", **asdict(self)}
+        """Give the description as `pyquant info MODEL --json` prints it, schema pyquant.info/2."""
+        return {"schema": "pyquant.info/2", **asdict(self)}
 
 
-def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
-    """Describes a model from its headers alone. Raises ModelFileError."""
-    model = model if isinstance(model, ModelFile) else ModelFile(model)
+def model_info(model: AnyModel) -> ModelInfo:
+    """Describe a model.
+
+    Parameters
+    ----------
+    model
+        A path, or an opened model.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read.
+    """
+    model = open_model(model)
     keys = model.header.keys()  # in the file's order
     metadata = {key: _plain(model.get(key)) for key in keys if not is_table_entry(key)}
     types = _types(model.tensors)
-    packed = [PqzFile(path) for path in model.paths if is_pqz(path)]
-    data = model.n_bytes if packed else sum(share.n_bytes for share in types)
+    data = model.n_bytes if model.pqz_files else sum(share.n_bytes for share in types)
     return ModelInfo(
         path=str(model.path),
         n_files=len(model.paths),
@@ -94,7 +122,7 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
             for key, value in metadata.items()
             if key.startswith("pyquant.")
         },
-        packed=_packed(packed) if packed else None,
+        pqz=_pqz(model.pqz_files) if model.pqz_files else None,
         metadata=metadata,
         tensors=[
             TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table and t.table.values)
@@ -103,7 +131,7 @@ def model_info(model: ModelFile | str | os.PathLike[str]) -> ModelInfo:
     )
 
 
-def _packed(files: list[PqzFile]) -> dict[str, Any]:
+def _pqz(files: list[PqzFile]) -> dict[str, Any]:
     return {"gguf_bytes": sum(file.n_bytes for file in files), "tools": files[0].index.tools}
 
 
@@ -114,7 +142,7 @@ def _types(tensors: Iterable[Tensor]) -> list[TypeShare]:
         share[0] += 1
         share[1] += tensor.n_weights
         share[2] += tensor.n_bytes
-    return sorted((TypeShare(kind, *share) for kind, share in sums.items()), key=lambda s: -s.n_bytes)
+    return sorted((TypeShare(name, *share) for name, share in sums.items()), key=lambda s: -s.n_bytes)
 
 
 def _file_type(value: Any) -> str | None:
@@ -127,7 +155,7 @@ def _file_type(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
+    """Turn a metadata value into what JSON can hold."""
     if isinstance(value, np.ndarray):
         value = value.tolist() if len(value) <= LONGEST_ARRAY else {"length": len(value)}
     if isinstance(value, list):

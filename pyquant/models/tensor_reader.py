@@ -1,4 +1,4 @@
-"""Sending tensors through the C++ pass, with progress and errors that name them."""
+"""Send tensors of a model through a pass of the C++ extension, with progress and errors that name them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,40 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.machine import n_threads
-from pyquant.models.model_file import ModelFile, Tensor
-from pyquant.models.pqz.pqz_file import PqzFile, is_pqz, scratch_file
+from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.pqz_file import scratch_file
+from pyquant.models.progress import Progress
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-
-# (bytes of source read so far, all of them, the tensor at work)
-Progress = Callable[[int, int, str], None]
 
 
 class TensorReader:
-    """Runs passes over tensors of one model; a context manager that holds its files open."""
+    """Runs passes over tensors of one model; a context manager that holds the model's files open."""
 
     def __init__(
         self, model: ModelFile, tensors: list[Tensor], threads: int | None, progress: Progress | None
     ) -> None:
+        """Prepare to read.
+
+        Parameters
+        ----------
+        model
+            The model that the tensors are of.
+        tensors
+            All tensors that will be read, for progress: once for each time.
+        threads
+            Threads of a pass; None: one for each processor.
+        progress
+            Called while a pass goes on.
+        """
         self.model = model
         self.threads = n_threads(threads)
         self._progress = progress
         self._total = sum(tensor.n_bytes for tensor in tensors)
         self._done = 0
         self._stack = ExitStack()
-        self._files: dict[Path, tuple[IO[bytes], PqzFile | None]] = {}
+        self._files: dict[Path, IO[bytes]] = {}
+        self._expanded: dict[Path, str] = {}  # of pqz files, the tensor that is expanded in `_files`
 
     def __enter__(self) -> TensorReader:
         return self
@@ -44,9 +57,21 @@ class TensorReader:
         self._stack.close()
 
     def run(self, tensor: Tensor, **work: Any) -> _core.PassResult:
-        """One pass over `tensor`; `work`: what `_core.run_pass` takes besides the tensor's place.
+        """Run one pass over a tensor.
 
-        Raises ModelFileError (the tensor and the weight named) and OutputError.
+        Parameters
+        ----------
+        tensor
+            A tensor of the model, or an expert's part of one.
+        work
+            What `_core.run_pass` takes besides the tensor's place.
+
+        Raises
+        ------
+        ModelFileError
+            A weight cannot be used, or the file cannot be read. The message names tensor and weight.
+        OutputError
+            The result cannot be written.
         """
         with weight_errors(self.model, tensor):
             result = _core.run_pass(**self._source(tensor), **work)
@@ -54,8 +79,18 @@ class TensorReader:
         return result
 
     def run_weights(self, tensor: Tensor, weights: NDArray[np.float32], **work: Any) -> _core.PassResult:
-        """The same over other weights than `tensor` has, (n_rows, n_per_row)."""
-        as_floats = replace(tensor, type=Type.F32, n_bytes=weights.nbytes)
+        """Run one pass over other weights than the tensor has.
+
+        Parameters
+        ----------
+        tensor
+            The tensor that the weights stand for, in progress and errors.
+        weights
+            (n_rows, n_per_row) float32.
+        work
+            As for `run`, which says what is raised, too.
+        """
+        as_floats = replace(tensor, type=Type.F32, n_bytes=weights.nbytes, table=None, pqz=None)
         with weight_errors(self.model, tensor), scratch_file(memoryview(weights).cast("B")) as file:
             rows = self._rows(as_floats, tensor.n_bytes)
             result = _core.run_pass(in_file=file.fileno(), in_offset=0, **rows, **work)
@@ -65,10 +100,25 @@ class TensorReader:
     def positions(
         self, tensor: Tensor, weights: NDArray[np.float32], values: NDArray[np.int8]
     ) -> NDArray[np.float64]:
-        """Where a matrix's weights lie in multiples of their block's scale, for `pyquant.learn`.
+        """Find where a matrix's weights lie, in multiples of their block's scale.
 
-        weights: (n_per_row,) of squared errors. values: (16,), for which scales are chosen. Returns what
-        `_core.find_positions` does. Raises ModelFileError.
+        Parameters
+        ----------
+        tensor
+            The matrix.
+        weights
+            (n_per_row,) float32: how much the squared error of each column counts.
+        values
+            (16,) int8: the values that scales are chosen for.
+
+        Returns
+        -------
+        What `_core.find_positions` returns.
+
+        Raises
+        ------
+        ModelFileError
+            A weight cannot be used, or the file cannot be read.
         """
         with weight_errors(self.model, tensor):
             result = _core.find_positions(**self._source(tensor), weights=weights, values=values)
@@ -78,9 +128,21 @@ class TensorReader:
     def compare(
         self, tensor: Tensor, other_reader: TensorReader, other: Tensor, **work: Any
     ) -> _core.ComparisonResult:
-        """One pass over `tensor` and over another model's tensor of the same shape.
+        """Run one pass over a tensor and over another model's tensor of the same shape.
 
-        work: what `_core.compare` takes besides the tensors' places. Raises ModelFileError.
+        Parameters
+        ----------
+        tensor
+            A tensor of this reader's model.
+        other_reader, other
+            The other model's reader and tensor.
+        work
+            What `_core.compare` takes besides the tensors' places.
+
+        Raises
+        ------
+        ModelFileError
+            A weight of one of them cannot be used, or a file cannot be read.
         """
         failure = "weights too large to be squared in float32"
         try:
@@ -103,7 +165,7 @@ class TensorReader:
                 self._done += tensor.n_bytes + other.n_bytes
                 return result
         except OSError as error:
-            failure = error.strerror
+            failure = str(error.strerror)
         for reader, broken in ((self, tensor), (other_reader, other)):
             reader.run(broken, check=True)  # says in which file, and where
         raise ModelFileError(f"{tensor.path}, {other.path}: tensor {tensor.name!r}: {failure}")
@@ -113,11 +175,11 @@ class TensorReader:
         if not self._progress:
             return None
         before, progress = self._done, self._progress
-        counted = tensor.n_bytes if counted is None else counted
-        return lambda n: progress(before + n * counted // max(tensor.n_bytes, 1), self._total, tensor.name)
+        n_counted = tensor.n_bytes if counted is None else counted
+        return lambda n: progress(before + n * n_counted // max(tensor.n_bytes, 1), self._total, tensor.name)
 
     def _source(self, tensor: Tensor) -> dict[str, Any]:
-        """What a pass over it reads."""
+        """Give what a pass reads."""
         in_file, in_offset = self._stored(tensor)
         return {"in_file": in_file, "in_offset": in_offset, **self._rows(tensor)}
 
@@ -131,24 +193,23 @@ class TensorReader:
         }
 
     def _stored(self, tensor: Tensor) -> tuple[int, int]:
-        """The file and offset where its data are; of a packed model, expanded until the next call."""
-        file, packed = self._opened(tensor.path)
-        if packed is None:
-            return file.fileno(), tensor.offset
-        packed.expand_tensor(tensor.name, file.fileno(), self.threads)
-        return file.fileno(), 0
-
-    def _opened(self, path: Path) -> tuple[IO[bytes], PqzFile | None]:
-        """The file, or a packed one beside a place to expand its tensors."""
+        """Give the file and the offset where a tensor's data are; of a pqz file, expanded until the next."""
+        path, pqz = tensor.path, tensor.pqz
         if path not in self._files:
-            packed = PqzFile(path) if is_pqz(path) else None
-            file = self._stack.enter_context(scratch_file() if packed else path.open("rb", buffering=0))
-            self._files[path] = file, packed
-        return self._files[path]
+            opened = scratch_file() if pqz else path.open("rb", buffering=0)
+            self._files[path] = self._stack.enter_context(opened)
+        file = self._files[path].fileno()
+        if pqz is None:
+            return file, tensor.offset
+        if self._expanded.get(path) != tensor.name:
+            self._expanded.pop(path, None)
+            pqz.expand_tensor(tensor.name, file, self.threads)
+            self._expanded[path] = tensor.name
+        return file, tensor.offset - pqz.begin_of(tensor.name)
 
 
 def place(tensor: Tensor, index: int) -> list[int]:
-    """The coordinates of the index-th weight, in the order of the tensor's shape: column first."""
+    """Give the coordinates of the index-th weight, in the order of the tensor's shape: column first."""
     coordinates = []
     for length in tensor.shape:
         index, position = divmod(index, length)
@@ -158,7 +219,7 @@ def place(tensor: Tensor, index: int) -> list[int]:
 
 @contextmanager
 def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
-    """Turns the pass's errors into pyquant's."""
+    """Turn the errors of a pass over a tensor into pyquant's, which name the tensor and the weight."""
     try:
         yield
     except _core.WeightError as error:

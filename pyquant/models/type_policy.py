@@ -6,7 +6,8 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.models.model_file import UNQUANTIZED, ModelFile
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import UNQUANTIZED
 from pyquant.models.tensor_type import TensorType as Type
 
 

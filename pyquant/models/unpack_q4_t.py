@@ -1,9 +1,13 @@
-"""From 4-bit codes and tables back to the stock file that any llama.cpp runs, bit for bit."""
+"""Rewrite a Q4_T file as the stock file that it equals, which any llama.cpp runs."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -11,30 +15,81 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.models.header import set_metadata
-from pyquant.models.model_file import ModelFile, Tensor, padded
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.pqz.pqz_file import scratch_file
+from pyquant.models.progress import Progress
 from pyquant.models.q4_t import STOCK_FILE_TYPES, is_table_entry
-from pyquant.models.tensor_reader import Progress
+from pyquant.models.tensor import Tensor, padded
+from pyquant.models.tensor_type import TensorType as Type
 
-CHUNK = 1 << 22  # bytes, of whole blocks of every type that is read
+CHUNK = 1 << 22  # bytes that are read together
+
+
+@dataclass(frozen=True)
+class UnpackQ4TResult:
+    """What was unpacked.
+
+    Attributes
+    ----------
+    source, output
+        Paths.
+    source_bytes, output_bytes
+        Sizes of whole files.
+    n_tensors
+        Tensors of type Q4_T that were rewritten.
+    type
+        The stock type that they have now.
+    seconds
+        What it took.
+    """
+
+    source: str
+    output: str
+    source_bytes: int
+    output_bytes: int
+    n_tensors: int
+    type: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the result as `pyquant unpack --json` prints it, schema pyquant.unpack_q4_t/1."""
+        return {"schema": "pyquant.unpack_q4_t/1", **asdict(self)}
 
 
 def unpack_q4_t(
-    source: str | os.PathLike[str],
+    source: AnyModel,
     output: str | os.PathLike[str],
     *,
     force: bool = False,
     progress: Progress | None = None,
-) -> int:
-    """Writes a file that was quantized with codes packed as it were with its values stored.
+) -> UnpackQ4TResult:
+    """Rewrite a Q4_T file as the file that `--store stock` would have produced, byte for byte.
 
-    Returns the size of `output` in bytes, which appears complete or not at all, and is replaced only
-    with `force`. Raises ModelFileError, also where no codes are packed, and OutputError.
+    Parameters
+    ----------
+    source
+        A path, or an opened model.
+    output
+        The GGUF to write. It appears complete or not at all.
+    force
+        Replace an existing `output`.
+    progress
+        Called while it goes on.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read, or has no tensor of type Q4_T.
+    OutputError
+        `output` cannot be written.
     """
-    model = ModelFile(source)
+    begin_time = time.perf_counter()
+    model = open_model(source)
     check_output(Path(output), sources=model.paths, force=force)
-    if not any(tensor.table for tensor in model.tensors):
-        raise ModelFileError(f"{model.path}: has no packed codes (tensors of type Q4_T) to unpack")
-    header = _stock_header(model)
+    tables = [tensor.table for tensor in model.tensors if tensor.table]
+    if not tables:
+        raise ModelFileError(f"{model.path}: has no 4-bit codes (tensors of type Q4_T) to unpack")
+    header = _stock_header(model, tables[0].stock)
     begin = len(header.header())
     size = begin + sum(padded(_stock_bytes(tensor)) for tensor in model.tensors)
     done, total = 0, sum(tensor.n_bytes for tensor in model.tensors)
@@ -50,18 +105,28 @@ def unpack_q4_t(
             done += tensor.n_bytes
             begin += padded(_stock_bytes(tensor))
         file.commit()
-    return size
+    return UnpackQ4TResult(
+        source=str(model.path),
+        output=str(output),
+        source_bytes=model.n_bytes,
+        output_bytes=size,
+        n_tensors=len(tables),
+        type=tables[0].stock.name,
+        seconds=time.perf_counter() - begin_time,
+    )
+
+
+def _stock_type(tensor: Tensor) -> Type:
+    return tensor.table.stock if tensor.table else tensor.type
 
 
 def _stock_bytes(tensor: Tensor) -> int:
-    kind = tensor.table.stock if tensor.table else tensor.type
-    return tensor.n_rows * _core.row_bytes(int(kind), tensor.n_per_row)
+    return tensor.n_rows * _core.row_bytes(int(_stock_type(tensor)), tensor.n_per_row)
 
 
-def _chunks(tensor: Tensor):
-    with tensor.path.open("rb", buffering=0) as file:
-        file.seek(tensor.offset)
-        step = CHUNK // 18 * 18 if tensor.table else CHUNK
+def _chunks(tensor: Tensor) -> Iterator[bytes]:
+    with _opened(tensor) as file:
+        step = CHUNK // 18 * 18 if tensor.table else CHUNK  # whole blocks of Q4_T
         for left in range(tensor.n_bytes, 0, -step):
             data = file.read(min(step, left))
             if tensor.table:
@@ -70,19 +135,28 @@ def _chunks(tensor: Tensor):
             yield data
 
 
-def _stock_header(model: ModelFile) -> _core.Gguf:
-    """The header as quantization would have written it, to the order of the keys."""
+def _opened(tensor: Tensor) -> IO[bytes]:
+    """Open a file at the beginning of the tensor's data."""
+    if tensor.pqz is None:
+        file: IO[bytes] = tensor.path.open("rb", buffering=0)
+        file.seek(tensor.offset)
+        return file
+    file = scratch_file()
+    tensor.pqz.expand_tensor(tensor.name, file.fileno(), threads=1)
+    return file
+
+
+def _stock_header(model: ModelFile, stock: Type) -> _core.Gguf:
+    """Make the header that quantization would have written, to the order of the keys."""
     header = _core.Gguf()
     header.copy_keys(model.header)
     for key in model.keys:
         if is_table_entry(key):
             header.remove(key)
-    stock = next(tensor.table.stock for tensor in model.tensors if tensor.table)
     header.set_u32("general.file_type", int(STOCK_FILE_TYPES[stock]))
     in_order = header.keys()
     ours = [key for key in in_order if key.startswith(("quantize.imatrix.", "pyquant."))]
     set_metadata(header, {key: model.get(key) for key in ours})
     for tensor in model.tensors:
-        kind = tensor.table.stock if tensor.table else tensor.type
-        header.add_tensor(tensor.name, int(kind), tensor.shape)
+        header.add_tensor(tensor.name, int(_stock_type(tensor)), tensor.shape)
     return header

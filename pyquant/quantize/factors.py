@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.models.model_file import Tensor
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 # The types that csrc/compensate/formats has a format for.

@@ -21,7 +21,8 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.model import Context, Model
 from pyquant.machine import available_memory
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
 
 # Of the second moments of changed inputs, in units of their mean diagonal: what keeps chance in few
 # tokens from becoming weights. docs/compensation.md has what it is worth.

@@ -24,8 +24,9 @@ from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.machine import n_threads
-from pyquant.models.model_file import UNQUANTIZED, ModelFile
+from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
+from pyquant.models.tensor import UNQUANTIZED
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.plan import Plan, importance_metadata, make_plan, metadata
 from pyquant.schemes import Mode
@@ -34,7 +35,7 @@ _hook = threading.Lock()  # the process has one
 
 
 def quantize_patched(
-    source: str | os.PathLike[str],
+    source: AnyModel,
     output: str | os.PathLike[str],
     mode: Mode,
     *,
@@ -47,7 +48,7 @@ def quantize_patched(
     at the end. Raises ModelFileError, ConfigError, OutputError and RuntimeLibraryError.
     """
     llama = bindings()
-    model = ModelFile(source)
+    model = open_model(source)
     check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode, threads=threads)
     entries = importance_metadata(plan.importance) if plan.importance else {}

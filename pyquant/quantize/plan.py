@@ -17,8 +17,9 @@ from pyquant.calibration.imatrix import ImportanceMatrix, read_imatrix
 from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError
 from pyquant.models.header import set_metadata
-from pyquant.models.model_file import ModelFile, Tensor, padded
+from pyquant.models.model_file import ModelFile
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
+from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices

@@ -18,14 +18,15 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.sha256 import SourceHash
 from pyquant.formulas import rmse, snr_db
 from pyquant.models.header import set_metadata
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.quantize.plan import Plan, make_plan
 from pyquant.schemes import Mode
 
 
 @dataclass(frozen=True)
-class TensorReport:
+class TensorResult:
     """What became of a tensor; the sums are None where its weights were only copied.
 
     squared_error, squared_weight: sums over its weights. zeros: weights that decode to 0.
@@ -55,7 +56,7 @@ class TensorReport:
         }
 
 
-def errors_of(reports: list[TensorReport]) -> dict[str, float | None]:
+def errors_of(reports: list[TensorResult]) -> dict[str, float | None]:
     """Error of these tensors together: rmse (in units of weights), snr_db, zero_share."""
     measured = [report for report in reports if report.squared_error is not None]
     if not measured:
@@ -70,7 +71,7 @@ def errors_of(reports: list[TensorReport]) -> dict[str, float | None]:
 
 
 @dataclass(frozen=True)
-class QuantizeReport:
+class QuantizeResult:
     """What a quantization did, or, of a dry run, would do. Sizes are whole files, in bytes."""
 
     source: str
@@ -81,7 +82,7 @@ class QuantizeReport:
     output_bytes: int
     n_weights: int
     seconds: float
-    tensors: list[TensorReport]
+    tensors: list[TensorResult]
 
     @property
     def bits_per_weight(self) -> float:
@@ -108,7 +109,7 @@ class QuantizeReport:
 
 
 def quantize_model(
-    source: str | os.PathLike[str],
+    source: AnyModel,
     output: str | os.PathLike[str],
     mode: Mode,
     *,
@@ -116,14 +117,14 @@ def quantize_model(
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> QuantizeReport:
+) -> QuantizeResult:
     """Writes `source`, quantized by `mode`, to `output`, and says what that did.
 
     `output` appears complete or not at all, and is replaced only with `force`. dry_run: only sizes,
     nothing is written. Raises ModelFileError, ConfigError and OutputError.
     """
     begin = time.perf_counter()
-    model = ModelFile(source)
+    model = open_model(source)
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode, threads=threads)
@@ -132,7 +133,7 @@ def quantize_model(
         if dry_run
         else _write(plan, Path(output), threads, force, progress)
     )
-    return QuantizeReport(
+    return QuantizeResult(
         source=str(model.path),
         output=str(output),
         mode=mode.mode,
@@ -147,9 +148,9 @@ def quantize_model(
 
 def _write(
     plan: Plan, output: Path, threads: int | None, force: bool, progress: Progress | None
-) -> list[TensorReport]:
+) -> list[TensorResult]:
     model, mode = plan.model, plan.mode
-    reports: dict[str, TensorReport] = {}
+    reports: dict[str, TensorResult] = {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
@@ -191,8 +192,8 @@ def _write(
     return [reports[tensor.name] for tensor in model.tensors]
 
 
-def _report(plan: Plan, tensor: Tensor, results: Sequence[_core.PassResult] = ()) -> TensorReport:
-    report = TensorReport(
+def _report(plan: Plan, tensor: Tensor, results: Sequence[_core.PassResult] = ()) -> TensorResult:
+    report = TensorResult(
         name=tensor.name,
         source_type=tensor.type.name,
         type=plan.types[tensor.name].name,

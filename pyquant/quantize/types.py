@@ -7,7 +7,8 @@ import re
 from gguf import LlamaFileType
 
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.models.model_file import UNQUANTIZED, ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama
 from pyquant.schemes import Mode

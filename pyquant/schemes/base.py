@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.stats_file import Calibration
-from pyquant.models.model_file import Tensor
 from pyquant.models.q4_t import CodeTable
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.tables.table_set import TableSet
 
 GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
 
@@ -36,7 +36,7 @@ class Scheme:
     values: NDArray[np.int8]
     fold: NDArray[np.uint8] | None
     q4_t: bool = False
-    tables: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
+    tables: TableSet | None = None
 
     @property
     def stock(self) -> Type:
@@ -54,7 +54,7 @@ class Scheme:
 
     def values_of(self, tensor: str) -> NDArray[np.int8]:
         """(n_codes,) int8: what the codes of this tensor stand for."""
-        return self.tables.get(tensor, self.values)
+        return self.tables.of(tensor) if self.tables else self.values
 
     def table_of(self, tensor: str) -> CodeTable:
         """What goes into a file of type Q4_T."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -39,8 +40,15 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
         raise ConfigError(f"{where}: {explain(error, mode, f'mode {mode.name}')}") from None
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, paths in them relative to it. Raises ConfigError."""
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the settings in a TOML file. Paths in them are relative to the file.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, or not TOML.
+    """
+    path = Path(path)
     settings = read_toml(path, "configuration")
     for key in ("table", "imatrix", "calibration", "sensitivity"):
         value = settings.get(key)

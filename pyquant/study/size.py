@@ -46,7 +46,7 @@ def make(
     streams = None
     if file.suffix == SUFFIX:
         done = quantize_to_pqz(source, file, mode, threads=threads, force=True, progress=progress)
-        quantized, streams = done.quantized, done.packed.streams
+        quantized, streams = done.quantized, done.pqz.streams
     else:
         quantized = quantize_model(source, file, mode, threads=threads, force=True, progress=progress)
     report = quantized.to_json()
@@ -147,6 +147,6 @@ def find_step(
     assert code_bits is not None
     first = quantize_to_pqz(source, file, mode, threads=threads, force=True)
     changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
-    rest = first.packed.output_bytes - coded_bytes(first.packed.streams, {t.type for t in changed})
+    rest = first.pqz.output_bytes - coded_bytes(first.pqz.streams, {t.type for t in changed})
     n_weights = sum(tensor.n_weights for tensor in changed)
     return search.for_size(int(rest + code_bits * n_weights / 8), f"{code_bits:g} bits per quantized weight")

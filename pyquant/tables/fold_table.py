@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +22,15 @@ LOWEST, HIGHEST = -128, 127
 class Table:
     """16 ranges of 8-bit codes, and the int8 value that each of them decodes to.
 
-    values: (16,) int8, ascending.
-    lower: (16,) int16, ascending; range i holds the codes lower[i] .. lower[i + 1] - 1, the first
-        begins at -128 and the last ends at 127.
+    Attributes
+    ----------
+    name
+        What reports and files call the table.
+    values
+        (16,) int8, ascending.
+    lower
+        (16,) int16, ascending: the lowest 8-bit code of each range. Range i holds the codes
+        lower[i] .. lower[i + 1] - 1; the first range begins at -128 and the last ends at 127.
     """
 
     name: str
@@ -36,13 +44,22 @@ class Table:
         return (np.searchsorted(self.lower, codes, side="right") - 1).astype(np.uint8)
 
     def to_toml(self) -> str:
-        """The text that `read_table` reads."""
+        """Write the text that `read_table` reads."""
         return (
             f'name = "{self.name}"\n'
             f"values = {self.values.tolist()}\n"
             f"# the lowest 8-bit code of each range\n"
             f"lower = {self.lower.tolist()}\n"
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the table as JSON, schema pyquant.table/1."""
+        return {
+            "schema": "pyquant.table/1",
+            "name": self.name,
+            "values": self.values.tolist(),
+            "lower": self.lower.tolist(),
+        }
 
 
 def basic() -> Table:
@@ -54,12 +71,21 @@ def basic() -> Table:
 
 
 def balanced(counts: ArrayLike) -> Table:
-    """16 ranges that hold equal shares of the codes, as nearly as whole codes allow.
+    """Make 16 ranges that hold equal shares of the codes, as nearly as whole codes allow.
 
-    counts: (256,), how often each Q8_0 code occurs, indexed by the code modulo 256. Of all
-    partitions into 16 ranges this is the one with the least sum of squared deviations from 1/16,
-    found by dynamic programming. A range decodes to its value nearest to 0, the outermost ranges to
-    -128 and 127. Raises ConfigError if nothing was counted.
+    Of all partitions into 16 ranges this has the least sum of squared deviations of the shares from 1/16.
+    Dynamic programming finds it. A range decodes to its value nearest to 0, the outermost ranges to -128
+    and 127.
+
+    Parameters
+    ----------
+    counts
+        (256,): how often each Q8_0 code occurs, indexed by the code modulo 256.
+
+    Raises
+    ------
+    ConfigError
+        Nothing was counted.
     """
     by_code = np.roll(np.asarray(counts, dtype=float), 128)
     if by_code.shape != (256,) or not by_code.sum() > 0:
@@ -72,7 +98,7 @@ def balanced(counts: ArrayLike) -> Table:
 
 
 def _equal_parts(shares: NDArray[np.float64]) -> list[int]:
-    """The first indices of the 16 non-empty ranges whose sums are closest to equal."""
+    """Find the first indices of the 16 non-empty ranges whose sums are closest to equal."""
     n = len(shares)
     sums = np.concatenate([[0.0], np.cumsum(shares)])
     # cost[i, j]: of the range i .. j - 1
@@ -94,21 +120,37 @@ BUILT_IN = {"basic": basic}
 
 
 def named_table(name: str) -> Table:
-    """A built-in table, or the one in a TOML file. Raises ConfigError."""
+    """Find a built-in table, or read the one in a file whose name ends in .toml.
+
+    Raises
+    ------
+    ConfigError
+        There is no such table, or its file is wrong.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]()
     if name.endswith(".toml"):
-        return read_table(Path(name))
+        return read_table(name)
     choices = ", ".join([*BUILT_IN, "balanced"])
     raise ConfigError(f"table: {name!r} is neither one of {choices} nor a .toml file")
 
 
-def read_table(path: Path) -> Table:
-    """A table from TOML: `values`, and optionally `lower` and `name`.
+def read_table(path: str | os.PathLike[str]) -> Table:
+    """Read a table from TOML: `values`, and optionally `lower` and `name`.
 
     Without `lower` every code goes to the nearest value, and between two to the one nearer to 0.
-    Raises ConfigError, naming the file and the key.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, or a key in it is wrong. The message names file and key.
     """
+    path = Path(path)
     content = read_toml(path, "table")
     unknown = set(content) - {"name", "values", "lower"}
     if unknown:
@@ -129,14 +171,27 @@ def read_table(path: Path) -> Table:
 
 
 def ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
-    """(16,) the values of a key of a TOML file. Raises ConfigError, naming the file and the key."""
-    fits = isinstance(given, list) and len(given) == N_CODES
-    fits = fits and all(type(v) is int and LOWEST <= v <= HIGHEST for v in given)
-    if not fits or any(a >= b for a, b in itertools.pairwise(given)):
+    """Check the 16 values of a key of a TOML file.
+
+    Returns
+    -------
+    (16,) int64
+
+    Raises
+    ------
+    ConfigError
+        They are not 16 ascending integers in -128..127. The message names file and key.
+    """
+    if not isinstance(given, list) or not _fits(given):
         raise ConfigError(
             f"{path}: {key}: expected 16 integers in -128..127, each greater than the one before"
         )
     return np.array(given)
+
+
+def _fits(given: list[Any]) -> bool:
+    integers = len(given) == N_CODES and all(type(v) is int and LOWEST <= v <= HIGHEST for v in given)
+    return integers and all(a < b for a, b in itertools.pairwise(given))
 
 
 def _nearest(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,42 +18,61 @@ from pyquant.tables.fold_table import ascending
 
 
 @dataclass(frozen=True)
-class TableSet(Mapping[str, NDArray[np.int8]]):
-    """By tensor: its own table, else its kind's, else the one for all.
+class TableSet:
+    """Tables of a model: a tensor has its own, else that of its kind, else the one for all.
 
-    values: (16,) int8 ascending, for all. by_name: others, by tensor or kind; the kind of
-    'blk.3.attn_q.weight' is 'attn_q'.
+    Attributes
+    ----------
+    name
+        What reports and files call the tables.
+    values
+        (16,) int8, ascending: the table for all tensors that `by_name` does not name.
+    by_name
+        More tables, each (16,) int8 ascending, by the name of a tensor ("blk.3.attn_q.weight") or of a
+        kind of tensor ("attn_q").
     """
 
     name: str
     values: NDArray[np.int8]
     by_name: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
 
-    def __getitem__(self, tensor: str) -> NDArray[np.int8]:
+    def of(self, tensor: str) -> NDArray[np.int8]:
+        """Give the table of a tensor, by the tensor's name: (16,) int8."""
         own = self.by_name.get(tensor)
         return self.by_name.get(kind_of(tensor), self.values) if own is None else own
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
     def to_toml(self) -> str:
-        """As `read_table_set` reads it."""
+        """Write the text that `read_table_set` reads."""
         lines = [f'name = "{self.name}"', f"values = {self.values.tolist()}"]
         if self.by_name:
             lines += ["", "[tables]"]
             lines += [f'"{name}" = {values.tolist()}' for name, values in self.by_name.items()]
         return "\n".join(lines) + "\n"
 
+    def to_json(self) -> dict[str, Any]:
+        """Give the tables as JSON, schema pyquant.table_set/1."""
+        return {
+            "schema": "pyquant.table_set/1",
+            "name": self.name,
+            "values": self.values.tolist(),
+            "tables": {name: values.tolist() for name, values in self.by_name.items()},
+        }
 
-def read_table_set(name: str) -> TableSet:
-    """Tables from TOML: `values`, and optionally `name` and [tables] by tensor or kind of tensor.
 
-    Raises ConfigError, naming the file and the key.
+def read_table_set(path: str | os.PathLike[str]) -> TableSet:
+    """Read tables from TOML: `values`, and optionally `name` and [tables] by tensor or kind of tensor.
+
+    Parameters
+    ----------
+    path
+        The file, such as `pyquant tables learn` writes.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, or a key in it is wrong. The message names file and key.
     """
-    path = Path(name)
+    path = Path(path)
     content = read_toml(path, "table")
     unknown = set(content) - {"name", "values", "lower", "tables"}
     if unknown:

@@ -165,15 +165,16 @@ def test_one_table_errs_less_where_weights_are_alike(text: Path, tmp_path: Path)
 def test_tables_survive_their_file(model: Path, per: str, tmp_path: Path) -> None:
     tables = learn_tables(model, per=per)
     (tmp_path / "t.toml").write_text(tables.to_toml())
-    again = read_table_set(str(tmp_path / "t.toml"))
+    again = read_table_set(tmp_path / "t.toml")
     assert again.name == tables.name == f"learned per {per}"
     names = [f"blk.{i}.{kind}.weight" for i in range(2) for kind in ("attn_q", "ffn_down")]
     for name in names:
-        np.testing.assert_array_equal(again[name], tables[name])
-        assert again[name].dtype == np.int8
+        np.testing.assert_array_equal(again.of(name), tables.of(name))
+        assert again.of(name).dtype == np.int8
     apart = {"model": [], "kind": [kind_of(names[0])], "tensor": names[:1]}[per]
-    assert set(apart) <= set(again)
-    assert len({tuple(again[name].tolist()) for name in names}) == {"model": 1, "kind": 2, "tensor": 4}[per]
+    assert set(apart) <= set(again.by_name)
+    n_tables = len({tuple(again.of(name).tolist()) for name in names})
+    assert n_tables == {"model": 1, "kind": 2, "tensor": 4}[per]
 
 
 def test_threads_do_not_change_tables(model: Path, stats: Path) -> None:

@@ -17,7 +17,7 @@ from pyquant.evaluate.compare import compare_models
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.step_search import AS_GOOD, StepSearch
-from pyquant.models.pqz.pack import PackReport, pack_model
+from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
@@ -39,19 +39,17 @@ def search(generated: Callable[[str], Path], stats_of) -> Callable[..., StepSear
 @pytest.mark.parametrize("share", [0.75, 1.0, 1.2])
 def test_a_size_is_met_and_never_exceeded(search, generated, tmp_path: Path, share: float) -> None:
     report = quantize_to_pqz(generated(EXPERTS), tmp_path / "first.pqz", search(EXPERTS)._mode)
-    wanted = int(report.packed.output_bytes * share)
+    wanted = int(report.pqz.output_bytes * share)
     told: list[str] = []
     mode = search(EXPERTS, told.append).for_size(wanted)
-    found = quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).packed.output_bytes
+    found = quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).pqz.output_bytes
     assert 0.995 * wanted <= found <= wanted
     assert f"{found:,} bytes" in "".join(told)
 
 
 def test_bits_are_of_the_whole_file(search, generated, tmp_path: Path) -> None:
     mode = search(EXPERTS).for_bits(4.75)
-    assert (
-        4.72 < quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).packed.bits_per_weight <= 4.75
-    )
+    assert 4.72 < quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).pqz.bits_per_weight <= 4.75
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ def test_mistakes_are_named(generated, stats_of, options, says: str, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def coded(report: PackReport) -> tuple[float, float, int]:
+def coded(report: PackResult) -> tuple[float, float, int]:
     """Bits per uniform code with what else its tensors take, their entropy, and bytes of all the rest."""
     uses = [use for use in report.streams if use.type == "Q8_0"]
     n_codes = sum(use.n_bytes for use in uses if use.content == "codes")
@@ -166,7 +164,7 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
         report = pack_model(made, tmp_path / "packed.pqz", force=True)
         n_codes = sum(use.n_bytes for use in report.streams if (use.type, use.content) == ("Q8_0", "codes"))
         found = StepSearch(source, mode()).for_size(int(coded(report)[2] + bits * n_codes / 8))
-        report = quantize_to_pqz(source, tmp_path / "packed.pqz", found, force=True).packed
+        report = quantize_to_pqz(source, tmp_path / "packed.pqz", found, force=True).pqz
         assert coded(report)[0] <= bits
         assert coded(report)[0] < 1.02 * coded(report)[1]
         unpack_model(tmp_path / "packed.pqz", made, force=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader
 
 from pyquant import _core
 from pyquant.data import model_path
@@ -60,7 +60,7 @@ def packed(generated: Callable[[str], Path], tmp_path: Path) -> Path:
 def test_unpacking_gives_the_stock_file(generated, name: str, settings: dict, tmp_path: Path) -> None:
     small = write(generated(name), tmp_path / "packed.gguf", settings, "q4_t")
     stock = write(generated(name), tmp_path / "stock.gguf", settings, "stock")
-    n_bytes = unpack_q4_t(small, tmp_path / "unpacked.gguf")
+    n_bytes = unpack_q4_t(small, tmp_path / "unpacked.gguf").output_bytes
     assert (tmp_path / "unpacked.gguf").read_bytes() == stock.read_bytes()
     assert n_bytes == stock.stat().st_size
     kinds = {tensor.name: tensor.type for tensor in ModelFile(stock).tensors}
@@ -254,7 +254,7 @@ def test_stock_llama_cpp_refuses_it(oracle: Oracle, packed: Path, tmp_path: Path
 
 
 def test_what_has_nothing_to_unpack(generated, packed: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="has no packed codes"):
+    with pytest.raises(ModelFileError, match="has no 4-bit codes"):
         unpack_q4_t(generated("f32, rows of 64 and 96"), tmp_path / "out.gguf")
     with pytest.raises(OutputError, match="never overwritten"):
         unpack_q4_t(packed, packed)
@@ -273,3 +273,9 @@ def test_what_cannot_be_packed() -> None:
 def test_a_packed_model_is_no_source(packed: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"already quantized: tensor '.*' is Q4_T"):
         quantize_model(packed, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+
+
+def test_types_are_ggmls() -> None:
+    ours = {member.name: member.value for member in Type}
+    assert ours.pop("Q4_T") == _core.TYPE_Q4_T
+    assert ours == {member.name: member.value for member in GGMLQuantizationType}

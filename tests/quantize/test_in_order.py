@@ -20,8 +20,9 @@ from pyquant.calibration.stats_file import Calibration
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
-from pyquant.models.model_file import ModelFile, Tensor
+from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
+from pyquant.models.tensor import Tensor
 from pyquant.models.unpack_q4_t import unpack_q4_t
 from pyquant.quantize.in_order import DAMPING, correction, write_in_order
 from pyquant.quantize.quantize_model import quantize_model

@@ -1,4 +1,4 @@
-"""A packed model as a file that llama.cpp can load, for as long as it does."""
+"""Give llama.cpp a pqz file as a GGUF that it can load."""
 
 from __future__ import annotations
 
@@ -16,23 +16,35 @@ from pyquant.models.pqz.pqz_file import PqzFile, is_pqz, path_of, scratch_file
 
 @contextmanager
 def as_gguf(path: Path) -> Iterator[Path]:
-    """A path by which llama.cpp can load the model: its own, or of a packed model that of the GGUF in a
-    temporary file without a name, which is there until this is left and no mapping of it remains.
+    """Give a path from which llama.cpp can load the model.
 
-    Raises ModelFileError, and OutputError where the folder for temporary files lacks the room.
+    Of a GGUF this is its own path. A pqz file is expanded into a temporary file without a name, which is
+    there until this context is left and no mapping of the file remains.
+
+    Parameters
+    ----------
+    path
+        A GGUF or a pqz file.
+
+    Raises
+    ------
+    ModelFileError
+        The pqz file is damaged, or one of several shards.
+    OutputError
+        The folder for temporary files lacks the room.
     """
     if not is_pqz(path):
         yield path
         return
     if len(ModelFile(path).paths) > 1:
         raise ModelFileError(f"{path}: packed in shards, which llama.cpp finds by name: unpack each of them")
-    packed = PqzFile(path)
+    pqz = PqzFile(path)
     free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < packed.n_bytes:
+    if free < pqz.n_bytes:
         raise OutputError(
-            f"{path}: expands to {packed.n_bytes:,} bytes, {free:,} are free in {tempfile.gettempdir()}; "
+            f"{path}: expands to {pqz.n_bytes:,} bytes, {free:,} are free in {tempfile.gettempdir()}; "
             f"let TMPDIR name a folder with more room, or unpack it with `pyquant unpack`"
         )
     with scratch_file() as file:
-        packed.expand(file.fileno(), n_threads(None))
+        pqz.expand(file.fileno(), n_threads(None))
         yield path_of(file)

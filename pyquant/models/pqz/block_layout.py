@@ -1,4 +1,4 @@
-"""What the bytes of a block mean, so that those of one meaning are coded together."""
+"""Say what the bytes of a block mean, so that bytes of one meaning are coded together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Content = Literal["codes", "numbers", "text"]
 
 @dataclass(frozen=True)
 class Field:
-    """The next `length` bytes of a block, a stream of their own. bits: of one symbol in them, 1..8."""
+    """The next `length` bytes of a block, which are a stream of their own.
+
+    bits: length of one symbol in them, 1..8.
+    """
 
     content: Content
     length: int
@@ -26,10 +29,10 @@ TEXT: Layout = (Field("text", 1),)  # metadata and vocabulary
 
 
 def block_bytes(layout: Layout) -> int:
-    """The length of a block."""
+    """Count the bytes of a block."""
     return sum(field.length for field in layout)
 
 
 def kernel(layout: Layout) -> _core.Layout:
-    """The layout as C++ takes it. Raises ValueError if there can be none like it."""
+    """Make the layout that C++ takes. Raises ValueError if there can be none like it."""
     return _core.Layout([(field.length, getattr(_core.Content, field.content)) for field in layout])

@@ -1,4 +1,4 @@
-"""The beginning of a packed file: what is in it, and where."""
+"""Read and write the beginning of a pqz file: what is in it, and where."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Count = Annotated[int, Checked(ge=0, lt=2**62)]
 
 
 class BadIndex(ValueError):
-    """The beginning of a file that is not one of a packed model; its message says why."""
+    """The beginning of a file that is not a pqz file; its message says why."""
 
 
 class CodedFrame(NamedTuple):
-    """An entry of the frame table. checksum: of the coded bytes."""
+    """An entry of the frame table: the length of a coded frame in bytes, and the checksum of these."""
 
     n_bytes: int
     checksum: int
@@ -47,7 +47,7 @@ class _FieldEntry(BaseModel):
 
 
 class PqzTensor(BaseModel):
-    """A tensor of the GGUF. type: the name of its layout. begin, n_bytes: its place in the GGUF."""
+    """A tensor of the GGUF: its name, the name of its layout (`type`), and its place in the GGUF in bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
@@ -65,8 +65,7 @@ class _Description(BaseModel):
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes that are cut into frames together. name: the tensor's, None for all that is outside of
-    tensors."""
+    """Bytes that are cut into frames together; name: the tensor's, or None for all outside of tensors."""
 
     name: str | None
     layout: Layout
@@ -76,8 +75,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Index:
-    """What is in a packed file. n_bytes, sha256: of the GGUF. tools: name to version, of what wrote it.
-    tensors: as they lie in the GGUF."""
+    """What is in a pqz file.
+
+    Attributes
+    ----------
+    n_bytes
+        The size of the GGUF.
+    tools
+        The versions of the tools that wrote the file, by name.
+    layouts
+        The layouts of the tensors' blocks, by the name of the type.
+    tensors
+        As they lie in the GGUF.
+    frame_bytes
+        The length of a frame before coding, about.
+    """
 
     n_bytes: int
     tools: dict[str, str]
@@ -86,18 +98,18 @@ class Index:
     frame_bytes: int = FRAME_BYTES
 
     def gaps(self) -> list[tuple[int, int]]:
-        """(begin, end) of the bytes of the GGUF outside of tensors: header, padding, whatever follows."""
+        """Give (begin, end) of the bytes of the GGUF outside of tensors: header and padding."""
         ends = [0, *(tensor.begin + tensor.n_bytes for tensor in self.tensors)]
         begins = [*(tensor.begin for tensor in self.tensors), self.n_bytes]
         return [(end, begin) for end, begin in zip(ends, begins) if begin > end]
 
     def parts(self) -> list[Part]:
-        """The bytes outside of tensors, one after the other, and the tensors."""
+        """List the parts: first all bytes outside of tensors, then the tensors."""
         rest = Part(None, TEXT, 0, sum(end - begin for begin, end in self.gaps()))
         return [rest, *(Part(t.name, self.layouts[t.type], t.begin, t.n_bytes) for t in self.tensors)]
 
     def frames(self) -> list[_core.Frame]:
-        """All frames, in the order of `parts`; where they are coded is not known yet."""
+        """List all frames in the order of `parts`. Where they are coded is not known yet."""
         frames = []
         for number, part in enumerate(self.parts()):
             size = self._frame_size(part)
@@ -107,6 +119,7 @@ class Index:
         return frames
 
     def n_frames(self) -> int:
+        """Count the frames."""
         return sum(math.ceil(part.n_bytes / self._frame_size(part)) for part in self.parts())
 
     def _frame_size(self, part: Part) -> int:
@@ -114,7 +127,7 @@ class Index:
         return max(1, self.frame_bytes // block) * block
 
     def description(self) -> bytes:
-        """All of it but n_bytes, as JSON."""
+        """Write all of it but n_bytes, as JSON."""
         described = _Description(
             tools=self.tools,
             frame_bytes=self.frame_bytes,
@@ -125,7 +138,10 @@ class Index:
 
 
 def write_index(index: Index, description: bytes, frames: list[CodedFrame], sha256: bytes) -> bytes:
-    """The beginning of a file. description: coded. frames: all of them."""
+    """Make the beginning of a file.
+
+    description: `index.description()`, coded. frames: all of them. sha256: of the GGUF, 32 bytes.
+    """
     tail = description + b"".join(FRAME.pack(*frame) for frame in frames)
     raw = len(index.description())
     head = HEAD.pack(
@@ -152,9 +168,9 @@ class Head:
 
 
 def read_head(data: bytes) -> Head:
-    """Raises BadIndex, also for a version that is not ours."""
+    """Read the first HEAD_BYTES of a file. Raises BadIndex, also for another version of the format."""
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
-        raise BadIndex("not a packed model")
+        raise BadIndex("not a pqz file")
     if len(data) < HEAD_BYTES:
         raise BadIndex("cut off in its first bytes")
     (checksum,) = CHECKSUM.unpack_from(data, HEAD.size)
@@ -167,7 +183,7 @@ def read_head(data: bytes) -> Head:
 
 
 def read_index(head: Head, tail: bytes) -> tuple[Index, list[CodedFrame]]:
-    """What `write_index` wrote after the head: the index, and the frame table. Raises BadIndex."""
+    """Read what `write_index` wrote after the head: the index, and the frame table. Raises BadIndex."""
     if _core.checksum(tail) != head.checksum:
         raise BadIndex("its index is damaged")
     if head.description > LARGEST_FRAME:

@@ -1,7 +1,7 @@
-"""The layout of each type's blocks.
+"""List the layout of each type's blocks.
 
-A type that is not here is packed too, as bytes that mean nothing. Files say the layouts that they were
-written with, so that changing or adding one here changes nothing about older files.
+A type that is not listed is packed too, as bytes of no known meaning. A pqz file holds the layouts that it
+was written with, so older files stay readable when a layout here changes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pyquant.models.tensor_type import TensorType as Type
 
 
 def codes(length: int, bits: int) -> Layout:
+    """Codes of `bits` bits each, `length` bytes of them."""
     return (Field("codes", length, bits),)
 
 

@@ -1,4 +1,4 @@
-"""From a GGUF of any types to a packed model, frame by frame, in bounded memory."""
+"""Pack a GGUF of any types into a pqz file, frame by frame, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,19 +18,29 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.sha256 import SourceHash
 from pyquant.formulas import entropy
 from pyquant.machine import n_threads
-from pyquant.models.model_file import read_shard
+from pyquant.models.model_file import AnyModel, ModelFile
 from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
 from pyquant.models.pqz.index import FRAME, HEAD_BYTES, CodedFrame, Index, Part, PqzTensor, write_index
 from pyquant.models.pqz.layout_of_type import LAYOUTS
-from pyquant.models.pqz.pqz_file import Progress, is_pqz, scratch_file
+from pyquant.models.pqz.pqz_file import is_pqz, scratch_file
+from pyquant.models.progress import Progress
+from pyquant.models.shard import read_shard
 
 
 @dataclass(frozen=True)
 class StreamUse:
     """What all streams of one content in tensors of one type take.
 
-    type: of the tensors, None for what is outside of them. n_bytes: before; coded_bytes: after;
-    entropy_bytes: the sum over tensors of the order-0 entropy of their symbols.
+    Attributes
+    ----------
+    type
+        The type of the tensors; None for what is outside of tensors.
+    content
+        What the bytes mean: "codes", "numbers" or "text".
+    n_bytes, coded_bytes
+        Their size in the GGUF, and in the pqz file.
+    entropy_bytes
+        The order-0 entropy of their symbols, summed over the tensors.
     """
 
     type: str | None
@@ -50,8 +60,24 @@ class StreamUse:
 
 
 @dataclass(frozen=True)
-class PackReport:
-    """What was packed. Sizes are whole files, in bytes; bits per weight are of the whole file."""
+class PackResult:
+    """What was packed.
+
+    Attributes
+    ----------
+    source, output
+        Paths.
+    source_bytes, output_bytes
+        Sizes of whole files.
+    n_weights
+        Weights in the file.
+    sha256
+        The hash of the GGUF.
+    streams
+        What each content of each type takes, the largest first.
+    seconds
+        What it took.
+    """
 
     source: str
     output: str
@@ -64,33 +90,50 @@ class PackReport:
 
     @property
     def bits_per_weight(self) -> float | None:
+        """Bits of the whole pqz file; None for a file without weights."""
         return 8 * self.output_bytes / self.n_weights if self.n_weights else None
 
     def to_json(self) -> dict[str, Any]:
-        """The report as `pyquant pack --json` prints it."""
+        """Give the result as `pyquant pack --json` prints it, schema pyquant.pack/1."""
         return {"schema": "pyquant.pack/1", **asdict(self), "bits_per_weight": self.bits_per_weight}
 
 
 def pack_model(
-    source: str | os.PathLike[str],
+    source: AnyModel,
     output: str | os.PathLike[str],
     *,
     force: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> PackReport:
-    """Packs one GGUF file, of a split model one shard, into `output`.
+) -> PackResult:
+    """Pack one GGUF file. The bytes that come out do not depend on the number of threads.
 
-    The same bytes come out whatever the number of threads. `output` appears complete or not at all,
-    and is replaced only with `force`. Raises ModelFileError and OutputError.
+    Parameters
+    ----------
+    source
+        A path, or an opened model. Of a split model, the path of one shard: each is packed by itself.
+    output
+        The pqz file to write. It appears complete or not at all.
+    force
+        Replace an existing `output`.
+    threads
+        None: one for each processor.
+    progress
+        Called while it goes on.
+
+    Raises
+    ------
+    ModelFileError
+        `source` cannot be read, is a pqz file already, or is an opened model of several shards.
+    OutputError
+        `output` cannot be written.
     """
     begin = time.perf_counter()
-    source, output = Path(source), Path(output)
+    source, output = _one_file(source), Path(output)
     if is_pqz(source):
         raise ModelFileError(f"{source}: is already packed")
     check_output(output, sources=[source], force=force)
-    _, tensors = read_shard(source)
-    tensors.sort(key=lambda tensor: tensor.offset)
+    tensors = sorted(read_shard(source).tensors, key=lambda tensor: tensor.offset)
     index = Index(
         n_bytes=source.stat().st_size,
         tools=_tools(),
@@ -101,7 +144,7 @@ def pack_model(
     )
     with SourceHash([source]) as source_hash:
         uses, sha256 = _write(source, output, index, force, n_threads(threads), progress, source_hash)
-    return PackReport(
+    return PackResult(
         source=str(source),
         output=str(output),
         source_bytes=index.n_bytes,
@@ -111,6 +154,14 @@ def pack_model(
         streams=uses,
         seconds=time.perf_counter() - begin,
     )
+
+
+def _one_file(model: AnyModel) -> Path:
+    if not isinstance(model, ModelFile):
+        return Path(model)
+    if len(model.paths) > 1:
+        raise ModelFileError(f"{model.path}: one of {len(model.paths)} shards; pack each of them")
+    return model.path
 
 
 def _tools() -> dict[str, str]:
@@ -168,16 +219,19 @@ def _write(
 
 def _uses(parts: Iterable[tuple[str | None, Part, Any]]) -> list[StreamUse]:
     sums: dict[tuple[str | None, str], StreamUse] = {}
-    for kind, part, (counts, coded) in parts:
+    for tensor_type, part, (counts, coded) in parts:
         for field, field_counts, coded_bytes in zip(part.layout, counts, coded):
-            key = kind, field.content
+            key = tensor_type, field.content
             use = StreamUse(*key, int(field_counts.sum()), coded_bytes, entropy_bytes(field, field_counts))
             sums[key] = sums[key] + use if key in sums else use
     return sorted(sums.values(), key=lambda use: -use.n_bytes)
 
 
 def entropy_bytes(field: Field, counts: NDArray[np.uint64]) -> float:
-    """What a field's symbols cost at least if each is coded by itself. counts: (256,) of its bytes."""
+    """Give the bytes that a field's symbols cost at least, each coded by itself.
+
+    counts: (256,) how often each byte occurs in the field.
+    """
     symbols = np.zeros(1 << field.bits, np.uint64)
     for shift in range(0, 8, field.bits):
         np.add.at(symbols, (np.arange(256) >> shift) % len(symbols), counts)

@@ -1,4 +1,4 @@
-"""A packed model, opened for reading: its index, and its tensors as the GGUF had them."""
+"""Open a pqz file for reading: its index, and its tensors as the GGUF had them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
@@ -16,13 +16,11 @@ from pyquant.errors import ModelFileError, OutputError
 from pyquant.files.output_file import output_errors, write_fully
 from pyquant.models.pqz.block_layout import kernel
 from pyquant.models.pqz.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
-
-# (bytes done, all of them, the tensor at work)
-Progress = Callable[[int, int, str], None]
+from pyquant.models.progress import Progress
 
 
 def is_pqz(path: Path) -> bool:
-    """Whether the file begins as packed models do; False also where it cannot be read."""
+    """Say whether a file begins as pqz files do; False also where it cannot be read."""
     with contextlib.suppress(OSError):
         if path.is_file():  # opening a pipe would wait for its writer
             with path.open("rb", buffering=0) as file:
@@ -31,14 +29,28 @@ def is_pqz(path: Path) -> bool:
 
 
 class PqzFile:
-    """A packed model.
+    """A pqz file, opened.
 
-    index: its tensors and where they lie in the GGUF. sha256: of the GGUF, in hex. n_bytes: of the
-    GGUF.
+    Attributes
+    ----------
+    path
+        The file.
+    index
+        The tensors, and where they lie in the GGUF.
+    sha256
+        The hash of the GGUF, in hex.
+    n_bytes
+        The size of the GGUF.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Reads the index. Raises ModelFileError where it is damaged, cut off or of a later version."""
+        """Read the index.
+
+        Raises
+        ------
+        ModelFileError
+            The file is damaged, cut off, or of another version of the format.
+        """
         self.path = Path(path)
         try:
             if self.path.exists() and not self.path.is_file():
@@ -89,20 +101,40 @@ class PqzFile:
         name = self._parts[part].name
         return "the metadata" if name is None else f"tensor {name!r}"
 
+    def begin_of(self, name: str) -> int:
+        """Say where a tensor's data begin in the GGUF, in bytes."""
+        return self._parts[self._part_of[name]].begin
+
     def expand(self, file: int, threads: int, progress: Progress | None = None) -> None:
-        """Writes the GGUF, bit for bit, to an open file. Raises ModelFileError (the tensor named), and
-        OutputError."""
+        """Write the GGUF, bit for bit.
+
+        Parameters
+        ----------
+        file
+            The number of an open file.
+        threads
+            Threads that decode.
+        progress
+            Called while it goes on.
+
+        Raises
+        ------
+        ModelFileError
+            The pqz file is damaged. The message names the tensor.
+        OutputError
+            The file cannot be written.
+        """
         for begin, data in self._rest():
             with _scratch_errors("the metadata"):
                 write_fully(file, data, begin)
         self._unpack(file, self._frames[self._first_frame[1] :], threads, progress)
 
     def verify(self, threads: int, progress: Progress | None = None) -> None:
-        """Expands all of it to nowhere. Raises ModelFileError, the tensor named."""
+        """Expand all of it to nowhere. Raises what `expand` raises."""
         self._unpack(-1, self._frames, threads, progress)
 
     def expand_tensor(self, name: str, file: int, threads: int) -> None:
-        """Writes a tensor's data to the beginning of an open file. Raises as `expand` does."""
+        """Write a tensor's data to the beginning of an open file. Raises what `expand` raises."""
         number = self._part_of[name]
         origin = self._parts[number].begin
         frames = [
@@ -113,7 +145,7 @@ class PqzFile:
 
     @contextlib.contextmanager
     def header(self) -> Iterator[Path]:
-        """A GGUF with the metadata and without the tensors' data, which are a hole in it."""
+        """Make a temporary GGUF with the metadata; in the place of the tensors' data it has a hole."""
         with scratch_file() as file:
             for begin, data in self._rest():
                 with _scratch_errors("the metadata"):
@@ -123,7 +155,7 @@ class PqzFile:
             yield path_of(file)
 
     def _rest(self) -> Iterator[tuple[int, memoryview]]:
-        """(begin, data) of all bytes of the GGUF that are in no tensor."""
+        """Give (begin, data) for all bytes of the GGUF that are in no tensor."""
         with scratch_file() as file:
             self._unpack(file.fileno(), self._frames_of(0), 1, None)
             rest = memoryview(file.read())
@@ -160,9 +192,17 @@ class PqzFile:
 
 
 def scratch_file(data: memoryview | None = None) -> IO[bytes]:
-    """A file of these data, or empty, without a name in the folder for temporary files; it goes when closed.
+    """Make a temporary file without a name, which goes when it is closed.
 
-    Raises OutputError.
+    Parameters
+    ----------
+    data
+        What it holds; None: nothing.
+
+    Raises
+    ------
+    OutputError
+        The folder for temporary files lacks the room.
     """
     with _scratch_errors("a temporary file"), contextlib.ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
@@ -173,7 +213,7 @@ def scratch_file(data: memoryview | None = None) -> IO[bytes]:
 
 
 def path_of(file: IO[bytes]) -> Path:
-    """By which an open file can be opened again in this process."""
+    """Give a path by which an open file can be opened again in this process."""
     return Path(f"/dev/fd/{file.fileno()}")
 
 

@@ -1,4 +1,4 @@
-"""From a packed model back to the GGUF."""
+"""Expand a pqz file to the GGUF that it was packed from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ from typing import Any
 
 from pyquant.files.output_file import OutputFile
 from pyquant.machine import n_threads
-from pyquant.models.pqz.pqz_file import PqzFile, Progress
+from pyquant.models.pqz.pqz_file import PqzFile
+from pyquant.models.progress import Progress
 
 
 @dataclass(frozen=True)
-class UnpackReport:
-    """What was unpacked. Sizes are whole files, in bytes. sha256: of the GGUF."""
+class UnpackResult:
+    """What was unpacked.
+
+    Attributes
+    ----------
+    source, output
+        Paths.
+    source_bytes, output_bytes
+        Sizes of whole files.
+    sha256
+        The hash of the GGUF.
+    tools
+        The versions of the tools that packed it, by name.
+    seconds
+        What it took.
+    """
 
     source: str
     output: str
@@ -25,34 +40,51 @@ class UnpackReport:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """The report as `pyquant unpack --json` prints it."""
+        """Give the result as `pyquant unpack --json` prints it, schema pyquant.unpack/1."""
         return {"schema": "pyquant.unpack/1", **asdict(self)}
 
 
 def unpack_model(
-    source: str | os.PathLike[str],
+    source: PqzFile | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     force: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> UnpackReport:
-    """Writes the GGUF that `source` was packed from, bit for bit.
+) -> UnpackResult:
+    """Write the GGUF that a pqz file was packed from, bit for bit.
 
-    `output` appears complete or not at all, and is replaced only with `force`. Raises ModelFileError,
-    naming the tensor that is damaged, and OutputError.
+    Parameters
+    ----------
+    source
+        A path, or an opened pqz file.
+    output
+        The GGUF to write. It appears complete or not at all.
+    force
+        Replace an existing `output`.
+    threads
+        None: one for each processor.
+    progress
+        Called while it goes on.
+
+    Raises
+    ------
+    ModelFileError
+        The pqz file is damaged. The message names the tensor.
+    OutputError
+        `output` cannot be written.
     """
     begin = time.perf_counter()
-    packed = PqzFile(source)
-    with OutputFile(output, packed.n_bytes, sources=[packed.path], force=force) as file:
-        packed.expand(file.fileno(), n_threads(threads), progress)
+    pqz = source if isinstance(source, PqzFile) else PqzFile(source)
+    with OutputFile(output, pqz.n_bytes, sources=[pqz.path], force=force) as file:
+        pqz.expand(file.fileno(), n_threads(threads), progress)
         file.commit()
-    return UnpackReport(
-        source=str(source),
+    return UnpackResult(
+        source=str(pqz.path),
         output=str(output),
-        source_bytes=packed.path.stat().st_size,
-        output_bytes=packed.n_bytes,
-        sha256=packed.sha256,
-        tools=packed.index.tools,
+        source_bytes=pqz.path.stat().st_size,
+        output_bytes=pqz.n_bytes,
+        sha256=pqz.sha256,
+        tools=pqz.index.tools,
         seconds=time.perf_counter() - begin,
     )

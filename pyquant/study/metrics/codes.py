@@ -14,7 +14,7 @@ from pyquant.errors import StudyError
 from pyquant.figures.codes import draw_codes, draw_runs
 from pyquant.figures.style import ORANGE
 from pyquant.files.text import Text
-from pyquant.inspect.histogram import CodeStatistics, count_codes
+from pyquant.inspect.histogram import CodeCounts, count_codes
 from pyquant.models.codebook import CODEBOOKS, Codebook
 from pyquant.models.tensor_type import TensorType
 from pyquant.schemes import Mode
@@ -177,7 +177,7 @@ def runs(row: RowResults) -> Panel:
     return draw
 
 
-def code_statistics(row: RowResults) -> CodeStatistics:
+def code_statistics(row: RowResults) -> CodeCounts:
     """Return the counts of a quantizer's own type; a mixture has others too.
 
     Raises
@@ -194,7 +194,7 @@ def code_statistics(row: RowResults) -> CodeStatistics:
     return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
 
 
-def _statistics(total: dict[str, Any]) -> CodeStatistics:
+def _statistics(total: dict[str, Any]) -> CodeCounts:
     counted = total["codes"]
     values = np.array([code["value"] for code in counted], np.int8)
     if total["type"].endswith(" table"):
@@ -207,4 +207,4 @@ def _statistics(total: dict[str, Any]) -> CodeStatistics:
     counts[np.searchsorted(book.codes, [code["code"] for code in counted])] = [
         code["count"] for code in counted
     ]
-    return CodeStatistics(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))
+    return CodeCounts(total["name"], book, counts, np.array(total["zero_runs"]["counts"], np.uint64))

@@ -24,7 +24,7 @@ from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
 from pyquant.models.pqz.index import FRAME_BYTES
 from pyquant.models.pqz.layout_of_type import LAYOUTS, codes
-from pyquant.models.pqz.pack import PackReport, entropy_bytes, pack_model
+from pyquant.models.pqz.pack import PackResult, entropy_bytes, pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.quantize.quantize_model import quantize_model
@@ -33,7 +33,7 @@ from tests.support.models import MODELS, Model
 from tests.support.plain_reader import read
 
 
-def there_and_back(source: Path, folder: Path, threads: int = 2) -> PackReport:
+def there_and_back(source: Path, folder: Path, threads: int = 2) -> PackResult:
     """Packs and unpacks; the GGUF must be the same."""
     report = pack_model(source, folder / "there.pqz", threads=threads)
     back = unpack_model(folder / "there.pqz", folder / "back.gguf", threads=threads)
@@ -201,8 +201,8 @@ def test_it_says_what_is_in_it(generated: Callable[[str], Path], tmp_path: Path)
     told, packed = pyquant.model_info(stock), pyquant.model_info(tmp_path / "m.pqz")
     assert told.metadata == packed.metadata
     assert packed.bits_per_weight == report.bits_per_weight == 8 * report.output_bytes / told.n_weights
-    assert packed.packed["gguf_bytes"] == one.n_bytes
-    assert {"pyquant", "zstd", "ggml"} <= packed.packed["tools"].keys()
+    assert packed.pqz["gguf_bytes"] == one.n_bytes
+    assert {"pyquant", "zstd", "ggml"} <= packed.pqz["tools"].keys()
     json.dumps(report.to_json())
 
 
@@ -267,7 +267,7 @@ def test_what_is_packed_is_not_packed_again(small_model: Path, tmp_path: Path) -
     pack_model(small_model, tmp_path / "m.pqz")
     with pytest.raises(ModelFileError, match="already packed"):
         pack_model(tmp_path / "m.pqz", tmp_path / "n.pqz")
-    with pytest.raises(ModelFileError, match="not a packed model"):
+    with pytest.raises(ModelFileError, match="not a pqz file"):
         unpack_model(small_model, tmp_path / "m.gguf")
     with pytest.raises(OutputError, match="exists; --force"):
         pack_model(small_model, tmp_path / "m.pqz")
