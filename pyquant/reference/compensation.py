@@ -36,21 +36,22 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
                 of_sub = rows.stored[begin // columns, order[first] % columns // SUB]
                 rows.level[sub], of_sub[:] = _best(form, opened, rows.weight[sub], aim, d, u)
                 rows.settle(form, sub, opened, of_sub)
-        for first in [*range(0, len(order), SUB)] * SWEEPS if moments is not None else []:
-            sub, at = slice(first, first + SUB), first // columns
-            gradient = np.zeros_like(rows.error[sub])
-            _feed_back(moments, range(len(order)), sub, rows.error, gradient)
-            of_sub = rows.stored[at, order[first] % columns // SUB]
-            rows.level[sub], of_sub[:] = _refined(
-                form, moments[sub, sub], rows.opened[at], of_sub, gradient, rows.level[sub]
-            )
-            rows.settle(form, sub, rows.opened[at], of_sub)
+        if moments is not None:
+            for first in [*range(0, len(order), SUB)] * SWEEPS:
+                sub, n = slice(first, first + SUB), first // columns
+                gradient = np.zeros_like(rows.error[sub])
+                _feed_back(moments, range(len(order)), sub, rows.error, gradient)
+                of_sub = rows.stored[n, order[first] % columns // SUB]
+                rows.level[sub], of_sub[:] = _refined(
+                    form, moments[sub, sub], rows.opened[n], of_sub, gradient, rows.level[sub]
+                )
+                rows.settle(form, sub, rows.opened[n], of_sub)
         blocks = [np.empty(0, np.uint8)] * (len(order) // columns)
-        for at, begin in enumerate(range(0, len(order), columns)):
+        for n, begin in enumerate(range(0, len(order), columns)):
             block = slice(begin, begin + columns)
             codes = np.empty((columns, len(x)), np.uint8)
             codes[order[block] % columns] = form.levels.code(rows.level[block])
-            blocks[order[begin] // columns] = form.store(rows.opened[at], rows.stored[at], codes)
+            blocks[order[begin] // columns] = form.store(rows.opened[n], rows.stored[n], codes)
     decoded = np.empty_like(x)
     decoded[:, order] = rows.value.T
     return np.hstack(blocks), decoded

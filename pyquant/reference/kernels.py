@@ -71,7 +71,13 @@ GRIDS = {"q4_0": grid_q4_0, "q8_0": grid_q8_0}
 
 def fold(scheme: Scheme, codes: NDArray[np.int8]) -> NDArray[np.int8]:
     """What a scheme makes of grid codes: the values that its storage holds, same shape."""
-    return scheme.values[scheme.fold[codes.view(np.uint8)]]
+    return scheme.values[folded_codes(scheme, codes)]
+
+
+def folded_codes(scheme: Scheme, codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """What a scheme makes of grid codes: indices of its table, same shape."""
+    assert scheme.fold is not None, "a scheme whose scales are searched for has no grid"
+    return scheme.fold[codes.view(np.uint8)]
 
 
 def store_q4_0(scales: NDArray[np.float16], values: NDArray[np.int8]) -> NDArray[np.uint8]:
@@ -151,7 +157,7 @@ def encode(scheme: Scheme, x: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Weights, a multiple of 32, to stored blocks (n, bytes); raises ValueError as the grids do."""
     scales, codes = GRIDS[scheme.grid](x.reshape(-1, BLOCK))
     if scheme.q4_t:
-        return store_q4_t(scales, scheme.fold[codes.view(np.uint8)])
+        return store_q4_t(scales, folded_codes(scheme, codes))
     return STORE[scheme.storage](scales, fold(scheme, codes))
 
 

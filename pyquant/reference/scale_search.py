@@ -19,6 +19,7 @@ SUB = 32  # columns that share a scale
 LARGEST = np.float32(3.0e38)
 
 Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 
 # Factors on the scale at which the extreme weight meets the first or the last level.
 SCALE_FACTORS = [np.float32(0.76) + np.float32(f) * np.float32(0.05) for f in range(9)]

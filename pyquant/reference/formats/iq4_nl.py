@@ -9,7 +9,7 @@ import numpy as np
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import OneScale, nibbles
-from pyquant.reference.scale_search import TableLevels
+from pyquant.reference.scale_search import Bytes, TableLevels
 
 IQ4_LEVELS = TableLevels(IQ4_NL_VALUES, np.arange(16, dtype=np.uint8))
 
@@ -20,5 +20,5 @@ class IQ4_NL(OneScale):
     type: ClassVar = Type.IQ4_NL
     levels = IQ4_LEVELS
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return nibbles(codes)

@@ -12,6 +12,8 @@ import numpy as np
 from pyquant.reference.formats.base import SUPER, Format, as_halves, halves
 from pyquant.reference.scale_search import (
     SUB,
+    Bytes,
+    Floats,
     IntegerLevels,
     clip,
     inverse,
@@ -30,14 +32,14 @@ class KFormat(Format):
     # From the factors that a search found, of scale and minimum.
     steps: ClassVar = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
 
-    def open(self, x, w):
+    def open(self, x: Floats, w: Floats) -> Floats:
         largest = np.zeros((2, x.shape[1]), np.float32)
         for at in range(0, SUPER, SUB):
             best = search_scale_and_minimum(x[at : at + SUB], w[at : at + SUB], self.levels)
             largest = np.where(largest > best, largest, best)
         return as_halves(largest / np.float32(63))
 
-    def trials(self, opened, x, w):
+    def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
         best = search_scale_and_minimum(x, w, self.levels)
         tried = [
             clip(self.representable(opened, part, best[part]) + np.array(steps, np.float32)[:, None], 0, 63)
@@ -45,14 +47,14 @@ class KFormat(Format):
         ]
         return np.stack(tried, axis=1)
 
-    def value(self, opened, part, stored):
+    def value(self, opened: Floats, part: int, stored: Floats) -> Floats:
         return opened[part] * stored
 
-    def representable(self, opened, part, value):
+    def representable(self, opened: Floats, part: int, value: Floats) -> Floats:
         factor = value * inverse(opened[part])
         return clip(nearest(np.where(factor < 63, factor, np.float32(63))), 0, 63)
 
-    def store(self, opened, stored, codes):
+    def store(self, opened: Floats, stored: Floats, codes: Bytes) -> Bytes:
         s, m = stored.astype(np.uint8).swapaxes(0, 1)
         # 6 bits each: 4 + 4 whole ones, then 4 + 4 in two parts
         factors = [s[:4] | (s[4:] >> 4) << 6, m[:4] | (m[4:] >> 4) << 6, (s[4:] & 15) | (m[4:] & 15) << 4]

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import nibbles
 from pyquant.reference.formats.scale_and_minimum import OneScaleAndMinimum
-from pyquant.reference.scale_search import IntegerLevels
+from pyquant.reference.scale_search import Bytes, IntegerLevels
 
 
 class Q4_1(OneScaleAndMinimum):
@@ -16,5 +16,5 @@ class Q4_1(OneScaleAndMinimum):
     type: ClassVar = Type.Q4_1
     levels = IntegerLevels(0, 15)
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return nibbles(codes)

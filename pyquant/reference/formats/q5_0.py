@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import OneScale, five_bits
-from pyquant.reference.scale_search import IntegerLevels
+from pyquant.reference.scale_search import Bytes, IntegerLevels
 
 
 class Q5_0(OneScale):
@@ -15,5 +15,5 @@ class Q5_0(OneScale):
     type: ClassVar = Type.Q5_0
     levels = IntegerLevels(-16, 15)
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return five_bits(codes)

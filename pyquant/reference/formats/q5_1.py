@@ -7,7 +7,7 @@ from typing import ClassVar
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import five_bits
 from pyquant.reference.formats.scale_and_minimum import OneScaleAndMinimum
-from pyquant.reference.scale_search import IntegerLevels
+from pyquant.reference.scale_search import Bytes, IntegerLevels
 
 
 class Q5_1(OneScaleAndMinimum):
@@ -16,5 +16,5 @@ class Q5_1(OneScaleAndMinimum):
     type: ClassVar = Type.Q5_1
     levels = IntegerLevels(0, 31)
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return five_bits(codes)

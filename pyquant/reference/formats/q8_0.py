@@ -8,7 +8,7 @@ import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import OneScale
-from pyquant.reference.scale_search import IntegerLevels
+from pyquant.reference.scale_search import Bytes, IntegerLevels
 
 
 class Q8_0(OneScale):
@@ -17,5 +17,5 @@ class Q8_0(OneScale):
     type: ClassVar = Type.Q8_0
     levels = IntegerLevels(-127, 127)
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return codes - np.uint8(127)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.reference.formats.base import Format, as_halves, halves
-from pyquant.reference.scale_search import IntegerLevels, search_scale_and_minimum
+from pyquant.reference.scale_search import Bytes, Floats, IntegerLevels, search_scale_and_minimum
 
 
 class OneScaleAndMinimum(Format):
@@ -26,18 +26,18 @@ class OneScaleAndMinimum(Format):
         (1, 0), (1, -0.5), (1, 0.5), (0.97, 0), (1.03, 0), (0.94, 0), (1.06, 0), (0.94, -0.5), (1.06, 0.5),
     )  # fmt: skip
 
-    def trials(self, opened, x, w):
+    def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
         scale, minimum = search_scale_and_minimum(x, w, self.levels)
         factors, shifts = np.array(self.tried, np.float32).T[..., None]
         return np.stack([as_halves(scale * factors), as_halves(minimum + scale * shifts)], axis=1)
 
-    def value(self, opened, part, stored):
+    def value(self, opened: Floats, part: int, stored: Floats) -> Floats:
         return stored
 
-    def representable(self, opened, part, value):
+    def representable(self, opened: Floats, part: int, value: Floats) -> Floats:
         return as_halves(value)
 
-    def store(self, opened, stored, codes):
+    def store(self, opened: Floats, stored: Floats, codes: Bytes) -> Bytes:
         return np.hstack([halves(stored[0, 0]), halves(-stored[0, 1]), self.pack(codes.T)])
 
     @abstractmethod

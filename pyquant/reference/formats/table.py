@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import OneScale, nibbles
-from pyquant.reference.scale_search import TableLevels
+from pyquant.reference.scale_search import Bytes, TableLevels
 
 
 class TableFormat(OneScale):
@@ -27,5 +27,5 @@ class TableFormat(OneScale):
         self._storage = storage
         self.levels = TableLevels(values, codes)
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return codes if self._storage is Type.Q8_0 else nibbles(codes)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.reference.formats.base import OneScale, as_halves
-from pyquant.reference.scale_search import IntegerLevels
+from pyquant.reference.scale_search import Bytes, Floats, IntegerLevels
 
 
 class UniformFormat(OneScale):
@@ -25,12 +25,12 @@ class UniformFormat(OneScale):
     def __init__(self, step: np.float16) -> None:
         self._step = step
 
-    def trials(self, opened, x, w):
+    def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
         largest, scale = np.abs(x).max(axis=0), np.full(x.shape[1], self._step, np.float32)
         # 112 of 127: some room is left for what is passed on within the block.
         while (grows := (largest > 112 * scale) & (scale < 32768)).any():
             scale[grows] *= 2
         return np.stack([as_halves(scale), np.zeros_like(scale)])[None]
 
-    def pack(self, codes):
+    def pack(self, codes: Bytes) -> Bytes:
         return codes - np.uint8(127)
