@@ -21,7 +21,7 @@ from pyquant.schemes import Mode
 from pyquant.schemes.uniform import Uniform
 from pyquant.study.metrics.metric import Metric, Work
 from pyquant.study.report.columns import Column, Flat
-from pyquant.study.report.figures import Drawing, Panel, figure, plain
+from pyquant.study.report.figures import LETTERS, Drawing, Panel, figure, plain
 from pyquant.study.report.results import ModelResults, Results, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_bytes
 
@@ -145,8 +145,8 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
 
     def draw(axes: Axes) -> None:
         draw_codes(axes, counted)
-        title = f"{row.label}: entropy {counted.entropy:.3f} bits, zeros {100 * counted.zero_share:.2f} %"
-        axes.set_title(plain(title))
+        about = f"entropy {counted.entropy:.3f} bits, zeros {100 * counted.zero_share:.2f} %"
+        axes.set_title(_title(row.label, about))
         if len(counted.codebook.codes) == 16:
             axes.tick_params(axis="x", labelsize=7.5)
         if by_code:
@@ -172,9 +172,15 @@ def runs(row: RowResults) -> Panel:
     def draw(axes: Axes) -> None:
         draw_runs(axes, counted)
         single, chance = 100 * counted.isolated_share, 100 * (1 - counted.zero_share)
-        axes.set_title(plain(f"{row.label}: {single:.2f} % single, {chance:.2f} % by chance"))
+        axes.set_title(_title(row.label, f"{single:.2f} % single, {chance:.2f} % by chance"))
 
     return draw
+
+
+def _title(label: str, about: str) -> str:
+    """Write both on a line, or on two where they would not fit."""
+    between = ": " if len(label) <= LETTERS else ":\n"
+    return plain(f"{label}{between}{about}")
 
 
 def code_statistics(row: RowResults) -> CodeCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
 
 from pyquant.figures.style import BLUE, GRAY, ORANGE, STYLE
 
@@ -19,8 +21,8 @@ OTHERS = (ORANGE, "#009E73", "#CC79A7")  # of the palette of Okabe and Ito
 PANEL = (4.5, 3.0)  # inches: about a phone's width at the fonts' size
 LETTER, LETTERS = 0.07, 24  # inches of one, and how many leave room enough in a panel
 MOST_LINEAR = 4  # largest over smallest value, above which an axis is logarithmic
-MOST_TICKS = 6  # numbers on a logarithmic axis
-CAP = 100  # times the reference: what is beyond stands at the edge, with its number
+MOST_TICKS = 5  # numbers on a logarithmic axis
+CAP = 100  # times the reference, or a part of it: what is beyond stands at the edge, with its number
 
 Panel = Callable[[Axes], None]
 
@@ -68,7 +70,8 @@ class Points:
     Attributes
     ----------
     labels, values
-        Of the rows. Where a value is above CAP times the reference, its number stands at the edge.
+        Of the rows. Where a value and the reference differ by more than a factor of CAP, its number stands
+        at the edge.
     errors
         What is drawn to both sides of the dots: a number, or how far to the left and to the right.
     reference
@@ -95,35 +98,47 @@ class Points:
         """Inches, of which the names leave most of a panel to the dots."""
         return PANEL[0] + LETTER * max(0, max(map(len, self.labels)) - LETTERS)
 
+    def _inside(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        if self.reference is None:
+            return np.isfinite(values)
+        return (values <= CAP * self.reference) & (values >= self.reference / CAP)
+
     def __call__(self, axes: Axes) -> None:
         """Draw."""
         at = np.arange(len(self.labels))[::-1]
         values, errors = np.array(self.values), np.array(self.errors).T
-        inside = values <= CAP * self.reference if self.reference is not None else values < np.inf
+        inside = self._inside(values)
         if self.reference is not None:
             axes.axvline(self.reference, color=GRAY, linewidth=1, linestyle="--")
         for color, (name, more) in zip(OTHERS, self.others.items()):
-            axes.plot(more, at, "o", color=color, markersize=4, label=plain(name))
+            near = self._inside(np.array(more))
+            axes.plot(np.array(more)[near], at[near], "o", color=color, markersize=4, label=plain(name))
         axes.errorbar(
             values[inside], at[inside], xerr=errors[..., inside],
             fmt="o", color=BLUE, ecolor="black", capsize=3, markersize=5, label=plain(self.name),
         )  # fmt: skip
         axes.set_yticks(at, [plain(label) for label in self.labels])
         axes.set_ylim(-0.6, len(self.labels) - 0.4)
-        axes.set_xlabel(plain(self.axis))
+        axes.set_xlabel(plain(self.axis), loc="right")  # there is more room to the left, below the names
         axes.set_title(plain(self.title))
         axes.grid(axis="x", color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         for y, value in zip(at[~inside], values[~inside]):
+            right = value > values[inside].max(initial=0)
             axes.annotate(
-                _number(float(f"{value:.2g}"), 0), (1, y), (-14, 0), fontsize=7.5,
-                xycoords=axes.get_yaxis_transform(), textcoords="offset points", ha="right", va="center",
+                _number(float(f"{value:.2g}"), 0), (int(right), y), (-14 if right else 14, 0), fontsize=7.5,
+                ha="right" if right else "left", va="center",
+                xycoords=axes.get_yaxis_transform(), textcoords="offset points",
                 arrowprops={"arrowstyle": "-|>", "color": BLUE, "shrinkA": 1, "shrinkB": 0},
             )  # fmt: skip
-        reference = [] if self.reference is None else [self.reference]
-        scale_x(axes, [*values[inside], *reference, *itertools.chain(*self.others.values())])
+        drawn = np.array([*values, *itertools.chain(*self.others.values())])
+        scale_x(axes, [*drawn[self._inside(drawn)], *([] if self.reference is None else [self.reference])])
         if self.others:
-            axes.legend(fontsize=7, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.13), reverse=True)
+            handles, names = axes.get_legend_handles_labels()
+            axes.legend(
+                [handles[-1], *handles[:-1]], [names[-1], *names[:-1]],
+                fontsize=7, ncols=4, loc="upper right", bbox_to_anchor=(1, -0.13),
+            )  # fmt: skip
 
 
 def scale_x(axes: Axes, values: Sequence[float]) -> None:
@@ -148,4 +163,4 @@ def few_numbers(axis: matplotlib.axis.Axis, low: float, high: float) -> None:
 
 
 def _number(value: float, _: int) -> str:
-    return f"{value:,.12g}" if 1e-4 <= value < 1e6 else f"{value:.2g}".replace("e+", "e")
+    return f"{value:,.12g}" if 1e-4 <= value < 1e6 else re.sub(r"e[+]?(-?)0*", r"e\1", f"{value:.2g}")

@@ -35,22 +35,25 @@ def numbers(drawing: Figure) -> list[tuple[float, float]]:
         ([9.0, 9.4], 9.0),
         ([1e-7, 1e-3, 42.0], None),
         ([1e-12, 1e19], None),
+        ([1.0, 2e-15, 0.02], 1.0),
         ([0.0005, 0.05, 0.049], None),
         ([0.0, 0.0], None),
     ],
 )
-def test_numbers_do_not_collide(values: list[float], reference: float | None) -> None:
-    found = numbers(drawn(values, reference))
+@pytest.mark.parametrize("name", ["q4_0", "uniform calibration=imatrix:matched sensitivity=measured 4 bits"])
+def test_numbers_do_not_collide(values: list[float], reference: float | None, name: str) -> None:
+    found = numbers(drawn(values, reference, name=name))
     assert 2 <= len(found) <= MOST_TICKS + 2
     for (_, end), (begin, _) in itertools.pairwise(found):
         assert end + 2 < begin
 
 
 def test_what_is_far_away_stands_at_the_edge() -> None:
-    drawing = drawn([9.0, 9.0 * CAP + 1, 1.5e19], 9.0)
+    drawing = drawn([9.0, 9.0 * CAP + 1, 1.5e19, 1.8e-15], 9.0)
     (axes,) = drawing.axes
-    assert axes.get_xlim()[1] < 9.0 * CAP
-    assert [text.get_text() for text in axes.texts] == ["900", "1.5e19"]
+    assert 9.0 / CAP < axes.get_xlim()[0] < axes.get_xlim()[1] < 9.0 * CAP
+    assert [text.get_text() for text in axes.texts] == ["900", "1.5e19", "1.8e-15"]
+    assert [text.xy[0] for text in axes.texts] == [1, 1, 0]
 
 
 def test_a_name_is_no_formula() -> None:
