@@ -56,7 +56,7 @@ class Limit:
         return above and below and (not self.whole or value == math.floor(value))
 
     @property
-    def field(self) -> dict[str, float]:
+    def field(self) -> dict[str, Any]:
         """Arguments of pydantic's Field."""
         return {
             "gt" if self.above_low else "ge": self.low,

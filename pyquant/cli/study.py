@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, cast
 
 import typer
 
@@ -111,14 +110,11 @@ def run(
     from pyquant.study.config import read_study
     from pyquant.study.run import run_study
 
-    with warnings.catch_warnings(record=True) as renamed:
-        warnings.simplefilter("always", FutureWarning)
-        study = read_study(
-            config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
-            calibration_texts=calibration_text or (),
-        )  # fmt: skip
-    for line in dict.fromkeys(str(warning.message) for warning in renamed):
-        remark(f"{config}: {line}")
+    study = read_study(
+        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
+        # What the option's parser makes of it, which typer does not let be said.
+        calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
+    )  # fmt: skip
     with _progress() as watch:
         done = run_study(
             study,

@@ -165,7 +165,7 @@ def rename_old_keys(settings: dict[str, Any]) -> dict[str, Any]:
     """Give keys of a quantizer the names that they have now. Warns of each with FutureWarning."""
     for old, new in RENAMED.items():
         if old in settings:
-            warnings.warn(f"the key {old!r} is called {new!r} now", FutureWarning, stacklevel=2)
+            warnings.warn(f"a quantizer's key {old!r} is called {new!r} now", FutureWarning, stacklevel=2)
     return {RENAMED.get(key, key): value for key, value in settings.items()}
 
 

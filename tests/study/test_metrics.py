@@ -65,6 +65,6 @@ def test_old_keys_go_on_with_a_remark(lab: Lab, tmp_path: Path) -> None:
     with pytest.warns(FutureWarning) as remarks:
         before = read_study(path, models=lab.models, texts=[lab.text])
     assert sorted({str(remark.message) for remark in remarks}) == [
-        "the key 'bpw' is called 'code_bits' now", "the key 'packed' is called 'pqz' now",
+        "a quantizer's key 'bpw' is called 'code_bits' now", "a quantizer's key 'packed' is called 'pqz' now",
     ]  # fmt: skip
     assert before.quantizers() == now.quantizers()
