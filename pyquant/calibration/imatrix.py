@@ -1,8 +1,7 @@
-"""Importance matrices as llama-imatrix writes them."""
+"""Read and write importance matrices as llama-imatrix does."""
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.output_file import write_bytes
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 
@@ -23,8 +22,16 @@ from pyquant.models.tensor_type import TensorType as Type
 class ImportanceMatrix:
     """Mean squared activations that met each column of a matrix.
 
-    weights: by tensor name, (n_experts, n_per_row) float32. counts: (n_experts,), of tokens; the older
-    format has chunks instead. datasets, n_chunks: of its calibration.
+    Attributes
+    ----------
+    path
+        The file.
+    weights
+        (n_experts, n_per_row) float32 by tensor name.
+    counts
+        (n_experts,) by tensor name: tokens that are in the means; the older format counts chunks instead.
+    datasets, n_chunks
+        What it was made from: texts, and chunks of them.
     """
 
     path: Path
@@ -34,11 +41,22 @@ class ImportanceMatrix:
     n_chunks: int = 0
 
     def of(self, tensor: Tensor) -> NDArray[np.float32] | None:
-        """Its (n_experts, n_per_row) weights, or None. Raises ModelFileError if shapes disagree."""
+        """Give the weights of a tensor's columns.
+
+        Returns
+        -------
+        (n_experts, n_per_row) float32
+            None if the tensor is not in the matrix.
+
+        Raises
+        ------
+        ModelFileError
+            The matrix has another number of values for the tensor.
+        """
         weights = self.weights.get(tensor.name)
         if weights is None:
             return None
-        n_experts = tensor.shape[2] if len(tensor.shape) > 2 else 1
+        n_experts = tensor.n_experts
         if weights.size != n_experts * tensor.n_per_row:
             if tensor.name == "token_embd.weight":  # llama-quantize passes over this one too
                 return None
@@ -49,30 +67,41 @@ class ImportanceMatrix:
         return np.ascontiguousarray(weights, dtype=np.float32).reshape(n_experts, tensor.n_per_row)
 
 
-def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
+def read_imatrix(file: AnyModel) -> ImportanceMatrix:
     """Read an importance matrix, GGUF or legacy.
+
+    Parameters
+    ----------
+    file
+        A path, or an opened GGUF.
 
     Raises
     ------
     ModelFileError
         The file cannot be read, or its values are not finite. The message names file and tensor.
     """
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            is_gguf = file.read(4) == b"GGUF"
-    except OSError as error:
-        raise ModelFileError(f"{path}: {error.strerror}") from None
     with np.errstate(all="ignore"):  # what comes out infinite or NaN is refused below
-        matrix = _read_gguf(path) if is_gguf else _read_legacy(path)
+        if isinstance(file, ModelFile) or is_gguf(Path(file)):
+            matrix = _read_gguf(open_model(file))
+        else:
+            matrix = _read_legacy(Path(file))
     for name, weights in matrix.weights.items():
         if not np.isfinite(weights).all():
-            raise ModelFileError(f"{path}: values for tensor {name!r} are not finite")
+            raise ModelFileError(f"{matrix.path}: values for tensor {name!r} are not finite")
     return matrix
 
 
-def _read_gguf(path: Path) -> ImportanceMatrix:
-    file = ModelFile(path)
+def is_gguf(path: Path) -> bool:
+    """Say whether a file begins as a GGUF does. Raises ModelFileError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from None
+
+
+def _read_gguf(file: ModelFile) -> ImportanceMatrix:
+    path = file.path
     tensors = {tensor.name: tensor for tensor in file.tensors}
     weights, all_counts = {}, {}
     for name, tensor in tensors.items():
@@ -117,16 +146,17 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
     def integer() -> int:
         return struct.unpack("<i", take(4))[0]
 
-    weights, counts = {}, {}
+    weights: dict[str, NDArray[np.float32]] = {}
+    counts: dict[str, NDArray[np.float64]] = {}
     for _ in range(integer()):
         name = take(integer()).decode(errors="replace")
         n_calls = integer()
         sums = np.frombuffer(take(4 * integer()), "<f4")
-        weights[name] = sums / max(n_calls, 1)
+        weights[name] = (sums / max(n_calls, 1)).astype(np.float32)
         counts[name] = np.array([n_calls], np.float64)
     if not weights:
         raise ModelFileError(f"{path}: not an importance matrix")
-    n_chunks, datasets = 0, []
+    n_chunks, datasets = 0, list[str]()
     if at < len(data):
         n_chunks = integer()
         datasets = [take(integer()).decode(errors="replace")]
@@ -142,10 +172,28 @@ def write_imatrix(
     sources: list[Path],
     force: bool,
 ) -> None:
-    """Writes what llama-imatrix would of the same sums, byte for byte.
+    """Write what llama-imatrix would write of the same sums, byte for byte.
 
-    sums: by tensor name, (n_experts, n_per_row) sums of squared activations and (n_counts,) tokens that
-    are in them. datasets: names of the texts. chunk_size: in tokens. Raises OutputError.
+    Parameters
+    ----------
+    path
+        The file.
+    sums
+        By tensor name, (n_experts, n_per_row) float32 sums of squared activations, and (n_counts,) float64
+        tokens that are in them.
+    datasets
+        Names of the texts.
+    chunk_size
+        Tokens of a chunk.
+    sources
+        Files that must not be replaced.
+    force
+        Replace an existing file.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
     """
     header, data = _core.Gguf(), []
     header.set_text("general.type", "imatrix")

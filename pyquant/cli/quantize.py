@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -123,11 +125,30 @@ def quantize(
     result = report.to_json() | found
     size_name = "size, unpacked" if packed and dry_run else "size"
     show(result, json, lambda result: _print(result, dry_run, size_name))
-    kept = [t for t in result["tensors"] if t["type"] == "F16" != t["source_type"]]
-    if kept:
-        remark(f"{len(kept)} tensors became F16: no block divides their rows, such as {kept[0]['name']}'s")
+    for line in _remarks(result["tensors"]):
+        remark(line)
     if chosen.mode == "uniform" and not packed:
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
+
+
+def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
+    """Say which tensors got another type than was wanted, and which were not compensated."""
+    fallbacks: dict[tuple[str, str], list[str]] = defaultdict(list)
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for tensor in tensors:
+        if tensor["fell_back_from"]:
+            fallbacks[tensor["fell_back_from"], tensor["type"]].append(tensor["name"])
+        if tensor["not_compensated"]:
+            reasons[tensor["not_compensated"]].append(tensor["name"])
+    for (wanted, type_), names in fallbacks.items():
+        why = f"blocks of {wanted} do not divide their rows"
+        yield f"{len(names)} tensors became {type_}, as {why}: {_some(names)}"
+    for reason, names in reasons.items():
+        yield f"{len(names)} tensors are not compensated, as {reason}: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join([*names[:2], *(["..."] if len(names) > 2 else [])])
 
 
 def _search(

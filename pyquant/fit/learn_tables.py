@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.model_file import ModelFile
@@ -49,7 +49,7 @@ def learn_tables(
     statistics = Calibration.read(calibration) if calibration else None
     if statistics:
         statistics.check_model(model, model.sha256())
-    types = choose_types(model, Q8_0(mode="q8_0"))
+    types = choose_types(model, Q8_0(mode="q8_0")).chosen
     tensors = [t for t in model.tensors if t.type in UNQUANTIZED and types[t.name] == Type.Q8_0]
     if not tensors:
         raise ConfigError(f"{model.path}: has no tensors that a table could be learned for")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.calibration.stats_file import Calibration
 from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import Text, read_text

@@ -20,7 +20,8 @@ from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.plan import Part, make_plan
+from pyquant.quantize.make_plan import make_plan
+from pyquant.quantize.plan import Part
 from pyquant.schemes import Mode
 from pyquant.schemes.q8_0 import Q8_0
 

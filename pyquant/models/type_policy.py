@@ -1,29 +1,64 @@
-"""Which tensor becomes which type: llama.cpp's own decision, asked through its library."""
+"""Ask llama.cpp's library which tensor becomes which type."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import UNQUANTIZED
+from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 
 def quantizable(model: ModelFile) -> set[str]:
-    """The tensors that llama-quantize would quantize, were they not quantized yet.
+    """Name the tensors that llama-quantize would quantize, were they not quantized yet.
 
-    Raises ModelFileError if the model's architecture is unknown to llama.cpp.
+    Raises
+    ------
+    ModelFileError
+        llama.cpp does not know the model's architecture.
     """
-    sources = {t.name: t.type if t.type in UNQUANTIZED else Type.F16 for t in model.tensors}
+    sources = [t if t.type in UNQUANTIZED else replace(t, type=Type.F16) for t in model.tensors]
     chosen = ask_llama(model, sources, LlamaFileType.MOSTLY_Q8_0, pure=True, has_importance=True)
-    return {t.name for t, kind in zip(model.tensors, chosen) if kind not in UNQUANTIZED}
+    return {tensor.name for tensor, type_ in zip(sources, chosen) if type_ not in UNQUANTIZED}
 
 
 def ask_llama(
-    model: ModelFile, sources: dict[str, Type], file_type: LlamaFileType, *, pure: bool, has_importance: bool
+    model: ModelFile,
+    tensors: Sequence[Tensor],
+    file_type: LlamaFileType,
+    *,
+    pure: bool,
+    has_importance: bool,
 ) -> list[int]:
+    """Ask for the types that llama-quantize chooses.
+
+    Parameters
+    ----------
+    model
+        The model, whose hyperparameters decide too.
+    tensors
+        All of its tensors; their types and shapes may be others than in the file.
+    file_type
+        What llama-quantize would be asked for.
+    pure
+        Whether all tensors get the same type.
+    has_importance
+        Whether llama-quantize would be given an importance matrix.
+
+    Returns
+    -------
+    The number of each tensor's type.
+
+    Raises
+    ------
+    ModelFileError
+        llama.cpp does not know the model's architecture.
+    """
     traits = _core.ModelTraits(
         architecture=model.architecture,
         n_embd=model.hyperparameter("embedding_length"),
@@ -35,7 +70,7 @@ def ask_llama(
         ),
         n_expert=model.hyperparameter("expert_count"),
     )
-    asked = [_core.PolicyTensor(t.name, t.shape, int(sources[t.name])) for t in model.tensors]
+    asked = [_core.PolicyTensor(tensor.name, list(tensor.shape), int(tensor.type)) for tensor in tensors]
     try:
         return _core.choose_types(traits, asked, int(file_type), pure=pure, has_importance=has_importance)
     except (ValueError, RuntimeError) as error:

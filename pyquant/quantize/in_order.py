@@ -16,17 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.model import Context, Model
 from pyquant.machine import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
-
-# Of the second moments of changed inputs, in units of their mean diagonal: what keeps chance in few
-# tokens from becoming weights. docs/compensation.md has what it is worth.
-DAMPING = 0.1
+from pyquant.schemes.damping import CORRECTION
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 PORTION = 4096  # tokens whose moments are summed up together
@@ -106,7 +103,7 @@ class _Aim:
     ) -> NDArray[np.float32]:
         """Raises ModelFileError if what enters it is not finite."""
         if (shared := self._calibration.input_of(tensor.name)) != self._input:
-            self._input, self._correction = shared, correction(original, changed, DAMPING)
+            self._input, self._correction = shared, correction(original, changed, CORRECTION)
         if not np.isfinite(self._correction).all():
             raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
         weights = tensor.weights()

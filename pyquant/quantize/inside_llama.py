@@ -1,7 +1,8 @@
-"""Quantization inside llama.cpp: its own llama_model_quantize, with pyquant's scheme in the hook.
+"""Quantize inside llama.cpp: its own llama_model_quantize, with pyquant's scheme in the hook.
 
-What comes out equals `pyquant.quantize.quantize_model`'s file byte for byte. It shows that a scheme works
-where llama.cpp would have it, and is what other programs get that call the patched library.
+GGML then quantizes every tensor of the scheme's block type by this scheme. The file equals that of
+`pyquant.quantize_model` byte for byte, so a scheme works where llama.cpp would have it, and in other programs
+that call the patched library.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.tensor import UNQUANTIZED
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.plan import Plan, importance_metadata, make_plan, metadata
+from pyquant.quantize.make_plan import make_plan
+from pyquant.quantize.metadata import importance_metadata, metadata
+from pyquant.quantize.plan import Plan
 from pyquant.schemes import Mode
 
 _hook = threading.Lock()  # the process has one
@@ -42,16 +45,37 @@ def quantize_patched(
     threads: int | None = None,
     force: bool = False,
 ) -> None:
-    """Writes `source`, quantized by `mode` inside llama.cpp, to `output`.
+    """Quantize a model inside llama.cpp. Ctrl-C is heard only at the end.
 
-    `output` appears complete or not at all, and is replaced only with `force`. Ctrl-C is heard only
-    at the end. Raises ModelFileError, ConfigError, OutputError and RuntimeLibraryError.
+    Parameters
+    ----------
+    source
+        A path, or an opened model.
+    output
+        The GGUF to write. It appears complete or not at all.
+    mode
+        How; its calibration and tables of single tensors have to be left out.
+    threads
+        None: one for each processor.
+    force
+        Replace an existing `output`.
+
+    Raises
+    ------
+    ModelFileError
+        llama.cpp cannot quantize the model.
+    ConfigError
+        llama.cpp's quantizer cannot do what the mode wants.
+    OutputError
+        `output` cannot be written.
+    RuntimeLibraryError
+        llama_cpp is missing, or uses another library.
     """
     llama = bindings()
     model = open_model(source)
     check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode, threads=threads)
-    entries = importance_metadata(plan.importance) if plan.importance else {}
+    entries = importance_metadata(plan)
     if plan.calibration or any(plan.searched(tensor) for tensor in model.tensors):
         raise ConfigError(
             f"{mode.mode}: llama.cpp's quantizer sees no moments of inputs and no tables of tensors"

@@ -1,4 +1,4 @@
-"""What a quantization will do to a model: types, scheme and the new header, decided before any work."""
+"""Hold what a quantization will do to a model: the type of every tensor, the scheme, the new header."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from gguf import GGML_QUANT_VERSION
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.imatrix import ImportanceMatrix, read_imatrix
-from pyquant.calibration.stats_file import Calibration
-from pyquant.errors import ConfigError
-from pyquant.models.header import set_metadata
+from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.models.model_file import ModelFile
-from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
-from pyquant.models.tensor import Tensor, padded
-from pyquant.models.tensor_reader import TensorReader
+from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
 from pyquant.quantize.types import choose_types
 from pyquant.schemes import Mode, Scheme
-from pyquant.schemes.q8_0 import q8_0
 
-# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
-# the default nevertheless, and then no reader finds the tensors.
-LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
+# Types that GGML's quantizers make in the same way with and without an importance matrix.
+WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one pass makes: a tensor, or an expert's part of one, by an encoder (None: as it is).
+    """What one pass makes: a tensor, or an expert's part of one.
 
-    importance: (n_experts, n_per_row) for the encoder. n_bytes: that are written.
+    Attributes
+    ----------
+    tensor
+        The weights.
+    target
+        The encoder that quantizes them; None: they are copied.
+    importance
+        (n_experts, n_per_row) float32 for the encoder, or None.
+    n_bytes
+        The size of what is written.
     """
 
     tensor: Tensor
@@ -47,10 +49,26 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """A quantization decided on, nothing of it done: the types, the scheme, the new header.
+    """A quantization decided on, of which nothing is done yet.
 
-    calibration: what compensates errors; importance: its diagonals, or an importance matrix.
-    sha256: of the model, where the header says it.
+    Attributes
+    ----------
+    model, mode
+        What is quantized, and how.
+    scheme
+        What makes the blocks of the scheme's type; None: GGML's own quantizers make all.
+    calibration
+        What errors are compensated by.
+    importance
+        The calibration's diagonals, or an importance matrix.
+    types
+        What each tensor becomes, by name.
+    wanted
+        What each tensor would become if blocks of every type divided its rows, by name.
+    header
+        The new file's.
+    sha256
+        The hash of the model, in hex, where it was needed.
     """
 
     model: ModelFile
@@ -59,30 +77,82 @@ class Plan:
     calibration: Calibration | None
     importance: ImportanceMatrix | None
     types: dict[str, Type]
+    wanted: dict[str, Type]
     header: _core.Gguf
     sha256: str | None
 
     def changes(self, tensor: Tensor) -> bool:
+        """Say whether a tensor gets another type."""
         return self.types[tensor.name] != tensor.type
 
+    def fell_back_from(self, tensor: Tensor) -> Type | None:
+        """Give the type that a tensor would have got if that type's blocks divided its rows; else None."""
+        wanted = self.wanted[tensor.name]
+        return wanted if wanted != self.types[tensor.name] else None
+
     def n_bytes(self, tensor: Tensor) -> int:
+        """Count the bytes that a tensor becomes."""
         return tensor.n_rows * _core.row_bytes(int(self.types[tensor.name]), tensor.n_per_row)
 
     @property
     def output_bytes(self) -> int:
+        """The size of the new file."""
         data = sum(padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
         return len(self.header.header()) + data
 
     def searched(self, tensor: Tensor) -> bool:
-        """Whether csrc/compensate rounds it, with errors compensated or not."""
+        """Say whether csrc/compensate rounds a tensor, with errors compensated or not."""
         if not self.changes(tensor):
             return False
-        if self._has_scheme(tensor):
-            return self.scheme.searches(tensor.name, self.calibration)
+        if scheme := self._scheme_of(tensor):
+            return scheme.searches(tensor.name, self.calibration)
         return self.calibration is not None and self.types[tensor.name] in COMPENSATED
 
+    def compensated(self, tensor: Tensor) -> bool:
+        """Say whether errors in a tensor's columns are made up for by its other columns."""
+        if self.calibration is None or not self.searched(tensor):
+            return False
+        return self.calibration.has_moments(tensor.name)
+
+    def not_compensated(self, tensor: Tensor) -> str | None:
+        """Say why errors of a quantized tensor are not compensated though a calibration is given.
+
+        Returns
+        -------
+        The reason; None where errors are compensated, nothing is quantized, or no calibration is given.
+        """
+        if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
+            return None
+        if tensor.name in self.calibration.matrices and not self.searched(tensor):
+            if self._scheme_of(tensor):
+                return f"mode {self.mode.mode} rounds every weight to the nearest code"
+            return f"type {self.types[tensor.name].name} cannot be compensated"
+        return self.calibration.why_no_moments(tensor.name)
+
+    @property
+    def uses_importance(self) -> bool:
+        """Whether the importance matrix has a part in the file: in the rounding, or in the choice of types.
+
+        A file without a scheme is llama-quantize's, which says that it was given one whatever came of it.
+        """
+        if self.importance is None or self.scheme is None:
+            return self.importance is not None
+        if any(self._weighted(tensor, self.importance) for tensor in self.model.tensors):
+            return True
+        without = choose_types(self.model, self.mode, has_importance=False)
+        return without != choose_types(self.model, self.mode, has_importance=True)
+
+    def _weighted(self, tensor: Tensor, importance: ImportanceMatrix) -> bool:
+        if not self.changes(tensor) or importance.of(tensor) is None:
+            return False
+        if self.searched(tensor):
+            return self.calibration is not None
+        if scheme := self._scheme_of(tensor):
+            return scheme.grid == "q4_0"  # whose scale GGML then searches for; csrc/stream
+        return self.types[tensor.name] not in WITHOUT_IMPORTANCE
+
     def offset(self, tensor: Tensor) -> int:
-        """Where its data begin in the output."""
+        """Say where a tensor's data begin in the new file, in bytes."""
         return self._offsets[tensor.name]
 
     @cached_property
@@ -94,153 +164,50 @@ class Plan:
     @property
     def in_order(self) -> list[Tensor]:
         """The tensors that are rounded while the model runs, in about its order; see `sequential`."""
-        if not self.mode.sequential:
+        if not self.mode.sequential or self.calibration is None:
             return []
         by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
         return [by_name[name] for name in self.calibration.matrices if name in by_name]
 
     def factors(self) -> Factors:
-        """What `parts` needs to know of inputs, for its tensors in the order in which they are rounded."""
+        """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
         first = self.in_order
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
         return Factors(self.calibration, self.mode.damping, wanted)
 
     def made(self, tensor: Tensor, path: Path) -> Tensor:
-        """What the tensor becomes in the output, which is at `path`."""
-        packed = self._has_scheme(tensor) and self.scheme.q4_t
+        """Describe what a tensor becomes in the new file, which is at `path`."""
+        scheme = self._scheme_of(tensor)
         return replace(
-            tensor, type=self.types[tensor.name], path=path, offset=self.offset(tensor),
-            n_bytes=self.n_bytes(tensor), table=self.scheme.table_of(tensor.name) if packed else None,
+            tensor, type=self.types[tensor.name], path=path, offset=self.offset(tensor), pqz=None,
+            n_bytes=self.n_bytes(tensor),
+            table=scheme.table_of(tensor.name) if scheme and scheme.q4_t else None,
         )  # fmt: skip
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
-        """What a tensor is made of, in the order in which it is stored."""
+        """Make the parts of a tensor, in the order in which they are stored."""
         n_bytes = self.n_bytes(tensor)
-        kind = int(self.types[tensor.name])
+        type_, scheme = int(self.types[tensor.name]), self._scheme_of(tensor)
         if not self.changes(tensor):
             yield Part(tensor, None, None, n_bytes)
         elif self.searched(tensor):
             matrices = self._matrices(tensor)
             for matrix in matrices:
                 factor = factors.of(matrix)
-                if self._has_scheme(tensor):
-                    encoder = self.scheme.searched(tensor.name, factor)
+                if scheme:
+                    encoder = scheme.searched(tensor.name, factor)
                 else:
-                    encoder = _core.compensated_encoder(kind, factor)
+                    encoder = _core.compensated_encoder(type_, factor)
                 yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
         else:
             importance = self.importance.of(tensor) if self.importance else None
-            is_ours = self._has_scheme(tensor)
-            encoder = _core.scheme_encoder(self.scheme.kernel()) if is_ours else _core.ggml_encoder(kind)
+            encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
 
-    def _has_scheme(self, tensor: Tensor) -> bool:
-        return self.scheme is not None and self.types[tensor.name] == self.scheme.storage
+    def _scheme_of(self, tensor: Tensor) -> Scheme | None:
+        """Give the scheme if it makes this tensor's blocks."""
+        return self.scheme if self.scheme and self.types[tensor.name] == self.scheme.storage else None
 
     def _matrices(self, tensor: Tensor) -> list[Matrix]:
         return list(matrices(tensor, _core.columns_together(int(self.types[tensor.name]))))
-
-
-def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Plan:
-    """Decides everything; reads the model's weights only where its table is made from them.
-
-    Raises ModelFileError and ConfigError.
-    """
-    calibration = Calibration.read(mode.calibration) if mode.calibration else None
-    if mode.sequential and not (calibration and calibration.origin):
-        raise ConfigError("sequential: needs --calibration with a file that `pyquant calibrate` wrote")
-    importance = _importance(mode, calibration)
-    types = choose_types(model, mode, has_importance=importance is not None)
-    sha256 = None
-    if calibration:
-        sha256 = model.sha256()
-        calibration.check_model(model, sha256)
-    folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
-
-    scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=threads))
-    for tensor in model.tensors:
-        if scheme and types[tensor.name] == scheme.stock != tensor.type:
-            types[tensor.name] = scheme.type_of(tensor, calibration)
-    if mode.q4_t:
-        scheme = replace(scheme, q4_t=True)
-        for tensor in model.tensors:
-            if types[tensor.name] == scheme.stock != tensor.type:
-                types[tensor.name] = scheme.storage
-    plan = Plan(model, mode, scheme, calibration, importance, types, _core.Gguf(), sha256)
-    if calibration and calibration.origin:  # an importance matrix has no moments to be singular
-        names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
-        calibration.check_tokens(name for name in names if name in calibration.matrices)
-    _fill_header(plan)
-    return plan
-
-
-def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix | None:
-    if calibration and mode.imatrix:
-        raise ConfigError("imatrix: a calibration holds one; give either --imatrix or --calibration")
-    if calibration:
-        return calibration.importance()
-    if not mode.imatrix:
-        return None
-    known = Calibration.read(mode.imatrix)
-    return known.importance() if known.origin else read_imatrix(mode.imatrix)
-
-
-def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
-    """(256,) uint64: how often each code occurs where these tensors are made Q8_0, modulo 256."""
-    counts = np.zeros(256, np.uint64)
-    target = _core.scheme_encoder(q8_0().kernel())
-    with TensorReader(model, tensors, threads, None) as reader:
-        for tensor in tensors:
-            counts += reader.run(tensor, target=target, count=True).codes
-    return counts
-
-
-def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
-    """What a file says of its making: the mode, its parameters and the hash of the source; and the
-    tables of tensors whose codes are packed. Nothing of files that llama-quantize would make too."""
-    mode, scheme = plan.mode, plan.scheme
-    if scheme is None and plan.calibration is None:
-        return {}
-    entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
-    for key, value in mode.parameters(scheme).items():
-        entries[f"pyquant.{key}"] = value
-    if plan.calibration:
-        entries["pyquant.damping"] = f"{mode.damping:g}"
-    if mode.sequential:
-        entries["pyquant.sequential"] = mode.sequential
-    if scheme is not None and scheme.q4_t:
-        packed = (name for name, kind in plan.types.items() if kind == scheme.storage)
-        entries |= table_entries((name, scheme.table_of(name)) for name in packed)
-        entries["general.file_type"] = Q4_T_FILE_TYPE
-    return {**entries, "pyquant.source.sha256": sha256}
-
-
-def importance_metadata(importance: ImportanceMatrix) -> dict[str, str | int]:
-    """The keys that llama-quantize writes for an importance matrix."""
-    entries: dict[str, str | int] = {"quantize.imatrix.file": _cut(str(importance.path))}
-    if importance.datasets:
-        entries["quantize.imatrix.dataset"] = _cut(importance.datasets[0])
-    entries["quantize.imatrix.entries_count"] = len(importance.weights)
-    if importance.n_chunks > 0:
-        entries["quantize.imatrix.chunks_count"] = importance.n_chunks
-    return entries
-
-
-def _cut(text: str) -> str:
-    """As much as llama-quantize keeps: 127 bytes."""
-    return text.encode(errors="surrogateescape")[:127].decode(errors="surrogateescape")
-
-
-def _fill_header(plan: Plan) -> None:
-    header, model = plan.header, plan.model
-    header.copy_keys(model.header)
-    header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
-    header.set_u32("general.file_type", int(plan.mode.file_type))
-    for key in LAYOUT_KEYS:
-        header.remove(key)
-    if plan.importance:
-        set_metadata(header, importance_metadata(plan.importance))
-    set_metadata(header, metadata(plan, sha256=plan.sha256 or "0" * 64))
-    for tensor in model.tensors:
-        header.add_tensor(tensor.name, int(plan.types[tensor.name]), tensor.shape)

@@ -1,4 +1,4 @@
-"""Quantizing straight to a packed file."""
+"""Quantize a model straight to a pqz file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 from pyquant.files.output_file import check_output
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.pack import PackResult, pack_model
-from pyquant.models.tensor_reader import Progress
-from pyquant.quantize.quantize_model import QuantizeResult, quantize_model
+from pyquant.models.progress import Progress
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.result import QuantizeResult
 from pyquant.schemes import Mode
 
 SUFFIX = ".pqz"
@@ -19,17 +20,20 @@ SUFFIX = ".pqz"
 
 @dataclass(frozen=True)
 class PqzResult:
-    """What a quantization and the packing of its result did."""
+    """What a quantization did (`quantized`), and the packing of its result (`pqz`)."""
 
     quantized: QuantizeResult
     pqz: PackResult
 
     def to_json(self) -> dict[str, Any]:
-        """The quantization's report, with sizes and time of the packed file, and its `streams`."""
-        packed = self.pqz.to_json()
+        """Give the result as `pyquant quantize --json` prints it, schema pyquant.quantize/1.
+
+        Output, sizes, time and `streams` are those of the pqz file.
+        """
+        pqz = self.pqz.to_json()
         result = self.quantized.to_json()
-        result["seconds"] += packed["seconds"]
-        return result | {key: packed[key] for key in ("output", "output_bytes", "bits_per_weight", "streams")}
+        result["seconds"] += pqz["seconds"]
+        return result | {key: pqz[key] for key in ("output", "output_bytes", "bits_per_weight", "streams")}
 
 
 def quantize_to_pqz(
@@ -41,9 +45,21 @@ def quantize_to_pqz(
     force: bool = False,
     progress: Progress | None = None,
 ) -> PqzResult:
-    """As `quantize_model`, then `pack_model`; the GGUF between them stands beside `output` and goes away.
+    """Quantize a model and pack the result. The GGUF between them stands beside `output` and goes away.
 
-    Raises what they raise.
+    Parameters
+    ----------
+    source, mode, threads, progress
+        As for `quantize_model`.
+    output
+        The pqz file to write. It appears complete or not at all.
+    force
+        Replace an existing `output`.
+
+    Raises
+    ------
+    ModelFileError, ConfigError, OutputError
+        As `quantize_model` and `pack_model` do.
     """
     output = Path(output)
     model = open_model(source)
@@ -51,7 +67,7 @@ def quantize_to_pqz(
     between = output.with_name(f".{output.name}.unpacked")
     try:
         quantized = quantize_model(model, between, mode, threads=threads, force=True, progress=progress)
-        packed = pack_model(between, output, force=force, threads=threads, progress=progress)
+        pqz = pack_model(between, output, force=force, threads=threads, progress=progress)
     finally:
         between.unlink(missing_ok=True)
-    return PqzResult(quantized, packed)
+    return PqzResult(quantized, pqz)

@@ -1,8 +1,11 @@
-"""Which tensor becomes which type: llama.cpp's own decision, asked through its library."""
+"""Decide which tensor becomes which type: llama.cpp's own decision, asked through its library."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 from gguf import LlamaFileType
 
@@ -17,36 +20,64 @@ from pyquant.schemes import Mode
 NEED_IMPORTANCE = {Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS}
 EMBEDDINGS_AND_OUTPUT = {"token_embd.weight", "per_layer_token_embd.weight", "output.weight"}
 
+LONGEST_BLOCK = 256  # weights, of all types
 
-def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) -> dict[str, Type]:
-    """The type of every tensor after quantization, in the model's order.
 
-    Raises ModelFileError if the model's architecture is unknown to llama.cpp or tensors to be
-    quantized already are, ConfigError if `mode.tensors` finds none or an importance matrix is
-    missing.
+class Types(NamedTuple):
+    """Types of all tensors after quantization, by name in the model's order.
+
+    chosen: what each becomes. wanted: what it would become if blocks of every type divided its rows.
     """
-    sources = {t.name: t.type for t in model.tensors}
-    chosen = ask_llama(model, sources, mode.file_type, pure=mode.pure, has_importance=has_importance)
-    wanted = _matcher(mode)
-    types = {
-        tensor.name: Type(kind) if wanted(tensor) else tensor.type
-        for tensor, kind in zip(model.tensors, chosen)
-    }
-    changed = [tensor for tensor in model.tensors if types[tensor.name] != tensor.type]
+
+    chosen: dict[str, Type]
+    wanted: dict[str, Type]
+
+
+def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) -> Types:
+    """Choose the type of every tensor as llama-quantize does.
+
+    Parameters
+    ----------
+    model, mode
+        What is quantized, and how.
+    has_importance
+        Whether an importance matrix is given: mixtures depend on it.
+
+    Raises
+    ------
+    ModelFileError
+        llama.cpp does not know the architecture, or tensors to be quantized already are.
+    ConfigError
+        `mode.tensors` finds no tensor, or an importance matrix is missing.
+    """
+    matches = _matcher(mode)
+
+    def ask(tensors: list[Tensor]) -> dict[str, Type]:
+        asked = ask_llama(model, tensors, mode.file_type, pure=mode.pure, has_importance=has_importance)
+        return {t.name: Type(type_) if matches(t) else t.type for t, type_ in zip(tensors, asked)}
+
+    types = Types(ask(model.tensors), ask([whole_blocks(tensor) for tensor in model.tensors]))
+    changed = [tensor for tensor in model.tensors if types.chosen[tensor.name] != tensor.type]
     for tensor in changed:
         if tensor.type not in UNQUANTIZED:
             raise ModelFileError(
                 f"{model.path}: already quantized: tensor {tensor.name!r} is {tensor.type.name}; "
                 f"start from the F32, F16 or BF16 model"
             )
-    if mode.tensors and not any(wanted(tensor) for tensor in changed):
+    if mode.tensors and not any(matches(tensor) for tensor in changed):
         raise ConfigError(f"tensors: {mode.tensors!r} finds no tensor to quantize in {model.path}")
     if not has_importance:
-        _refuse_missing_importance(changed, types, mode)
+        _refuse_missing_importance(changed, types.chosen, mode)
     return types
 
 
-def _matcher(mode: Mode):
+def whole_blocks(tensor: Tensor) -> Tensor:
+    """Make the tensor as it would be if blocks of every type divided its rows."""
+    n_per_row = -(-tensor.n_per_row // LONGEST_BLOCK) * LONGEST_BLOCK
+    return replace(tensor, shape=(n_per_row, *tensor.shape[1:]))
+
+
+def _matcher(mode: Mode) -> Callable[[Tensor], bool]:
     if mode.tensors is None:
         return lambda tensor: True
     try:
@@ -58,12 +89,12 @@ def _matcher(mode: Mode):
 
 def _refuse_missing_importance(changed: list[Tensor], types: dict[str, Type], mode: Mode) -> None:
     for tensor in changed:
-        kind = types[tensor.name]
-        needs = kind in NEED_IMPORTANCE or (
-            kind is Type.Q2_K and mode.file_type is LlamaFileType.MOSTLY_Q2_K_S
+        wanted = types[tensor.name]
+        needs = wanted in NEED_IMPORTANCE or (
+            wanted is Type.Q2_K and mode.file_type is LlamaFileType.MOSTLY_Q2_K_S
         )
         if needs and tensor.name not in EMBEDDINGS_AND_OUTPUT:
             raise ConfigError(
-                f"imatrix: {mode.mode} makes {tensor.name!r} {kind.name}, which needs an importance "
+                f"imatrix: {mode.mode} makes {tensor.name!r} {wanted.name}, which needs an importance "
                 f"matrix; give one with --imatrix"
             )

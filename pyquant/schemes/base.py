@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 from pyquant.models.q4_t import CodeTable
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.schemes.base import Scheme
-
-DAMPING_IN_ORDER = 0.3  # docs/compensation.md
+from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
 
 
 class Mode(BaseModel):
@@ -38,8 +37,8 @@ class Mode(BaseModel):
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: float = Field(
-        0.03,
-        description="of second moments, in units of their mean diagonal; in order 0.3",
+        ON_ITS_OWN,
+        description=f"of second moments, in units of their mean diagonal; in order {IN_ORDER:g}",
         **limits.DAMPING.field,
     )
     sequential: int | None = Field(
@@ -53,8 +52,12 @@ class Mode(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _more_damping_in_order(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        return {"damping": DAMPING_IN_ORDER, **settings} if settings.get("sequential") else settings
+    def _compensation(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if settings.get("calibration") is None:
+            for key in ("damping", "sequential"):
+                if settings.get(key) is not None:
+                    raise ValueError(f"{key}: is of a calibration, and none is given (--calibration STATS)")
+        return {"damping": IN_ORDER, **settings} if settings.get("sequential") else settings
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -76,7 +79,7 @@ class Mode(BaseModel):
         # Another process, such as a study's worker, has to load the file first.
         if self.source is None:
             return super().__reduce__()
-        return _make_again, (self.source, self.name, self.model_dump())
+        return _make_again, (self.source, self.name, self.model_dump(exclude_unset=True))
 
     @property
     def q4_t(self) -> bool:

@@ -70,6 +70,8 @@ def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
         field = _holder(kind, first["loc"]).model_fields[str(first["loc"][-1])]
         return f"{what} needs {key!r}: {field.description}"
     message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:  # said of the settings as a whole
+        return message
     return f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
 
 

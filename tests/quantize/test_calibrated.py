@@ -15,7 +15,7 @@ from gguf import GGUFReader
 
 from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
@@ -126,7 +126,7 @@ def test_weights_are_of_their_tables(made, model: str, name: str) -> None:
             _, values = LOAD[Type(int(tensor.tensor_type))](
                 tensor.data.reshape(-1, BLOCK_BYTES[tensor.tensor_type])
             )
-            assert set(values.ravel()) <= set(tables[tensor.name])
+            assert set(values.ravel()) <= set(tables.of(tensor.name))
 
 
 @pytest.mark.parametrize("name", ["q4_0", "multizero", "q8_table", "table"])

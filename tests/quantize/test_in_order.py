@@ -15,8 +15,8 @@ import pytest
 from gguf import GGUFReader
 
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
-from pyquant.calibration.stats_file import Calibration
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
@@ -24,9 +24,10 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.unpack_q4_t import unpack_q4_t
-from pyquant.quantize.in_order import DAMPING, correction, write_in_order
+from pyquant.quantize.in_order import correction, write_in_order
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.schemes.damping import CORRECTION
 from pyquant.schemes.settings import make_mode
 from tests.support.command import ENVIRONMENT, run
 
@@ -90,9 +91,9 @@ def test_damping_keeps_the_correction_small() -> None:
 
 def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     original, changed = random_inputs()
-    at_once = correction(original, changed, DAMPING)
+    at_once = correction(original, changed, CORRECTION)
     monkeypatch.setattr("pyquant.quantize.in_order.PORTION", 7)
-    np.testing.assert_allclose(correction(original, changed, DAMPING), at_once, atol=1e-5)
+    np.testing.assert_allclose(correction(original, changed, CORRECTION), at_once, atol=1e-5)
 
 
 def test_kept_chunks_are_of_all_texts_in_their_shares() -> None:

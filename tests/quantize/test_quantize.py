@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader, GGUFWriter
 
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.plan import q8_0_codes
+from pyquant.quantize.make_plan import q8_0_codes
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.reference import kernels as reference
 from pyquant.schemes.q8_table import q8_table

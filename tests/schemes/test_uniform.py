@@ -11,7 +11,7 @@ import pytest
 
 from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor_type import TensorType as Type

@@ -8,7 +8,7 @@ import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-from pyquant.calibration.stats_file import Calibration
+from pyquant.calibration.calibration import Calibration
 
 
 def weights(path: Path) -> dict[str, np.ndarray]:

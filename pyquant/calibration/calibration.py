@@ -1,0 +1,244 @@
+"""What is known of the inputs of a model's matrices, from a STATS file or an importance matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
+from pyquant.calibration.panels import full_matrix
+from pyquant.calibration.sample import spread
+from pyquant.calibration.stats_file import TOKENS, Origin, StatsHeader, is_stats, read_header
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+
+# What functions of the library take as a calibration.
+AnyCalibration: TypeAlias = "Calibration | str | os.PathLike[str]"
+
+
+def open_calibration(calibration: AnyCalibration) -> Calibration:
+    """Read a calibration by its path, or hand one on that was read.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read.
+    """
+    return calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
+
+
+class Calibration:
+    """What entered a model's matrices, from a STATS file, or its diagonals alone from an importance matrix.
+
+    Matrices are asked for by name, and a name that `matrices` lacks raises KeyError.
+
+    Attributes
+    ----------
+    path
+        The file.
+    origin
+        Where it comes from; None for an importance matrix.
+    """
+
+    path: Path
+    origin: Origin | None
+
+    def __init__(self, path: Path, contents: StatsHeader | ImportanceMatrix) -> None:
+        self.path = path
+        self._imatrix = contents if isinstance(contents, ImportanceMatrix) else None
+        self._inputs: dict[str, str]
+        self._tensors: dict[str, Tensor]
+        if isinstance(contents, StatsHeader):
+            self.origin, self._inputs, self._tensors = contents.origin, contents.inputs, contents.tensors
+        else:
+            self.origin, self._inputs, self._tensors = None, {name: name for name in contents.weights}, {}
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Calibration:
+        """Read the header; moments are read when they are asked for.
+
+        Parameters
+        ----------
+        path
+            A STATS file, or an importance matrix.
+
+        Raises
+        ------
+        ModelFileError
+            The file is cut off, of a later version or of another sort.
+        """
+        path = Path(path)
+        if not is_gguf(path):
+            return cls(path, read_imatrix(path))
+        file = ModelFile(path)
+        return cls(path, read_header(file) if is_stats(file) else read_imatrix(file))
+
+    @property
+    def matrices(self) -> list[str]:
+        """Names of the matrices whose inputs are known."""
+        return list(self._inputs)
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the model that was run, as sha256sum prints it; None if the file does not say."""
+        return self.origin.sha256 if self.origin else None
+
+    @cached_property
+    def n_tokens(self) -> int:
+        """Tokens that the model was given; of an importance matrix, that met its busiest matrix."""
+        if self._imatrix is not None:
+            return int(max(counts.sum() for counts in self._imatrix.counts.values()))
+        return self.origin.n_tokens if self.origin else 0
+
+    def input_of(self, name: str) -> str:
+        """Give the key of a matrix's input. Matrices that share an input share a key."""
+        return self._inputs[name]
+
+    def importance(self) -> ImportanceMatrix:
+        """Give the diagonals as an importance matrix, for types that compensate nothing."""
+        if self._imatrix is not None:
+            return self._imatrix
+        weights = {name: self.diagonal(name) for name in self.matrices}
+        counts = {name: self.counts(name) for name in self.matrices}
+        texts = [text for text in self.origin.texts if text.sha256] if self.origin else []
+        n_chunks = sum(text.n_chunks for text in texts)
+        return ImportanceMatrix(self.path, weights, counts, [text.path for text in texts], n_chunks)
+
+    def counts(self, name: str) -> NDArray[np.float64]:
+        """Give how many tokens of texts entered each expert's matrix, times their weights.
+
+        Returns
+        -------
+        (n_experts,) float64
+            An importance matrix may have one count for all experts.
+        """
+        return (
+            self._array(name, "counts", np.float64) if self._imatrix is None else self._imatrix.counts[name]
+        )
+
+    def diagonal(self, name: str) -> NDArray[np.float32]:
+        """Give the mean of x^2 over the texts, x what enters the matrix.
+
+        Returns
+        -------
+        (n_experts, n_in) float32
+            1 for experts that no token entered, as llama.cpp has it.
+        """
+        if self._imatrix is not None:
+            return self._imatrix.weights[name]
+        counts = self.counts(name)[:, None]
+        sums = self._array(name, "in_sum2", np.float32).reshape(len(counts), -1)
+        return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 1).astype(np.float32)
+
+    def has_moments(self, name: str) -> bool:
+        """Say whether second moments are known of a matrix's input, for one expert at least."""
+        return bool((self._moment_counts(name) > 0).any())
+
+    def why_no_moments(self, name: str) -> str | None:
+        """Say why second moments of a matrix's input are not known; None if they are, for all experts."""
+        if name not in self._inputs:
+            return "its input was not collected"
+        if self._imatrix is not None:
+            return "an importance matrix has no second moments"
+        counts = self._moment_counts(name)
+        if not len(counts):
+            return "second moments of its input were not collected"
+        n_unseen = int((counts == 0).sum())
+        return f"no token entered {n_unseen} of its {len(counts)} experts" if n_unseen else None
+
+    def _moment_counts(self, name: str) -> NDArray[np.float64]:
+        """(n_experts,) weighted tokens in the moments; (0,) where there are none."""
+        if f"{self._inputs.get(name)}.moments" not in self._tensors:
+            return np.empty(0)
+        return self._array(name, "moment_counts", np.float64)
+
+    def moments(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
+        """Give the mean of x x^T over the tokens that entered a matrix, each times its weight.
+
+        Random tokens are among them.
+
+        Returns
+        -------
+        (n_in, n_in) float32
+            None if only the diagonal is known, or no token entered the expert.
+        """
+        tensor = self._tensors.get(f"{self._inputs[name]}.moments")
+        if tensor is None or (count := self._moment_counts(name)[expert]) == 0:
+            return None
+        offset = tensor.offset + 4 * expert * tensor.n_per_row
+        triangle = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
+        triangle *= np.float32(1 / count)
+        return full_matrix(triangle, self._tensors[f"{self._inputs[name]}.in_sum2"].n_per_row)
+
+    def tokens(self, n_chunks: int) -> NDArray[np.int32]:
+        """Give some of the tokens that the model was run over, random ones among them.
+
+        Returns
+        -------
+        (n_chunks, n_ctx) int32
+            Fewer chunks if the file has fewer.
+
+        Raises
+        ------
+        ModelFileError
+            The file has none.
+        """
+        tensor = self._tensors.get(TOKENS)
+        if tensor is None:
+            raise ModelFileError(f"{self.path}: holds no tokens to run the model over; calibrate anew")
+        kept = np.fromfile(tensor.path, np.int32, tensor.n_weights, offset=tensor.offset)
+        return spread(kept.reshape(-1, tensor.n_per_row), n_chunks)
+
+    def check_model(self, model: ModelFile, sha256: str) -> None:
+        """Refuse a model that the calibration is not of.
+
+        Parameters
+        ----------
+        model, sha256
+            The model and its hash.
+
+        Raises
+        ------
+        ModelFileError
+            The calibration is of a model with another hash.
+        """
+        if self.sha256 is not None and self.sha256 != sha256:
+            raise ModelFileError(
+                f"{self.path}: made from another model than {model.path}: its SHA-256 begins with "
+                f"{self.sha256[:12]}, this one's with {sha256[:12]}; calibrate this one"
+            )
+
+    def check_tokens(self, names: Iterable[str]) -> None:
+        """Refuse matrices that met fewer tokens than their rows are long, experts taken together.
+
+        Their moments are singular, and say nothing of most directions. An importance matrix has no moments.
+
+        Raises
+        ------
+        ModelFileError
+            A matrix met too few. The message says how many chunks would do.
+        """
+        for name in names if self.origin else ():
+            met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
+            if met < needed:
+                raise ModelFileError(
+                    f"{self.path}: made from too few tokens: {met:,.0f} entered {name}, whose rows of "
+                    f"{needed:,} need as many; calibrate with {self._chunks_for(met, needed)}"
+                )
+
+    def _chunks_for(self, met: float, needed: int) -> str:
+        if not self.origin or met == 0:
+            return "more text"
+        n_chunks = sum(text.n_chunks for text in self.origin.texts if text.sha256)
+        return f"{int(np.ceil(n_chunks * needed / met)):,} chunks of {self.origin.chunk_size} or more"
+
+    def _array(self, name: str, what: str, dtype: type) -> NDArray[Any]:
+        tensor = self._tensors[f"{self._inputs[name]}.{what}"]
+        return np.fromfile(tensor.path, dtype, tensor.n_weights, offset=tensor.offset)

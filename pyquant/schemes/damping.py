@@ -1,0 +1,20 @@
+"""Defaults of damping, and where each was measured.
+
+Damping is added to the diagonal of second moments, in units of the diagonal's mean. The more there is, the
+less is trusted to what few tokens say of a direction. All values are those of least divergence, measured in
+docs/compensation.md under the heading named here.
+"""
+
+from __future__ import annotations
+
+# Every matrix rounded on its own ("Damping": techdocs-5M .0045 / .0070 on its own / on another text, with 0.3
+# .0049 / .0073).
+ON_ITS_OWN = 0.03
+
+# Matrices rounded in the order in which the model computes ("Damping": the model in the box .0141 / .0197,
+# with 0.03 .0144 / .0213, with 1 .0151 / .0203).
+IN_ORDER = 0.3
+
+# Moments of the changed inputs that a matrix is corrected for before it is rounded in order ("In order": .03
+# and .4 do no better).
+CORRECTION = 0.1
