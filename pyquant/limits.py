@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from pyquant.errors import ConfigError
@@ -44,24 +45,32 @@ class Limit:
             raise ValueError(f"{text} is not {self}")
         return value
 
-    def check(self, name: str, value: float) -> None:
+    def check(self, name: str, value: Any) -> None:
         """Refuses what does not fit. Raises ConfigError, which names the parameter."""
         if not self._fits(value):
             raise ConfigError(f"{name}: expected {self}, got {value}")
 
-    def _fits(self, value: float) -> bool:
+    def _fits(self, value: Any) -> bool:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        return is_number and self._holds(value)
+
+    def _holds(self, value: float) -> bool:
         # Written so that NaN, of which no comparison holds, does not fit.
         above = value > self.low if self.above_low else value >= self.low
         below = value < self.high if self.below_high else value <= self.high
         return above and below and (not self.whole or value == math.floor(value))
 
     @property
-    def field(self) -> dict[str, Any]:
-        """Arguments of pydantic's Field."""
-        return {
-            "gt" if self.above_low else "ge": self.low,
-            "lt" if self.below_high else "le": self.high,
-        }
+    def interval(self) -> Any:
+        """What tells pydantic of the range: `Annotated[float, limits.STEP.interval]`."""
+        from annotated_types import Interval  # options need neither it nor pydantic
+
+        return Interval(
+            gt=self.low if self.above_low else None,
+            ge=None if self.above_low else self.low,
+            lt=self.high if self.below_high else None,
+            le=None if self.below_high else self.high,
+        )
 
 
 THREADS = Limit(1, 512)  # llama.cpp takes no more

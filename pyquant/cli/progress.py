@@ -39,7 +39,11 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, part="")
-        yield lambda done, total, part="": bar.update(task, completed=done, total=total, part=part)
+
+        def update(done: int, total: int, part: str) -> None:
+            bar.update(task, completed=done, total=total, part=part)
+
+        yield update
 
 
 @contextmanager

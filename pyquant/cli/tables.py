@@ -30,7 +30,7 @@ def list_tables(json: options.Json = False) -> None:
     """List the built-in tables."""
     from pyquant.tables.fold_table import BUILT_IN
 
-    tables = {name: make.__doc__.splitlines()[0] for name, make in BUILT_IN.items()}
+    tables = {name: (make.__doc__ or "").partition("\n")[0] for name, make in BUILT_IN.items()}
     tables["balanced"] = "Equal shares of the codes of the model at hand; `tables build` stores one."
     show({"schema": "pyquant.tables.list/1", "tables": tables}, json, lambda r: print_lines(r["tables"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,19 +75,21 @@ class Scheme:
         values = self.values_of(tensor)
         used = np.unique(values if self.fold is None else self.folded)
         by_value = np.argsort(values)
-        codes = {
+        codes: dict[Type, NDArray[Any]] = {
             Type.Q4_0: used + 8,
             Type.Q8_0: used.view(np.uint8),
             Type.Q4_T: by_value[np.searchsorted(values, used, sorter=by_value)],
-        }[self.storage]
+        }
         storage = getattr(_core.Storage, self.storage.name)
-        return _core.compensated_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
+        return _core.compensated_table_encoder(
+            storage, used, codes[self.storage].astype(np.uint8), values, factor
+        )
 
     def kernel(self) -> _core.Scheme:
         """The same for the C++ kernels."""
         grid = getattr(_core.Grid, self.grid.upper())
         storage = getattr(_core.Storage, self.storage.name)
-        if self.q4_t:
+        if self.q4_t and self.fold is not None:
             return _core.Scheme(grid, storage, self.fold.astype(np.int8), self.values)
         return _core.Scheme(grid, storage, self.folded)
 

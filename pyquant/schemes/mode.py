@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gguf import LlamaFileType
@@ -16,6 +16,9 @@ from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.schemes.base import Scheme
 from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
+
+# Counts a model's Q8_0 codes: (256,) uint64, indexed by the code modulo 256.
+CodeCounts = Callable[[], NDArray[np.uint64]]
 
 
 class Mode(BaseModel):
@@ -36,15 +39,11 @@ class Mode(BaseModel):
     tensors: str | None = Field(None, description="only tensors whose name this expression finds")
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
-    damping: float = Field(
-        ON_ITS_OWN,
-        description=f"of second moments, in units of their mean diagonal; in order {IN_ORDER:g}",
-        **limits.DAMPING.field,
+    damping: Annotated[float, limits.DAMPING.interval] = Field(
+        ON_ITS_OWN, description=f"of second moments, in units of their mean diagonal; in order {IN_ORDER:g}"
     )
-    sequential: int | None = Field(
-        None,
-        description="chunks of the calibration's tokens, to correct by in order",
-        **limits.SEQUENCES.field,
+    sequential: Annotated[int, limits.SEQUENCES.interval] | None = Field(
+        None, description="chunks of the calibration's tokens, to correct by in order"
     )
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
@@ -86,10 +85,10 @@ class Mode(BaseModel):
         """Whether codes are stored in 4 bits, with their table, instead of their values."""
         return False
 
-    def scheme(self, q8_0_codes: Callable[[], NDArray[np.uint64]]) -> Scheme | None:
+    def scheme(self, q8_0_codes: CodeCounts) -> Scheme | None:
         """The scheme, or None where GGML's own quantizer does the work.
 
-        q8_0_codes: counts the model's Q8_0 codes when called; (256,) uint64, indexed modulo 256.
+        q8_0_codes: counts the model's Q8_0 codes when it is called.
         """
         raise NotImplementedError
 

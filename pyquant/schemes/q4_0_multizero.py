@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from gguf import LlamaFileType
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pyquant import limits
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import TableMode
+from pyquant.schemes.mode import CodeCounts, TableMode
 from pyquant.schemes.q4_0_recentred import q4_0_recentred
 
 
@@ -29,10 +29,12 @@ class Q4_0MultiZero(TableMode):
     name: ClassVar = "q4_0_multizero"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
 
-    radius: int = Field(description="codes of magnitude up to this become 0", **limits.RADIUS.field)
+    radius: Annotated[int, limits.RADIUS.interval] = Field(
+        description="codes of magnitude up to this become 0"
+    )
 
-    def scheme(self, q8_0_codes):
+    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
         return q4_0_multizero(self.radius)
 
-    def parameters(self, scheme):
+    def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
         return {"radius": self.radius}

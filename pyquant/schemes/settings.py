@@ -60,7 +60,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
     """One sentence on the first thing that is wrong with settings for `kind`, called `what`."""
     # A misspelled key first: it may be why another is missing.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = list(_holder(kind, first["loc"]).model_fields)
@@ -80,8 +80,8 @@ def _holder(kind: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseMod
     # lists of them, in which a number is the place.
     for part in place[:-1]:
         if isinstance(part, str):
-            found = kind.model_fields[part].annotation
-            kind = get_args(found)[0] if get_origin(found) is list else found
+            annotation: Any = kind.model_fields[part].annotation
+            kind = get_args(annotation)[0] if get_origin(annotation) is list else annotation
     return kind
 
 

@@ -8,7 +8,7 @@ from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import TableMode
+from pyquant.schemes.mode import CodeCounts, TableMode
 from pyquant.tables.table_set import TableSet, read_table_set
 
 
@@ -25,11 +25,13 @@ class TableSearch(TableMode):
 
     table: str = Field(description="a TOML file, such as `pyquant tables learn` writes")
 
-    def scheme(self, q8_0_codes):
+    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
         return table(read_table_set(self.table))
 
-    def parameters(self, scheme):
-        entries = {"table.name": scheme.name.removeprefix("table(").removesuffix(")")}
+    def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
+        assert scheme is not None
+        assert scheme.tables is not None
+        entries: dict[str, str | int] = {"table.name": scheme.name.removeprefix("table(").removesuffix(")")}
         if not scheme.tables.by_name:
             entries["table.values"] = " ".join(str(value) for value in scheme.values)
         return entries

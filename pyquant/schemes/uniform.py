@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant import _core, limits
+from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.models.model_file import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import Mode
+from pyquant.schemes.mode import CodeCounts, Mode
 from pyquant.schemes.q8_0 import q8_0
 
 # Of tensors whose input was not collected, such as embeddings: what llama.cpp's mixtures give the output.
@@ -33,15 +35,17 @@ class UniformScheme(Scheme):
     step: float = 0
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
 
-    def type_of(self, tensor, calibration):
+    def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
+        assert calibration is not None  # the mode has one
         if tensor.name in calibration.matrices or tensor.n_per_row % 256:
             return Type.Q8_0
         return REST
 
-    def searches(self, tensor, calibration):
+    def searches(self, tensor: str, calibration: Calibration | None) -> bool:
+        assert calibration is not None
         return tensor in calibration.matrices
 
-    def searched(self, tensor, factor):
+    def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
         step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
         return _core.uniform_encoder(float(np.clip(step, 6e-8, 6e4)), factor)
 
@@ -59,14 +63,13 @@ class Uniform(Mode):
     file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
 
     calibration: Path = Field(description="statistics of `pyquant calibrate`: steps are measured in outputs")
-    step: float = Field(
-        description="root of 12 times the squared error of outputs per weight, such as 0.01",
-        **limits.STEP.field,
+    step: Annotated[float, limits.STEP.interval] = Field(
+        description="root of 12 times the squared error of outputs per weight, such as 0.01"
     )
     sensitivity: Path | None = Field(None, description="what `pyquant sensitivity` measured")
 
-    def scheme(self, q8_0_codes):
+    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
         return uniform(self.step, Sensitivity.read(self.sensitivity) if self.sensitivity else Sensitivity())
 
-    def parameters(self, scheme):
+    def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
         return {"step": f"{self.step:.6g}"}

@@ -53,15 +53,15 @@ class CalibrationConfig(BaseModel):
     name: str = Field(min_length=1, description="what quantizers call it")
     texts: list[Path] = Field([], description="UTF-8 texts")
     weights: list[float] | None = Field(None, description="how much each text's tokens count")
-    ctx: int | None = Field(
-        None,
-        description="tokens in a chunk; 512, or what the model was trained with, if left out",
-        **limits.CALIBRATION_CTX.field,
+    ctx: Annotated[int, limits.CALIBRATION_CTX.interval] | None = Field(
+        None, description="tokens in a chunk; 512, or what the model was trained with, if left out"
     )
-    chunks: int | None = Field(
-        None, description="chunks of each text; all, if left out", **limits.CHUNKS.field
+    chunks: Annotated[int, limits.CHUNKS.interval] | None = Field(
+        None, description="chunks of each text; all, if left out"
     )
-    random: float = Field(RANDOM_SHARE, description="share of random tokens in moments", **limits.SHARE.field)
+    random: Annotated[float, limits.SHARE.interval] = Field(
+        RANDOM_SHARE, description="share of random tokens in moments"
+    )
 
 
 class StudyConfig(_MetricSettings):
@@ -74,9 +74,9 @@ class StudyConfig(_MetricSettings):
     models: list[Path] = Field([], description="GGUF models, F32, F16 or BF16")
     texts: list[Path] = Field([], description="UTF-8 texts to evaluate on")
     measure: list[Measure] = Field(DEFAULT, min_length=1, description="metrics")
-    ctx: int = Field(512, description="tokens in a chunk", **limits.CTX.field)
-    chunks: int | None = Field(
-        None, description="chunks of each text; all, if left out", **limits.CHUNKS.field
+    ctx: Annotated[int, limits.CTX.interval] = Field(512, description="tokens in a chunk")
+    chunks: Annotated[int, limits.CHUNKS.interval] | None = Field(
+        None, description="chunks of each text; all, if left out"
     )
     together: int | None = Field(
         None, ge=1, description="quantized models compared in one pass of the base; all, if left out"

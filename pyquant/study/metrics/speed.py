@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,10 +29,10 @@ class SpeedConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    prompt: int = Field(512, description="tokens of prompt processing", **limits.TOKENS.field)
-    generate: int = Field(128, description="tokens of generation", **limits.TOKENS.field)
-    rounds: int = Field(
-        5, description="times that every model is run, in turn with the others", **limits.ROUNDS.field
+    prompt: Annotated[int, limits.TOKENS.interval] = Field(512, description="tokens of prompt processing")
+    generate: Annotated[int, limits.TOKENS.interval] = Field(128, description="tokens of generation")
+    rounds: Annotated[int, limits.ROUNDS.interval] = Field(
+        5, description="times that every model is run, in turn with the others"
     )
 
 
