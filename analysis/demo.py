@@ -29,7 +29,7 @@ WAYS = {
     "as llama-quantize": "ggml:{}",
     "with imatrix": "ggml:{} imatrix=matched",
     "compensated": "ggml:{} calibration=matched",
-    "in order": "ggml:{} calibration=matched sequential=32",
+    "in order": "ggml:{} calibration=matched sequential=64",
 }
 Row = dict[str, Any]
 
@@ -72,15 +72,15 @@ def show_thesis(rows: dict[str, Row]) -> None:
     """The thesis's quantizers beside stock types, without anything known of inputs."""
     uninformed = {label: row for label, row in rows.items() if "matched" not in label}
     print_table(
-        ["mode", "bits", "perplexity", "KLD", "zeros %", "single zeros %", "by chance %"],
+        ["mode", "bits", "perplexity", "KLD", "zeros %", "single %", "by chance %"],
         [[label, bits(row), perplexity(row), kld(row), *zeros(row)] for label, row in uninformed.items()],
         title="1. The thesis's quantizers",
     )
     counted = [row for row in rows.values() if row["mode"] == "q4_0_multizero"]
     apart = max(abs(row["single_zeros"] - row["single_zeros_by_chance"]) for row in counted)
     say(
-        f"Single zeros are as many as if zeros came by chance, to {100 * apart:.1f} %: a coder of runs "
-        "has no more to gain than that, and every step of the radius costs divergence."
+        "Of all runs of zeros, as many have length 1 (single) as if zeros came by chance, to "
+        f"{100 * apart:.1f} %: a coder of runs has no more to gain. Each step of the radius costs divergence."
     )
 
 
@@ -104,7 +104,7 @@ def show_entropy_coded(rows: dict[str, Row]) -> None:
     """Files of mode uniform beside Q4_K."""
     files = {f"Q4_K, {way}": rows[WAYS[way].format("Q4_K")] for way in ("with imatrix", "in order")}
     coded = [row for row in rows.values() if row["mode"] == "uniform"]
-    files |= {f"{row['quantizer'].rpartition('measured ')[2]}, uniform, .pqz": row for row in coded}
+    files |= {f"uniform, {row['quantizer'].rpartition('measured ')[2]} (.pqz)": row for row in coded}
     print_table(
         ["file", "size (MB)", "bits", "perplexity", "KLD"],
         [
@@ -129,11 +129,11 @@ def say(finding: str) -> None:
 
 def bits(row: Row) -> str:
     """Per weight, of the whole file."""
-    return f"{row['file_bits']:.2f}"
+    return f"{row['bits']:.2f}"
 
 
 def perplexity(row: Row) -> str:
-    return plus_minus(row["perplexity"], row["perplexity_error"])
+    return f"{row['perplexity']:.4g}"
 
 
 def kld(row: Row) -> str:
