@@ -114,7 +114,7 @@ Step = Annotated[
     typer.Option(
         metavar="X",
         parser=Number(limits.STEP),
-        help="uniform: root of 12 times the squared error of outputs per weight; or let --bpw, --size or "
+        help="uniform: root of 12 times the squared error of outputs per weight; or let --bits, --size or "
         "--like find it.",
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,12 +52,19 @@ def quantize(
     sequential: options.Sequential = None,
     step: options.Step = None,
     sensitivity: options.SensitivityFile = None,
+    bits: Annotated[
+        Optional[float],
+        typer.Option(
+            "--bits",
+            metavar="BITS",
+            parser=Number(limits.BITS),
+            help="uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
+        ),
+    ] = None,
     bpw: Annotated[
         Optional[float],
         typer.Option(
-            metavar="BITS",
-            parser=Number(limits.BITS),
-            help="uniform: the packed file has at most so many bits per weight, all told.",
+            "--bpw", metavar="BITS", parser=Number(limits.BITS), hidden=True, help="Old name of --bits."
         ),
     ] = None,
     target_size: Annotated[
@@ -93,10 +101,13 @@ def quantize(
     from pyquant.quantize.quantize_model import quantize_model
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 
-    targets = {"--bpw": bpw, "--size": target_size, "--like": like}
+    if bpw is not None:
+        warnings.warn("--bpw is called --bits now; the old name goes in 0.3", FutureWarning, stacklevel=2)
+        bits = bpw if bits is None else bits
+    targets = {"--bits": bits, "--size": target_size, "--like": like}
     given = [name for name, value in targets.items() if value is not None]
     if len(given) > 1 or (given and step is not None):
-        raise ConfigError("give one of --step, --bpw, --size and --like: the last three find a step")
+        raise ConfigError("give one of --step, --bits, --size and --like: the last three find a step")
     if given and mode not in (None, "uniform"):
         raise ConfigError(f"{given[0]}: is for mode uniform, whose step it finds, not for {mode}")
     if like is not None and text is None:
@@ -114,7 +125,7 @@ def quantize(
     if given:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, found = _search(source, chosen, bpw, target_size, like, text, ctx, chunks, threads)
+        chosen, found = _search(source, chosen, bits, target_size, like, text, ctx, chunks, threads)
     with progress_bar(f"{chosen.mode}") as progress:
         if packed and not dry_run:
             report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
@@ -154,7 +165,7 @@ def _some(names: list[str]) -> str:
 def _search(
     source: Path,
     mode: Mode,
-    bpw: float | None,
+    bits: float | None,
     target_size: str | None,
     like: str | None,
     text: Text | None,
@@ -167,8 +178,8 @@ def _search(
 
     with progress_bar("step") as progress:
         search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-        if bpw is not None:
-            found = search.for_bits(bpw)
+        if bits is not None:
+            found = search.for_bits(bits)
         elif target_size is not None:
             found = search.for_size(parse_size("--size", target_size))
         else:

@@ -71,8 +71,8 @@ def test_every_number_of_every_command_has_a_limit() -> None:
         ),
         (["error", "M", "M", "--threads", "99999999999"], "'--threads': 99999999999 is not a whole number"),
         (["speed", "M", "--prompt", "99999999999"], "'--prompt': 99999999999 is not a whole number"),
-        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bpw", "nan"], "nan is not a number above 0"),
-        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bpw", "inf"], "inf is not a number above 0"),
+        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bits", "nan"], "nan is not a number above 0"),
+        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bits", "inf"], "inf is not a number above 0"),
         (["compare", "M", "M", "--text", "T", "--chunks", "0"], "'--chunks': 0 is not a whole number from 1"),
     ],
 )

@@ -103,13 +103,16 @@ def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) ->
 def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     out = tmp_path / "out.pqz"
     arguments = ["quantize", generated(EXPERTS), out, "--mode", "uniform", "--calibration", stats_of(EXPERTS)]
-    told = run(*arguments, "--bpw", 5, "--json")
+    told = run(*arguments, "--bits", 5, "--json")
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     tries = {f"{one['step']:.6g}": one["found"] for one in result["search"]["tries"]}
     assert tries[result["parameters"]["step"]] == out.stat().st_size
     assert len(re.findall("^step .* bits per weight$", told.stderr, re.MULTILINE)) == len(tries)
-    told = run(*arguments, "--bpw", 5)  # said before anything is tried
+    told = run(*arguments, "--bpw", 5, "--force", "--json")
+    assert "--bpw is called --bits now" in told.stderr
+    assert json.loads(told.stdout)["parameters"] == result["parameters"]
+    told = run(*arguments, "--bits", 5)  # said before anything is tried
     assert (told.returncode, told.stdout) == (1, "")
     assert "exists; --force replaces it" in told.stderr
     assert "step" not in told.stderr
@@ -118,11 +121,11 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--bpw", 4, "--size", "1MB"], "give one of --step, --bpw, --size and --like"),
-        (["--bpw", 4, "--step", 0.1], "give one of --step, --bpw, --size and --like"),
+        (["--bits", 4, "--size", "1MB"], "give one of --step, --bits, --size and --like"),
+        (["--bits", 4, "--step", 0.1], "give one of --step, --bits, --size and --like"),
         (["--size", "4 apples"], "is not a size"),
         (["--like", "Q4_K"], "--like needs --text"),
-        (["--bpw", 4, "--mode", "q4_0"], "--bpw: is for mode uniform, whose step it finds, not for q4_0"),
+        (["--bits", 4, "--mode", "q4_0"], "--bits: is for mode uniform, whose step it finds, not for q4_0"),
         ([], "mode uniform needs 'step'"),
     ],
 )
