@@ -21,27 +21,13 @@
 #include "kernels/score.h"
 #include "kernels/table_product.h"
 #include "stream/chunks.h"
+#include "support.h"
 
 using namespace pyquant::calibrate;
 using namespace pyquant::kernels;
 using namespace pyquant::stream;
 
 namespace {
-
-// On the heap, so that one element too far is seen.
-template <class T>
-std::unique_ptr<T[]> exactly(const T * from, size_t n) {
-    std::unique_ptr<T[]> copy(new T[n]);
-    std::copy_n(from, n, copy.get());
-    return copy;
-}
-
-void expect(bool condition, const char * what) {
-    if (!condition) {
-        std::fprintf(stderr, "not so: %s\n", what);
-        std::exit(1);
-    }
-}
 
 std::vector<char> read(const char * path) {
     std::FILE * file = std::fopen(path, "rb");

@@ -1,26 +1,17 @@
-// Frames coded, damaged and decoded under sanitizers, and a file packed and unpacked by several
-// threads: `sanitize N`. Whatever is in a frame, it is decoded or refused.
-#include <unistd.h>
-
-#include <cstdio>
+// N frames coded, damaged and decoded, N being the first argument, and a file packed and unpacked by
+// several threads. Whatever is in a frame, it is decoded or refused.
 #include <cstdlib>
 #include <random>
 
 #include "pqz/transfer.h"
 #include "stream/chunks.h"
 #include "stream/file.h"
+#include "support.h"
 
 using namespace pyquant::pqz;
 using namespace pyquant::stream;
 
 namespace {
-
-void require(bool holds, const char * what) {
-    if (!holds) {
-        std::fprintf(stderr, "%s\n", what);
-        std::exit(1);
-    }
-}
 
 const Layout kLayouts[] = {
     {{{1, Content::numbers}, {1, Content::numbers}, {32, Content::codes}}},
@@ -58,7 +49,7 @@ void decode_damaged(std::mt19937 & random) {
     Bytes coded = encoder.encode(layout, data.data(), data.size(), use), back(data.size());
     FrameDecoder decoder;
     decoder.decode(layout, coded.data(), coded.size(), back.data(), back.size());
-    require(back == data, "a frame is not what it was");
+    expect(back == data, "a frame is what it was");
     damage(random, coded);
     coded.shrink_to_fit();
     try {
@@ -68,22 +59,19 @@ void decode_damaged(std::mt19937 & random) {
 }
 
 void transfer(std::mt19937 & random) {
-    std::FILE * in = std::tmpfile(), * pqz = std::tmpfile(), * out = std::tmpfile();
+    const ScratchFile in, pqz, out;
     const Bytes data = sample(random, 34 * 4000);
-    write_fully(fileno(in), data.data(), int64_t(data.size()), 0);
+    write_fully(in.descriptor(), data.data(), int64_t(data.size()), 0);
     std::vector<Frame> frames;
     for (int64_t begin = 0; begin < int64_t(data.size()); begin += 3400) {
         frames.push_back({begin, 3400, 0});
     }
     const auto tick = [](int64_t) {};
-    pack_frames(fileno(in), frames, {kLayouts[0]}, fileno(pqz), 0, 4, tick);
-    unpack_frames(fileno(pqz), frames, {kLayouts[0]}, fileno(out), 4, tick);
+    pack_frames(in.descriptor(), frames, {kLayouts[0]}, pqz.descriptor(), 0, 4, tick);
+    unpack_frames(pqz.descriptor(), frames, {kLayouts[0]}, out.descriptor(), 4, tick);
     Bytes back(data.size());
-    read_fully(fileno(out), back.data(), int64_t(back.size()), 0);
-    require(back == data, "a file is not what it was");
-    for (std::FILE * file : {in, pqz, out}) {
-        std::fclose(file);
-    }
+    read_fully(out.descriptor(), back.data(), int64_t(back.size()), 0);
+    expect(back == data, "a file is what it was");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-"""The kernels and the sharing of work under sanitizers, in builds with and without F16C and the like.
+"""Programs of C++ that sanitizers watch: one driver for each part of csrc, compiled here and run.
 
-A build without them must also give the same bits as the one under test.
+A sanitizer may find nothing: no access beside a buffer, no undefined behavior, no race. What else has to
+hold a driver checks itself, and ends with 1 where it does not.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy_openblas32
 
 from pyquant import _core
 from pyquant.schemes.q4_0 import q4_0
@@ -20,43 +25,93 @@ from tests.support import ROOT
 from tests.support.blocks import BLOCK, assert_blocks_equal, sample_blocks
 
 CSRC = ROOT / "csrc"
-SOURCES = [
-    *sorted(CSRC.glob("kernels/*.cpp")),
-    CSRC / "calibrate/bf16_inputs.cpp",
-    CSRC / "stream/chunks.cpp",
-    CSRC / "stream/file.cpp",
-]
+
+# What a driver is made of, beside the file of its name.
+FILES = ["stream/chunks.cpp", "stream/file.cpp"]
+SOURCES = {
+    "kernels": ["kernels/*.cpp", "calibrate/bf16_inputs.cpp", *FILES],
+    "stream": ["kernels/*.cpp", "stream/*.cpp"],
+    "compensate": ["kernels/*.cpp", "compensate/**/*.cpp", "stream/codec.cpp", *FILES],
+    "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
+    "lockstep": ["calibrate/lockstep.cpp"],
+    "pqz": ["pqz/*.cpp", *FILES],
+}
+WITH_GGML = ("stream", "compensate")  # and LAPACK: as the extension is linked
+
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Werror"]
+# GCC 12 warns of its own AVX-512 headers.
+FLAGS += ["-Wno-unknown-warning-option", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 MEMORY = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-THREADS = ["-fsanitize=thread"]
+BUILDS = {
+    "memory": MEMORY,
+    "memory-native": [*MEMORY, "-march=native"],  # with F16C, AVX-512 and the like
+    "threads": ["-fsanitize=thread"],
+}
+PATIENCE = 300  # seconds, for a program that waits for itself
+
+Program = Callable[[str, str], Path]
 
 
-def compile_and_run(flags: list[str], folder: Path, weights: np.ndarray) -> np.ndarray:
-    """Runs sanitize.cpp over weights; the bytes it wrote."""
-    program = compiled(flags, folder, [Path(__file__).with_name("kernels.cpp"), *SOURCES])
-    (folder / "weights").write_bytes(weights.tobytes())
-    run([program, folder / "weights", folder / "results"])
-    return np.fromfile(folder / "results", np.uint8)
+def under(*builds: str, slow: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test in these builds; in the slow ones only when asked for."""
+    rarely = [pytest.param(build, marks=pytest.mark.slow) for build in slow]
+    return pytest.mark.parametrize("build", [*builds, *rarely])
 
 
-def compiled(flags: list[str], folder: Path, sources: list[Path]) -> Path:
-    """The program that a C++ compiler makes of the sources."""
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Compile a driver in a build; what drivers have in common is compiled once."""
+    folder = tmp_path_factory.mktemp("programs")
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if not compiler:
         pytest.skip("no C++ compiler")
-    program = folder / "sanitize"
-    command = [compiler, *FLAGS, *flags, f"-I{CSRC}", *sources]
-    built = subprocess.run([*command, "-o", program], capture_output=True, text=True)
-    if "cannot find -l" in built.stderr or "unsupported option '-fsanitize" in built.stderr:
-        pytest.skip(f"{compiler} comes without this sanitizer's library")
-    assert built.returncode == 0, built.stderr
-    return program
+    vendored = ROOT / "build" / "vendor"
+    (llama,), (zstd,) = vendored.glob("llama.cpp-*"), vendored.glob("zstd-*")
+    ggml, blas = Path(_core.__file__).with_name("lib"), scipy_openblas32
+    headers = [llama / "ggml/include", llama / "ggml/src", llama / "vendor/hash/xxhash", zstd]
+    includes = [f"-I{CSRC}", "-DBLAS_SYMBOL_PREFIX=scipy_"]
+    includes += [part for at in (*headers, blas.get_include_dir()) for part in ("-isystem", str(at))]
+    libraries = [
+        part
+        for at, name in ((ggml, "ggml-base"), (blas.get_lib_dir(), blas.get_library().removeprefix("lib")))
+        for part in (f"-L{at}", f"-Wl,-rpath,{at}", f"-l{name}")
+    ]
+
+    def run_compiler(*arguments: object) -> None:
+        ran = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True)
+        if "cannot find -l" in ran.stderr or "unsupported option '-fsanitize" in ran.stderr:
+            pytest.skip(f"{compiler} comes without this sanitizer's library")
+        assert ran.returncode == 0, ran.stderr
+
+    @cache
+    def compiled(source: Path, build: str) -> Path:
+        made = folder / "-".join([build, *source.relative_to(ROOT).with_suffix(".o").parts])
+        run_compiler(*FLAGS, *BUILDS[build], *includes, "-c", source, "-o", made)
+        return made
+
+    @cache
+    def make(driver: str, build: str) -> Path:
+        sources = [Path(__file__).with_name(f"{driver}.cpp")]
+        sources += [source for pattern in SOURCES[driver] for source in sorted(CSRC.glob(pattern))]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(lambda source: compiled(source, build), sources))
+        if driver == "pqz":
+            objects.append(folder / "zstd.o")
+            subprocess.run(["cc", "-O2", "-w", "-c", zstd / "zstd.c", "-o", objects[-1]], check=True)
+        made = folder / f"{build}-{driver}"
+        run_compiler(
+            "-pthread", *BUILDS[build], *objects, "-o", made, *(libraries if driver in WITH_GGML else [])
+        )
+        return made
+
+    return make
 
 
-def run(command: list[object]) -> None:
-    """Nothing may be found."""
+def run(program: Path, *arguments: object) -> None:
+    """Run a program in which nothing may be found."""
     environment = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment)
+    command = [str(program), *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     if "unexpected memory mapping" in ran.stderr:
         pytest.skip("this kernel's address layout is not one that the sanitizer knows")
     assert ran.returncode == 0, ran.stderr
@@ -73,18 +128,17 @@ def encode_each(scheme, x: np.ndarray, block_bytes: int) -> np.ndarray:
     return blocks
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [MEMORY, [*MEMORY, "-march=native"], THREADS],
-    ids=["memory", "memory-native", "threads"],
-)
-def test_under_sanitizers(flags: list[str], tmp_path: Path) -> None:
+@under("memory", "memory-native", "threads")
+def test_kernels(program: Program, build: str, tmp_path: Path) -> None:
+    """Builds with and without the processor's instructions also give the bits of the one under test."""
     rng = np.random.default_rng(0)
     any_bits = rng.integers(0, 2**32, (200, BLOCK), np.uint32).view(np.float32)
     tiny = any_bits.view(np.uint32) & np.uint32(0x80FFFFFF)  # scales with an infinite inverse
     single = np.where(np.arange(BLOCK) == 3, any_bits, 0).astype(np.float32)  # most of these encode
     x = np.concatenate([sample_blocks(300), any_bits, tiny.view(np.float32), single])
-    results = compile_and_run(flags, tmp_path, x)
+    (tmp_path / "weights").write_bytes(x.tobytes())
+    run(program("kernels", build), tmp_path / "weights", tmp_path / "results")
+    results = np.fromfile(tmp_path / "results", np.uint8)
     sizes = np.cumsum([len(x) * 18, len(x) * 34, 4 << 16])
     four, eight, floats, halves = np.split(results, sizes)
     assert_blocks_equal(four, encode_each(q4_0(), x, 18), 18)
@@ -100,17 +154,26 @@ def test_under_sanitizers(flags: list[str], tmp_path: Path) -> None:
     assert np.isnan(halves.view(np.float16)[~number]).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "n_frames"),
-    [(MEMORY, 10_000), ([*MEMORY, "-march=native"], 10_000), (THREADS, 50)],
-    ids=["memory", "memory-native", "threads"],
-)
-def test_pqz_under_sanitizers(flags: list[str], n_frames: int, tmp_path: Path) -> None:
-    vendored = CSRC.parent / "build" / "vendor"
-    (zstd,), (xxhash, *_) = vendored.glob("zstd-*/zstd.c"), vendored.glob("llama.cpp-*/vendor/hash/xxhash")
-    subprocess.run(["cc", "-O2", "-w", "-c", zstd, "-o", tmp_path / "zstd.o"], check=True)
-    sources = [Path(__file__).with_name("pqz.cpp"), *sorted(CSRC.glob("pqz/*.cpp"))]
-    sources += [CSRC / "stream" / "chunks.cpp", CSRC / "stream" / "file.cpp", tmp_path / "zstd.o"]
-    headers = ["-isystem", str(zstd.parent), "-isystem", str(xxhash)]
-    run([compiled([*flags, *headers], tmp_path, sources), str(n_frames)])
+@under("memory-native", slow=("memory", "threads"))
+def test_compensation(program: Program, build: str) -> None:
+    run(program("compensate", build))
+
+
+@under("memory-native", slow=("memory", "threads"))
+def test_stream(program: Program, build: str) -> None:
+    run(program("stream", build))
+
+
+@under("memory-native")
+def test_spool(program: Program, build: str) -> None:
+    run(program("spool", build))
+
+
+@under("threads", slow=("memory",))
+def test_lockstep(program: Program, build: str) -> None:
+    run(program("lockstep", build))
+
+
+@under(slow=("memory", "memory-native", "threads"))
+def test_pqz(program: Program, build: str) -> None:
+    run(program("pqz", build), 50 if build == "threads" else 10_000)
