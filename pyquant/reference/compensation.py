@@ -1,4 +1,9 @@
-"""csrc/compensate as text: the numpy twin of its rounding, bit for bit. The place to begin reading."""
+"""Numpy twin of csrc/compensate, bit for bit: rounding in which columns make up for each other's errors.
+
+The place to begin reading. Columns are rounded one after the other, in the order of the factor. Each aims at
+its weight less what the errors before it have already done to the output. Then sweeps go over all columns
+again, and move scales and levels to where the error of the output is least.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,30 @@ SWEEPS = 2  # over all columns, once they have codes
 
 
 def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.uint8], Floats]:
-    """Rows (n_rows, n_per_row) to what is stored of them, (n_rows, n_bytes), and what that decodes to."""
+    """Round rows of weights to a format.
+
+    Parameters
+    ----------
+    x : (n_rows, n_per_row) float32
+        Weights.
+    factor : _core.Factor
+        What is known of the inputs. Without second moments no error is passed on.
+    form : Format
+        The format of blocks.
+
+    Returns
+    -------
+    stored : (n_rows, n_bytes) uint8
+        The blocks of each row.
+    decoded : (n_rows, n_per_row) float32
+        The weights that they stand for.
+
+    Notes
+    -----
+    An error e of a row costs e H e^T, H being the second moments of inputs. With H = U D U^T this is the sum
+    over k of D[k] (e[k] + sum over j < k of e[j] U[j][k])^2 (Chee et al., QuIP, 2023; Frantar et al., GPTQ,
+    2022, do the same from the inverse of H).
+    """
     order, upper, moments = factor.order, factor.upper, factor.moments  # arrays made at every access
     columns = form.columns
     rows = _Rows(np.ascontiguousarray(x[:, order].T), len(order) // columns, columns // SUB)
@@ -58,9 +86,16 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
 
 
 class _Rows:
-    """Rows (n_per_row, n_rows) in the factor's order and what has become of them.
+    """Weights in the factor's order, and what has become of them.
 
-    level, value, error: as `weight`. opened: (n_blocks, 2, n_rows). stored: (n_blocks, n_subs, 2, n_rows).
+    Attributes
+    ----------
+    weight, level, value, error : (n_per_row, n_rows) float32
+        A weight; its level; the weight that the level stands for; the difference.
+    opened : (n_blocks, 2, n_rows) float32
+        What `Format.open` returned for each block.
+    stored : (n_blocks, n_subs, 2, n_rows) float32
+        Scale and minimum of each sub-block, as the file stores them.
     """
 
     def __init__(self, weight: Floats, n_blocks: int, n_subs: int) -> None:
@@ -71,14 +106,28 @@ class _Rows:
         self.stored = np.empty((n_blocks, n_subs, 2, n_rows), np.float32)
 
     def settle(self, form: Format, sub: slice, opened: Floats, stored: Floats) -> None:
-        """By its levels, what a sub-block is worth and what it misses."""
+        """Compute values and errors of a sub-block from its levels."""
         scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
         self.value[sub] = scale * self.level[sub] - minimum
         self.error[sub] = self.weight[sub] - self.value[sub]
 
 
 def _feed_back(matrix: Floats | None, done: range, columns: slice, error: Floats, target: Floats) -> None:
-    """Adds the product of errors with rows `done` of U, or of H, to target; without one nothing."""
+    """Add to targets what errors of other columns do to them: e U, or e H.
+
+    Parameters
+    ----------
+    matrix : (n_per_row, n_per_row) float32, or None
+        U or H. Without one nothing is added.
+    done : range
+        Columns whose errors are passed on.
+    columns : slice
+        Columns of the targets.
+    error : (n_per_row, n_rows) float32
+        Errors of all columns.
+    target : (len(columns), n_rows) float32
+        Changed in place.
+    """
     if matrix is not None:
         for j in done:
             target[:] = fma(matrix[j, columns][:, None], error[j], target)
@@ -87,8 +136,28 @@ def _feed_back(matrix: Floats | None, done: range, columns: slice, error: Floats
 def _best(
     form: Format, opened: Floats, weight: Floats, target: Floats, d: Floats, u: Floats | None
 ) -> tuple[Floats, Floats]:
-    """Of the trial whose codes, found with errors passed on within the sub-block, cost least, the levels
-    (32, n_rows) and what is stored, (2, n_rows)."""
+    """Try what may be stored for a sub-block, with errors passed on within it, and take the cheapest.
+
+    Parameters
+    ----------
+    form : Format
+        The format of blocks.
+    opened : (2, n_rows) float32
+        What `Format.open` returned.
+    weight, target : (32, n_rows) float32
+        Weights, and what they aim at.
+    d : (32,) float32
+        The factor's diagonal.
+    u : (32, 32) float32, or None
+        U of the sub-block. Without it no error is passed on.
+
+    Returns
+    -------
+    level : (32, n_rows) float32
+        The levels.
+    stored : (2, n_rows) float32
+        Scale and minimum, as the file stores them.
+    """
     trials = form.trials(opened, target, d)[: None if u is not None else TRIALS_ALONE]
     scale, minimum = (form.value(opened, part, trials[:, part]) for part in range(2))
     shape = (SUB, *scale.shape)
@@ -113,10 +182,27 @@ def _best(
 def _refined(
     form: Format, h: Floats, opened: Floats, stored: Floats, gradient: Floats, level: Floats
 ) -> tuple[Floats, Floats]:
-    """Levels (32, n_rows) and what is stored, (2, n_rows), after each was moved to where e H e^T is least
-    with everything else as it is.
+    """Move scale, minimum and levels of a sub-block, each to where e H e^T is least with the rest as it is.
 
-    h: (32, 32) of the sub-block's columns. gradient: (32, n_rows), e H.
+    Parameters
+    ----------
+    form : Format
+        The format of blocks.
+    h : (32, 32) float32
+        H of the sub-block.
+    opened, stored : (2, n_rows) float32
+        What `Format.open` returned; scale and minimum as the file stores them.
+    gradient : (32, n_rows) float32
+        e H of these columns.
+    level : (32, n_rows) float32
+        Levels so far.
+
+    Returns
+    -------
+    level : (32, n_rows) float32
+        The new levels.
+    stored : (2, n_rows) float32
+        Scale and minimum, as the file stores them.
     """
     stored, level = stored.copy(), level.copy()
     for part in range(form.parts):

@@ -1,8 +1,8 @@
-"""The kernels as text: a numpy twin of each, to read, to test against and to document with.
+"""Numpy twins of csrc/kernels, one function for each kernel.
 
-Blocks are 32 consecutive weights of a row. A twin gives what its kernel in csrc/kernels gives, bit
-for bit, down to the scales and codes that GGML's reference quantizers make of odd input; sums of
-errors agree to the last digits, which depend on the order of summation. Twins are for small arrays.
+A block is 32 consecutive weights of a row. A twin returns the bits that its kernel returns, also for the
+odd input for which GGML's reference quantizers make odd scales and codes. Sums of errors alone may differ
+in the last digits, because sums are added in another order. Twins are slow: use them on small arrays.
 """
 
 from __future__ import annotations
@@ -21,10 +21,30 @@ HALF = BLOCK // 2
 
 
 def grid_q4_0(x: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.int8]]:
-    """Blocks (n, 32) to scales (n,) and codes (n, 32) in -8..7; `quantize_row_q4_0_ref`.
+    """Quantize blocks by Q4_0's rule.
 
-    The weight of largest magnitude, the first one of equals, becomes -8. Halves round up: adding 8.5
-    makes a number above 0, which is cut off. Raises ValueError as `_check` does.
+    The weight of largest magnitude, the first one of equals, becomes -8. Halves round up: 8.5 is added,
+    and the fraction of the sum, which is above 0, is cut off.
+
+    Parameters
+    ----------
+    x : (n, 32) float32
+        Blocks of weights.
+
+    Returns
+    -------
+    scales : (n,) float16
+    codes : (n, 32) int8
+        From -8 to 7.
+
+    Raises
+    ------
+    ValueError
+        If a block holds an infinity or a NaN, or its scale is beyond fp16. The first such block is named.
+
+    Notes
+    -----
+    Source: `quantize_row_q4_0_ref` of ggml-quants.c.
     """
     first = np.abs(x).argmax(axis=1, keepdims=True)
     extreme = np.take_along_axis(x, first, axis=1) + np.float32(0)  # -0 + 0 is 0
@@ -35,10 +55,30 @@ def grid_q4_0(x: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.i
 
 
 def grid_q8_0(x: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.int8]]:
-    """Blocks (n, 32) to scales (n,) and codes (n, 32) in -127..127; `quantize_row_q8_0_ref`.
+    """Quantize blocks by Q8_0's rule.
 
-    The largest magnitude becomes 127 or -127. Halves round away from zero, as C's roundf does; a
-    double holds the sum that decides this exactly. Raises ValueError as `_check` does.
+    The largest magnitude becomes 127 or -127. Halves round away from zero, as C's roundf does; a double
+    holds the sum that decides this exactly.
+
+    Parameters
+    ----------
+    x : (n, 32) float32
+        Blocks of weights.
+
+    Returns
+    -------
+    scales : (n,) float16
+    codes : (n, 32) int8
+        From -127 to 127.
+
+    Raises
+    ------
+    ValueError
+        If a block holds an infinity or a NaN, or its scale is beyond fp16. The first such block is named.
+
+    Notes
+    -----
+    Source: `quantize_row_q8_0_ref` of ggml-quants.c.
     """
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
     scales = _check(x, d)
@@ -56,7 +96,7 @@ def _scaled(x: NDArray[np.float32], d: NDArray[np.float32], overflow: int) -> ND
 
 
 def _check(x: NDArray[np.float32], d: NDArray[np.float32]) -> NDArray[np.float16]:
-    # The scales as fp16, nearest even. ValueError names the first block with an infinity, a NaN or
+    # Round scales to fp16, to nearest even. ValueError names the first block with an infinity, a NaN or
     # a scale beyond fp16.
     with np.errstate(over="ignore", invalid="ignore"):
         scales = d[:, 0].astype(np.float16)
@@ -70,20 +110,56 @@ GRIDS = {"q4_0": grid_q4_0, "q8_0": grid_q8_0}
 
 
 def fold(scheme: Scheme, codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """What a scheme makes of grid codes: the values that its storage holds, same shape."""
+    """Replace grid codes by the values that a scheme stores for them.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Holds the fold and the values.
+    codes : (n, 32) int8
+        Grid codes.
+
+    Returns
+    -------
+    (n, 32) int8
+        Values, in multiples of the block's scale.
+    """
     return scheme.values[folded_codes(scheme, codes)]
 
 
 def folded_codes(scheme: Scheme, codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """What a scheme makes of grid codes: indices of its table, same shape."""
+    """Replace grid codes by a scheme's own codes.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Holds the fold.
+    codes : (n, 32) int8
+        Grid codes.
+
+    Returns
+    -------
+    (n, 32) uint8
+        Indices of the scheme's table.
+    """
     assert scheme.fold is not None, "a scheme whose scales are searched for has no grid"
     return scheme.fold[codes.view(np.uint8)]
 
 
 def store_q4_0(scales: NDArray[np.float16], values: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """(n,) and (n, 32) in -8..7 to blocks (n, 18) uint8; `block_q4_0`.
+    """Make the bytes of Q4_0 blocks, GGML's `block_q4_0`.
 
     Byte j of the codes holds weight j in its low nibble and weight j + 16 in its high one.
+
+    Parameters
+    ----------
+    scales : (n,) float16
+    values : (n, 32) int8
+        From -8 to 7.
+
+    Returns
+    -------
+    (n, 18) uint8
     """
     nibbles = (values + 8).astype(np.uint8)
     codes = nibbles[:, :HALF] | nibbles[:, HALF:] << 4
@@ -91,46 +167,136 @@ def store_q4_0(scales: NDArray[np.float16], values: NDArray[np.int8]) -> NDArray
 
 
 def store_q8_0(scales: NDArray[np.float16], values: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """(n,) and (n, 32) to blocks (n, 34) uint8; `block_q8_0`."""
+    """Make the bytes of Q8_0 blocks, GGML's `block_q8_0`.
+
+    Parameters
+    ----------
+    scales : (n,) float16
+    values : (n, 32) int8
+
+    Returns
+    -------
+    (n, 34) uint8
+    """
     return np.hstack([scales[:, None].view(np.uint8), values.view(np.uint8)])
 
 
 def nibbles(blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Stored codes (n, 32), 0..15, of Q4_0 or IQ4_NL blocks (n, 18)."""
+    """Read the stored codes of blocks of Q4_0, IQ4_NL or Q4_T.
+
+    Parameters
+    ----------
+    blocks : (n, 18) uint8
+
+    Returns
+    -------
+    (n, 32) uint8
+        From 0 to 15.
+    """
     return np.hstack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4])
 
 
 def load_q4_0(blocks: NDArray[np.uint8]) -> tuple[NDArray[np.float16], NDArray[np.int8]]:
-    """Scales (n,) and values (n, 32) of blocks (n, 18)."""
+    """Read the scales and values of Q4_0 blocks.
+
+    Parameters
+    ----------
+    blocks : (n, 18) uint8
+
+    Returns
+    -------
+    scales : (n,) float16
+    values : (n, 32) int8
+    """
     return _scales(blocks), nibbles(blocks).astype(np.int8) - np.int8(8)
 
 
 def load_q8_0(blocks: NDArray[np.uint8]) -> tuple[NDArray[np.float16], NDArray[np.int8]]:
-    """Scales (n,) and values (n, 32) of blocks (n, 34)."""
+    """Read the scales and values of Q8_0 blocks.
+
+    Parameters
+    ----------
+    blocks : (n, 34) uint8
+
+    Returns
+    -------
+    scales : (n,) float16
+    values : (n, 32) int8
+    """
     return _scales(blocks), blocks[:, 2:].view(np.int8)
 
 
 def store_q4_t(scales: NDArray[np.float16], codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(n,) and codes (n, 32), 0..15, to blocks (n, 18) uint8, laid out as Q4_0's."""
+    """Make the bytes of Q4_T blocks, which have Q4_0's layout and hold codes in place of values.
+
+    Parameters
+    ----------
+    scales : (n,) float16
+    codes : (n, 32) uint8
+        From 0 to 15.
+
+    Returns
+    -------
+    (n, 18) uint8
+    """
     return store_q4_0(scales, codes.astype(np.int8) - np.int8(8))
 
 
 def decode_table(table: NDArray[np.int8], blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Q4_T blocks (n, 18) to weights (n, 32): what a table (16,) has for the code, times scale."""
+    """Compute the weights of Q4_T blocks: the table's value of the code, times the scale.
+
+    Parameters
+    ----------
+    table : (16,) int8
+        What the codes stand for.
+    blocks : (n, 18) uint8
+
+    Returns
+    -------
+    (n, 32) float32
+    """
     return table[nibbles(blocks)].astype(np.float32) * _scales(blocks)[:, None].astype(np.float32)
 
 
 def expand(table: NDArray[np.int8], stock: Type, blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Q4_T blocks (n, 18) to blocks (n, bytes) of the stock type, of the same scales and values."""
+    """Turn Q4_T blocks into stock blocks of the same scales and values.
+
+    Parameters
+    ----------
+    table : (16,) int8
+        What the codes stand for.
+    stock : Type
+        Q4_0 or Q8_0.
+    blocks : (n, 18) uint8
+
+    Returns
+    -------
+    (n, n_bytes) uint8
+        Blocks of the stock type.
+    """
     return STORE[stock](_scales(blocks), table[nibbles(blocks)])
 
 
 def multiply_table(
     table: NDArray[np.int8], blocks: NDArray[np.uint8], x: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-    """Rows of Q4_T blocks (n_rows, n, 18) times columns of Q8_0 blocks (n_columns, n, 34).
+    """Multiply rows of Q4_T blocks with columns of Q8_0 blocks.
 
-    Returns (n_columns, n_rows): of every block an integer, times both scales, added up in float32.
+    For every pair of blocks an integer, the sum of 32 products, is multiplied with both scales. These are
+    added in float32.
+
+    Parameters
+    ----------
+    table : (16,) int8
+        What the codes of the rows stand for.
+    blocks : (n_rows, n, 18) uint8
+        Rows of n Q4_T blocks.
+    x : (n_columns, n, 34) uint8
+        Columns of n Q8_0 blocks.
+
+    Returns
+    -------
+    (n_columns, n_rows) float32
     """
     n = blocks.shape[1]
     weights = table[nibbles(blocks.reshape(-1, 18))].reshape(-1, n, BLOCK).astype(np.int32)
@@ -154,7 +320,24 @@ BLOCK_BYTES = {Type.Q4_0: 18, Type.Q8_0: 34, Type.Q4_T: 18}
 
 
 def encode(scheme: Scheme, x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Weights, a multiple of 32, to stored blocks (n, bytes); raises ValueError as the grids do."""
+    """Quantize weights by a scheme.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    x : float32
+        Weights of any shape, a multiple of 32 of them.
+
+    Returns
+    -------
+    (n, n_bytes) uint8
+        Stored blocks.
+
+    Raises
+    ------
+    ValueError
+        If a block holds an infinity or a NaN, or its scale is beyond fp16. The first such block is named.
+    """
     scales, codes = GRIDS[scheme.grid](x.reshape(-1, BLOCK))
     if scheme.q4_t:
         return store_q4_t(scales, folded_codes(scheme, codes))
@@ -162,18 +345,53 @@ def encode(scheme: Scheme, x: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def decode(storage: Type, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Stored blocks (n, bytes) to weights (n, 32): value times scale, in float32."""
+    """Compute the weights of stored blocks: value times scale, in float32.
+
+    Parameters
+    ----------
+    storage : Type
+        Q4_0 or Q8_0.
+    blocks : (n, n_bytes) uint8
+
+    Returns
+    -------
+    (n, 32) float32
+    """
     scales, values = LOAD[storage](blocks.reshape(-1, BLOCK_BYTES[storage]))
     return values.astype(np.float32) * scales[:, None].astype(np.float32)
 
 
 def code_counts(codes: NDArray[np.uint8], n_codes: int) -> NDArray[np.uint64]:
-    """(n_codes,): how often each stored code occurs."""
+    """Count how often each stored code occurs.
+
+    Parameters
+    ----------
+    codes : uint8
+        Codes of any shape.
+    n_codes : int
+        How many codes there are.
+
+    Returns
+    -------
+    (n_codes,) uint64
+    """
     return np.bincount(codes.ravel(), minlength=n_codes).astype(np.uint64)
 
 
 def zero_runs(codes: NDArray[np.uint8], zero_code: int) -> NDArray[np.uint64]:
-    """(16,): runs of `zero_code` of length 1..15 and >= 16 in rows of codes (n_rows, n_per_row)."""
+    """Count the runs of one code within rows, by their length.
+
+    Parameters
+    ----------
+    codes : (n_rows, n_per_row) uint8
+    zero_code : int
+        The code whose runs are counted.
+
+    Returns
+    -------
+    (16,) uint64
+        Runs of length 1 to 15, and of 16 or more.
+    """
     runs = np.zeros(RUN_BINS, np.uint64)
     for row in codes == zero_code:
         for is_zero, run in groupby(row):
@@ -183,10 +401,21 @@ def zero_runs(codes: NDArray[np.uint8], zero_code: int) -> NDArray[np.uint64]:
 
 
 def error(x: NDArray[np.float32], y: NDArray[np.float32]) -> dict[str, float]:
-    """What became of weights x: sums of squares in float64, and the largest single error.
+    """Measure what became of weights.
 
-    Differences and squares are float32, as in the kernel; `largest_error_at` is a flat index, -1 if
-    there are no weights.
+    Differences and their squares are float32, as in the kernel; sums are float64.
+
+    Parameters
+    ----------
+    x, y : float32
+        Weights before and after, of one shape.
+
+    Returns
+    -------
+    dict
+        `squared_error`, `squared_weight` (of x), `squared_value` (of y): sums of squares.
+        `largest_error` and `largest_error_at`: the largest magnitude of a difference and its flat index, -1
+        where there are no weights. `zeros`: how many of y are 0.
     """
     x, y = x.ravel(), y.ravel()
     difference = x - y
@@ -204,7 +433,20 @@ def error(x: NDArray[np.float32], y: NDArray[np.float32]) -> dict[str, float]:
 def weighted_error(
     x: NDArray[np.float32], y: NDArray[np.float32], importance: NDArray[np.float32]
 ) -> dict[str, float]:
-    """The sums of squares where columns have importances: rows (n, n_per_row) and (n_per_row,)."""
+    """Sum squares where columns have importances.
+
+    Parameters
+    ----------
+    x, y : (n, n_per_row) float32
+        Rows of weights before and after.
+    importance : (n_per_row,) float32
+        Weight of each column's squared errors.
+
+    Returns
+    -------
+    dict
+        `weighted_squared_error` and `weighted_squared_weight`, float64.
+    """
     weights = importance.astype(np.float64)
     return {
         "weighted_squared_error": (np.square(x - y) * weights).sum(),
@@ -213,7 +455,19 @@ def weighted_error(
 
 
 def negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int32]) -> NDArray[np.float64]:
-    """(n,) nats: log sum exp of a row of logits (n, n_vocab) less the logit of its target (n,)."""
+    """Compute how improbable targets are: log sum exp of a row of logits, less the logit of its target.
+
+    Parameters
+    ----------
+    logits : (n, n_vocab) float32
+    targets : (n,) int32
+        Index of each row's token.
+
+    Returns
+    -------
+    (n,) float64
+        In nats.
+    """
     largest = logits.max(axis=1, keepdims=True)
     sums = np.exp(logits - largest).sum(axis=1, dtype=np.float64)
     chosen = np.take_along_axis(logits, targets[:, None].astype(np.int64), axis=1)
@@ -223,8 +477,23 @@ def negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int
 def compare_logits(
     base: NDArray[np.float32], logits: NDArray[np.float32], targets: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """(n,) each, of rows of logits (n, n_vocab): the model's negative log-likelihood of the targets,
-    sum p_base log(p_base / p) in nats, and whether both have their largest logit at one place."""
+    """Compare the logits of a model with those of its base, token by token.
+
+    Parameters
+    ----------
+    base, logits : (n, n_vocab) float32
+    targets : (n,) int32
+        Index of each row's token.
+
+    Returns
+    -------
+    nll : (n,) float64
+        The model's negative log-likelihood of the targets, in nats.
+    kld : (n,) float64
+        Sum over tokens of p_base log(p_base / p), in nats: the divergence (Kullback and Leibler, 1951).
+    same_top : (n,) bool
+        Whether both have their largest logit at the same token.
+    """
 
     def log_softmax(x: NDArray[np.float32]) -> NDArray[np.float64]:
         shifted = x.astype(np.float64) - x.max(axis=1, keepdims=True)

@@ -1,9 +1,9 @@
 """Numpy twins of csrc/compensate's searches for scales, bit for bit.
 
-All is float32, and sums run in the order in which the kernels add. Arrays have columns first and rows
-last, as the kernels have them in vectors: a block's weights x are (32, n_rows), the weights w of their
-squared errors (32,). A level is what a code stands for in multiples of its block's scale; a weight
-becomes scale * level - minimum.
+Everything is float32, and sums are added in the order of the kernels. Arrays have columns first and rows
+last, as the kernels hold them in vectors: the weights x of a block are (32, n_rows), and the weights w of
+their squared errors are (32,). A *level* is what a code stands for, in multiples of its block's scale. The
+weight of a level is scale * level - minimum.
 """
 
 from __future__ import annotations
@@ -26,8 +26,21 @@ SCALE_FACTORS = [np.float32(0.76) + np.float32(f) * np.float32(0.05) for f in ra
 
 
 def fma(a: Floats, b: Floats, c: Floats) -> Floats:
-    """a * b + c, rounded once. The product is exact in float64; their sum is rounded to odd, so that
-    rounding it again, to float32, is as good as rounding the exact one."""
+    """Compute a * b + c, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there, so that rounding it again, to float32,
+    gives what rounding the exact sum gives (Boldo and Melquiond, 2008).
+
+    Parameters
+    ----------
+    a, b, c : float32
+        Arrays that can be broadcast together.
+
+    Returns
+    -------
+    float32
+        Of their common shape.
+    """
     product = np.multiply(a, b, dtype=np.float64)
     total = product + c
     of_c = total - product
@@ -37,35 +50,75 @@ def fma(a: Floats, b: Floats, c: Floats) -> Floats:
 
 
 def inverse(x: Floats) -> Floats:
+    """Compute 1 / x, and 0 where x is 0; float32 of the same shape."""
     return np.where(x != 0, np.float32(1) / x, np.float32(0))
 
 
 def clip(x: Floats, low: float, high: float) -> Floats:
-    """A NaN becomes `low`."""
+    """Limit numbers to a range.
+
+    Parameters
+    ----------
+    x : float32
+        Of any shape.
+    low, high : float
+        Ends of the range.
+
+    Returns
+    -------
+    float32
+        Of the same shape. A NaN becomes `low`.
+    """
     x = np.where(x > low, x, np.float32(low))
     return np.where(x < high, x, np.float32(high))
 
 
 def nearest(x: Floats) -> Floats:
-    """To integers, halves to even, without a -0."""
+    """Round to integers, halves to even; a result of 0 has no sign.
+
+    Parameters
+    ----------
+    x : float32
+        Numbers within +-2^22, of any shape.
+
+    Returns
+    -------
+    float32
+        Of the same shape.
+    """
     shift = np.float32(1.5 * 2**23)
     return (x + shift) - shift
 
 
 class Levels(Protocol):
+    """What the codes of a block stand for, in multiples of its scale.
+
+    Attributes
+    ----------
+    first, last : float32
+        The lowest and the highest level.
+    """
+
     first: np.float32
     last: np.float32
 
     def round(self, x: Floats) -> Floats:
-        """The level of each number."""
+        """Find the nearest level of each number; float32 of the same shape."""
         raise NotImplementedError
 
     def code(self, level: Floats) -> NDArray[np.uint8]:
+        """Find the code of each level; uint8 of the same shape."""
         raise NotImplementedError
 
 
 class IntegerLevels:
-    """All integers between two; the first has code 0."""
+    """All integers from one to another; the first has code 0.
+
+    Parameters
+    ----------
+    first, last : int
+        The lowest and the highest level.
+    """
 
     def __init__(self, first: int, last: int) -> None:
         self.first, self.last = np.float32(first), np.float32(last)
@@ -78,7 +131,15 @@ class IntegerLevels:
 
 
 class TableLevels:
-    """Ascending integers (n,) and the codes (n,) that stand for them; halfway between two the lower one."""
+    """The values of a table; a number halfway between two becomes the lower one.
+
+    Parameters
+    ----------
+    values : (n,) int8
+        Ascending.
+    codes : (n,) uint8
+        The code of each value.
+    """
 
     def __init__(self, values: NDArray[np.int8], codes: NDArray[np.uint8]) -> None:
         self._values, self._codes = values.astype(np.float32), codes
@@ -96,7 +157,25 @@ class TableLevels:
 
 
 def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
-    """(n_rows,): of the least squares fits to the codes that candidates give, the one of least error."""
+    """Find a block's scale.
+
+    Candidates put the weight of largest magnitude near the first or the last level. Each gives levels, and
+    these give the scale that fits them best by least squares. The scale of least weighted error is taken.
+
+    Parameters
+    ----------
+    x : (32, n_rows) float32
+        Weights of a block of each row.
+    w : (32,) float32
+        Weights of squared errors.
+    levels : Levels
+        What codes stand for.
+
+    Returns
+    -------
+    (n_rows,) float32
+        A scale may be negative. It is 0 where all weights are.
+    """
     extreme = x[0]
     for k in range(1, SUB):
         extreme = np.where(np.abs(x[k]) > np.abs(extreme), x[k], extreme)
@@ -119,7 +198,22 @@ def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
 
 
 def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tuple[Floats, Floats]:
-    """(n_rows,) each, both >= 0: the same for codes 0..highest above a minimum."""
+    """Find a block's scale and its minimum, in the way of `search_scale`.
+
+    Parameters
+    ----------
+    x : (32, n_rows) float32
+        Weights of a block of each row.
+    w : (32,) float32
+        Weights of squared errors.
+    levels : IntegerLevels
+        From 0 on.
+
+    Returns
+    -------
+    scale, minimum : (n_rows,) float32
+        Neither is negative.
+    """
     low, high, sum_x, sum_w = x[0], x[0], np.zeros_like(x[0]), np.float32(0)
     for k in range(SUB):
         low = np.where(low < x[k], low, x[k])
@@ -154,9 +248,23 @@ def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tup
 
 
 def find_positions(x: Floats, w: Floats, values: NDArray[np.int8]) -> NDArray[np.float64]:
-    """(4096,): what is kept for learning a table of weights (n_rows, n_per_row), column weights
-    (n_per_row,) and values (16,): by the weight's place in multiples of its block's scale, in bins from
-    -128 on, the sum of w scale^2. Equal up to the order of summation in float64."""
+    """Sum up where weights lie in multiples of their block's scale: what a table is learned from.
+
+    Parameters
+    ----------
+    x : (n_rows, n_per_row) float32
+        Weights.
+    w : (n_per_row,) float32
+        Weights of squared errors.
+    values : (16,) int8
+        The table so far, ascending, by which scales are chosen.
+
+    Returns
+    -------
+    (4096,) float64
+        By the weight's position, in bins from -128 on, the sum of w scale^2. Equal to the kernel's up to the
+        order of summation.
+    """
     levels = TableLevels(values, np.zeros(len(values), np.uint8))
     sums = np.zeros(256 * _core.BINS_PER_LEVEL)
     with np.errstate(all="ignore"):

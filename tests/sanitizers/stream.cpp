@@ -47,21 +47,21 @@ Scheme q4_0_scheme() {
 class Tensor {
 public:
     Tensor(const Shape & shape, ggml_type type, const std::vector<float> & x)
-        : shape_(shape), codec_(ggml_codec(type)) {
-        std::vector<char> stored(size_t(codec_->row_bytes(shape.n_per_row) * shape.n_rows));
-        codec_->encode(x.data(), shape.n_rows, shape.n_per_row, nullptr, stored.data());
+        : shape_(shape), encoder_(ggml_encoder(type)) {
+        std::vector<char> stored(size_t(encoder_->row_bytes(shape.n_per_row) * shape.n_rows));
+        encoder_->encode(x.data(), shape.n_rows, shape.n_per_row, nullptr, stored.data());
         file_.write(stored, kOffset);
     }
 
-    Pass pass(const Codec * target) const {
-        Pass pass{file_.descriptor(), kOffset, shape_.n_rows, shape_.n_per_row, codec_.get()};
+    Pass pass(const Encoder * target) const {
+        Pass pass{file_.descriptor(), kOffset, shape_.n_rows, shape_.n_per_row, encoder_.get()};
         pass.target = target;
         pass.rows_per_expert = shape_.rows_per_expert;
         pass.check = pass.measure = true;
         return pass;
     }
 
-    StoredTensor stored() const { return {file_.descriptor(), kOffset, codec_.get()}; }
+    StoredTensor stored() const { return {file_.descriptor(), kOffset, encoder_.get()}; }
 
     void cut(int64_t n_bytes) const {
         expect(ftruncate(file_.descriptor(), file_.size() - n_bytes) == 0, "a file can be cut");
@@ -71,13 +71,13 @@ public:
 
 private:
     Shape shape_;
-    std::unique_ptr<Codec> codec_;
+    std::unique_ptr<Encoder> encoder_;
     ScratchFile file_;
 };
 
 void convert(std::mt19937 & random) {
-    const auto scheme = scheme_codec(q4_0_scheme());
-    const auto stock = ggml_codec(GGML_TYPE_Q8_0), halves = ggml_codec(GGML_TYPE_F16);
+    const auto scheme = scheme_encoder(q4_0_scheme());
+    const auto stock = ggml_encoder(GGML_TYPE_Q8_0), halves = ggml_encoder(GGML_TYPE_F16);
     for (const Shape & shape : kShapes) {
         const std::vector<float> x = weights(random, shape);
         const int64_t n_experts = shape.rows_per_expert ? shape.n_rows / shape.rows_per_expert : 1;
@@ -85,7 +85,7 @@ void convert(std::mt19937 & random) {
                                         size_t(n_experts * shape.n_per_row));
         for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16}) {
             const Tensor tensor(shape, type, x);
-            for (const Codec * target : {scheme.get(), stock.get(), halves.get(), static_cast<Codec *>(nullptr)}) {
+            for (const Encoder * target : {scheme.get(), stock.get(), halves.get(), static_cast<Encoder *>(nullptr)}) {
                 Pass pass = tensor.pass(target);
                 pass.count = target == scheme.get() || target == stock.get();
                 pass.nibbles = target == scheme.get();
@@ -141,13 +141,13 @@ void find_bad_weights(std::mt19937 & random) {
     const Shape shape{9001, 96, 0};
     std::vector<float> x = weights(random, shape);
     const int64_t first = 5000 * shape.n_per_row + 17;
-    const auto scheme = scheme_codec(q4_0_scheme());
+    const auto scheme = scheme_encoder(q4_0_scheme());
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), 1e35f}) {
         x[size_t(first)] = x[size_t(8000 * shape.n_per_row)] = bad;
         const ScratchFile in;
         write_fully(in.descriptor(), x.data(), int64_t(x.size() * sizeof(float)), 0);
-        const auto source = ggml_codec(GGML_TYPE_F32);
-        for (const Codec * target : {scheme.get(), static_cast<Codec *>(nullptr)}) {
+        const auto source = ggml_encoder(GGML_TYPE_F32);
+        for (const Encoder * target : {scheme.get(), static_cast<Encoder *>(nullptr)}) {
             if (!target && std::isfinite(bad)) {
                 continue;  // nothing has to be encoded
             }
@@ -168,7 +168,7 @@ void find_bad_weights(std::mt19937 & random) {
 void fail(std::mt19937 & random) {
     const Shape shape{3000, 96, 0};
     const Tensor tensor(shape, GGML_TYPE_F32, weights(random, shape));
-    const auto target = scheme_codec(q4_0_scheme());
+    const auto target = scheme_encoder(q4_0_scheme());
     const int full = open("/dev/full", O_WRONLY), read_only = open("/dev/null", O_RDONLY);
     for (const int n_threads : {1, 2, 5}) {
         Pass pass = tensor.pass(target.get());
