@@ -7,7 +7,6 @@
 #include <limits>
 #include <random>
 #include <stdexcept>
-#include <system_error>
 
 #include "support.h"
 #include "stream/compare.h"
@@ -132,7 +131,7 @@ void compare_tensors(std::mt19937 & random) {
             expect(result.error.squared_error == squared_error && squared_error > 0, "threads change no sum");
         }
         other.cut(1);
-        expect_error<std::system_error>([&] { compare(comparison, kNoTick); }, "a tensor that is cut is named");
+        expect_error<ReadError>([&] { compare(comparison, kNoTick); }, "a tensor that is cut is named");
     }
 }
 
@@ -176,14 +175,14 @@ void fail(std::mt19937 & random) {
         for (const int out : {full, read_only}) {
             if (out >= 0) {
                 pass.out_file = out;
-                expect_error<std::system_error>([&] { run(pass, kNoTick); }, "what cannot be written is named");
+                expect_error<WriteError>([&] { run(pass, kNoTick); }, "what cannot be written is named");
             }
         }
         pass.out_file = -1;
         expect_error<std::runtime_error>(
             [&] { run(pass, [](int64_t) { throw std::runtime_error("stop"); }); }, "what a tick throws ends the pass");
         pass.in_file = 1 << 20;
-        expect_error<std::system_error>([&] { run(pass, kNoTick); }, "what cannot be read is named");
+        expect_error<ReadError>([&] { run(pass, kNoTick); }, "what cannot be read is named");
     }
     close(full), close(read_only);
     for (const int64_t left_out : {int64_t(1), int64_t(96 * 4 * 2990)}) {
@@ -191,13 +190,13 @@ void fail(std::mt19937 & random) {
         for (const int n_threads : {1, 5}) {
             Pass pass = tensor.pass(nullptr);
             pass.n_threads = n_threads;
-            expect_error<std::system_error>([&] { run(pass, kNoTick); }, "a file that ends early is named");
+            expect_error<ReadError>([&] { run(pass, kNoTick); }, "a file that ends early is named");
         }
     }
     const ScratchFile room;
     reserve(room.descriptor(), 12345);
     expect(room.size() == 12345, "there is room");
-    expect_error<std::system_error>([] { reserve(-1, 1); }, "where there is none is named");
+    expect_error<WriteError>([] { reserve(-1, 1); }, "where there is none is named");
 }
 
 }  // namespace
