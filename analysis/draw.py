@@ -15,9 +15,9 @@ from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.store import Store
 
 
-def draw(script: str, about: str, figure_of: Callable[[ModelResults], Figure]) -> None:
+def draw(script: str, description: str, figure_of: Callable[[ModelResults], Figure]) -> None:
     """A figure of each model of a study, as SVG and PNG; the same bytes from the same results."""
-    parser = argparse.ArgumentParser(description=about)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("results", type=Path, help="the folder of `pyquant study run configs/thesis.toml`")
     parser.add_argument("--output", type=Path, default=Path(), help="the folder to draw into (default: here)")
     arguments = parser.parse_args()

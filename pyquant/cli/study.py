@@ -172,8 +172,8 @@ def show(
     if run:
         print_json(store.read(run))
         return
-    found = read_results(store)
-    rows = results_table(found)
+    of_study = read_results(store)
+    rows = results_table(of_study)
     if json:
         print_json(rows)
         return
@@ -191,7 +191,7 @@ def show(
                 [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
                 title=title,
             )
-    if not found.complete:
+    if not of_study.complete:
         remark("not finished: `pyquant study run` goes on")
 
 

@@ -160,13 +160,13 @@ def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None)
         plan.rows.append(_base_row(plan, source))
         of_model = partial(_inputs, source)
         preparations = Preparations(store.calibration, source.name, calibrations, of_model, config.ctx)
-        for quantizer, about in zip(quantizers, inputs):
+        for quantizer, made_of in zip(quantizers, inputs):
             mode, needs = preparations.of(quantizer)
             ending = SUFFIX if quantizer.pqz else ".gguf"
-            name = digest({"model": source.sha256, "quantizer": about})[:16]
+            name = digest({"model": source.sha256, "quantizer": made_of})[:16]
             file = store.models / f"{name}{ending}"
             row = Row(source, quantizer, mode, quantizer.label, file, {}, needs)
-            plan.rows.append(replace(row, runs=_runs(plan, row, about)))
+            plan.rows.append(replace(row, runs=_runs(plan, row, made_of)))
     return plan
 
 
@@ -184,14 +184,14 @@ def _inputs(source: Source, metric: str) -> dict[str, Any]:
     }
 
 
-def _runs(plan: StudyPlan, row: Row, about: dict[str, Any] | None) -> dict[tuple[str, Path | None], Run]:
+def _runs(plan: StudyPlan, row: Row, made_of: dict[str, Any] | None) -> dict[tuple[str, Path | None], Run]:
     names = {"model": row.source.name, "quantizer": row.quantizer.label if row.quantizer else None}
     runs = {}
     for metric in plan.config.metrics:
         if not metric.applies(row.mode):
             continue
         for text in plan.texts_of(metric):
-            inputs = _inputs(row.source, metric.name) | {"quantizer": about}
+            inputs = _inputs(row.source, metric.name) | {"quantizer": made_of}
             inputs |= metric.inputs(plan.config, text)
             called = names | ({"text": text.path.name} if text else {})
             runs[metric.name, text.path if text else None] = Run(metric.name, inputs, called)

@@ -145,8 +145,8 @@ def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = 
 
     def draw(axes: Axes) -> None:
         draw_codes(axes, counted)
-        about = f"entropy {counted.entropy:.3f} bits, zeros {100 * counted.zero_share:.2f} %"
-        axes.set_title(_title(row.label, about))
+        summary = f"entropy {counted.entropy:.3f} bits, zeros {100 * counted.zero_share:.2f} %"
+        axes.set_title(_title(row.label, summary))
         if len(counted.codebook.codes) == 16:
             axes.tick_params(axis="x", labelsize=7.5)
         if by_code:
@@ -177,10 +177,10 @@ def runs(row: RowResults) -> Panel:
     return draw
 
 
-def _title(label: str, about: str) -> str:
+def _title(label: str, summary: str) -> str:
     """Write both on a line, or on two where they would not fit."""
     between = ": " if len(label) <= LETTERS else ":\n"
-    return plain(f"{label}{between}{about}")
+    return plain(f"{label}{between}{summary}")
 
 
 def code_statistics(row: RowResults) -> CodeCounts:

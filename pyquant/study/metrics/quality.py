@@ -140,7 +140,7 @@ class Quality(Metric):
             Grid(
                 title=f"What compensation buys on {model.texts[text]}: mean divergence",
                 groups=[f"calibration {calibration}" for calibration in calibrations],
-                heads=[(column.head, column.about) for column in COMPENSATION],
+                heads=[(column.head, column.meaning) for column in COMPENSATION],
                 rows=[(name, cells(name)) for name in dict.fromkeys(row["quantizer"] for row in rows)],
             )
         ]

@@ -21,7 +21,7 @@ class Column:
         Name of its values in a flat row.
     head
         What stands above it.
-    about
+    meaning
         One sentence that defines the number.
     style
         How it is written: as a number, as percent (of a share), or as megabytes (of bytes).
@@ -35,7 +35,7 @@ class Column:
 
     key: str
     head: str
-    about: str
+    meaning: str
     style: Literal["number", "percent", "bytes"] = "number"
     error: str | None = None
     ends: tuple[str, str] | None = None

@@ -62,9 +62,9 @@ def export(
     if table not in known:
         raise ConfigError(f"table: {table!r} is not one of {', '.join(known)}")
     check_output(output, sources=[], force=force)
-    found = read_results(Store(results))
+    of_study = read_results(Store(results))
     names = tables() if ending in DATABASES and table not in of_items else [table]
-    written = {name: known[name](found) for name in names}
+    written = {name: known[name](of_study) for name in names}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"export{ending}"
         writer(path, written)

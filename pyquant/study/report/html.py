@@ -133,7 +133,7 @@ def _texts(metric: Metric, model: ModelResults) -> Iterable[int]:
 
 def _definitions(sections: list[Section]) -> dict[str, str]:
     """What each head of a column means."""
-    columns = {column.head: column.about for section in sections for column in section.columns}
+    columns = {column.head: column.meaning for section in sections for column in section.columns}
     grids = [head for section in sections for grid in section.grids for head in grid.heads]
     return columns | dict(grids)
 
