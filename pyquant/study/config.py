@@ -21,6 +21,7 @@ from pyquant import limits
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
+from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import explain
 from pyquant.study.metrics import MEASURABLE, Metric
 from pyquant.study.quantizer import FILES, Quantizer, make_quantizers, rename_old_keys
@@ -73,6 +74,7 @@ class StudyConfig(_MetricSettings):
     question: str = Field("", description="what the study is to answer, the report's first paragraph")
     models: list[Path] = Field([], description="GGUF models, F32, F16 or BF16")
     texts: list[Path] = Field([], description="UTF-8 texts to evaluate on")
+    scheme: Path | None = Field(None, description="a Python file that defines modes")
     measure: list[Measure] = Field(DEFAULT, min_length=1, description="metrics")
     ctx: Annotated[int, limits.CTX.interval] = Field(512, description="tokens in a chunk")
     chunks: Annotated[int, limits.CHUNKS.interval] | None = Field(
@@ -186,8 +188,12 @@ def read_study(
             if key in quantizer:
                 quantizer[key] = _beside(path, quantizer[key])
     settings |= {key: value for key, value in overrides.items() if value is not None}
+    if isinstance(settings.get("scheme"), str):
+        settings["scheme"] = path.parent / settings["scheme"]
     try:
         study = StudyConfig.model_validate(settings)
+        if study.scheme is not None:
+            load_modes(study.scheme)
         study.quantizers()
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, StudyConfig, 'a study')}") from None

@@ -121,6 +121,8 @@ def quantizer_inputs(
     """
     mode, target = quantizer.mode, quantizer.target
     inputs = mode.model_dump(mode="json", exclude_none=True)
+    if mode.source is not None:
+        inputs["scheme"] = file_sha256("scheme", mode.source)
     for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
         if reference:
             inputs[key] = {"kind": reference.uses, **calibrations[reference.name].to_json()}

@@ -109,8 +109,8 @@ def test_functions_refuse_threads(threads: int, generated: Callable, text: Path,
     [
         ({"mode": "uniform", "calibration": "x", "step": math.nan}, "step"),
         ({"mode": "uniform", "calibration": "x", "step": math.inf}, "step"),
-        ({"mode": "q8_0", "damping": math.nan}, "damping"),
-        ({"mode": "q8_0", "sequential": 10**12}, "sequential"),
+        ({"mode": "q8_0", "calibration": "x", "damping": math.nan}, "damping"),
+        ({"mode": "q8_0", "calibration": "x", "sequential": 10**12}, "sequential"),
         ({"mode": "q4_0_multizero", "radius": 10**30}, "radius"),
     ],
 )

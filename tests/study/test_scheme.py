@@ -1,0 +1,60 @@
+"""A study of modes from a file outside of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.command import run
+
+SCHEME = """
+from typing import ClassVar
+
+from gguf import LlamaFileType
+from pydantic import Field
+
+from pyquant.schemes import Mode
+from pyquant.schemes.q4_0_multizero import q4_0_multizero
+
+
+class Mine(Mode):
+    name: ClassVar = "mine"
+    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
+
+    bound: int = Field(ge=0, le=7, description="codes up to this become 0")
+
+    def scheme(self, q8_0_codes):
+        return q4_0_multizero(self.bound)
+"""
+
+STUDY = """
+scheme = "mine.py"
+measure = ["size"]
+
+[[quantizer]]
+mode = "mine"
+bound = [1, 2]
+"""
+
+
+def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCHEME)
+    (tmp_path / "study.toml").write_text(STUDY)
+    arguments = ["study", "run", tmp_path / "study.toml", "--model", small_model, "--workers", "1"]
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    n_made = int(done.stdout.split()[0])
+    keys = {path.name for path in (tmp_path / "study-results" / "runs").iterdir()}
+    assert run(*arguments, cwd=tmp_path).stdout.startswith("0 results made")
+    # Another scheme under the same name has other results.
+    (tmp_path / "mine.py").write_text(SCHEME.replace("(self.bound)", "(self.bound + 1)"))
+    changed = run(*arguments, cwd=tmp_path)
+    assert changed.returncode == 0, changed.stderr
+    assert 0 < int(changed.stdout.split()[0]) <= n_made
+    assert {path.name for path in (tmp_path / "study-results" / "runs").iterdir()} > keys
+
+
+def test_a_file_that_is_missing_is_named(small_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    refused = run("study", "run", tmp_path / "study.toml", "--model", small_model, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"{tmp_path / 'mine.py'}: no such file; a scheme is a Python file" in refused.stderr
