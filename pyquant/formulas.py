@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 RUN_BINS = 16  # lengths 1..15, and 16 or more in the last
 
 
-def rmse(squared_error: float, n_weights: int) -> float:
-    """Root of the mean squared error, in units of the weights."""
+def rmse(squared_error: float, n_weights: float) -> float:
+    """Root of the mean squared error, in units of the weights. n_weights: or the sum of their importance."""
     return math.sqrt(squared_error / n_weights)
 
 

@@ -28,7 +28,7 @@ def histogram_figure(found: Histogram) -> Figure:
 
 def _label(found: Histogram) -> str:
     parameters = [f"{key} {value}" for key, value in found.parameters.items() if key != "table.values"]
-    return ", ".join([found.mode, *parameters])
+    return ", ".join([str(found.mode), *parameters])
 
 
 def draw_codes(axes: Axes, total: CodeCounts) -> None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from pyquant.figures.style import GRAY, STYLE
@@ -41,8 +42,10 @@ def error_figure(found: ErrorMap) -> Figure:
     n_rows, n_layers = len(inside) + len(outside), _n_layers(found)
     with matplotlib.rc_context(STYLE):
         width = np.clip(2.6 + 0.36 * n_layers, 7.5, 14)
-        figure = Figure(figsize=(width, len(panels) * (0.8 + 0.28 * n_rows) + 0.7), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.1)
+        figure = Figure(
+            figsize=(width, len(panels) * (0.8 + 0.28 * n_rows) + 0.7),
+            layout=ConstrainedLayoutEngine(h_pad=0.1),
+        )
         title = f"{Path(found.model).name} against {Path(found.base).name}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
@@ -110,11 +113,12 @@ def _draw(
             text = _text(tensor, value(tensor))
             if n_layers > MOST_VALUES and value(tensor) is not None:
                 text = ""
+            assert tensor.layer is not None
             _cell(axes, (tensor.layer, row), 1, value(tensor), text, norm)
     for row, (kind, (tensor,)) in enumerate(outside.items()):
-        row += len(inside) + (GAP if inside else 0)
-        places[_label(kind, [tensor])] = row
-        _cell(axes, (0, row), width, value(tensor), _text(tensor, value(tensor)), norm)
+        below = row + len(inside) + (GAP if inside else 0)
+        places[_label(kind, [tensor])] = below
+        _cell(axes, (0, below), width, value(tensor), _text(tensor, value(tensor)), norm)
     axes.set_xlim(0, width)
     axes.set_ylim(max(places.values()) + 1, 0)
     axes.set_yticks([row + 0.5 for row in places.values()], list(places))
