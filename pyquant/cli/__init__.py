@@ -18,6 +18,7 @@ from pyquant.cli import (
     histogram,
     info,
     pack,
+    paths,
     perplexity,
     quantize,
     sensitivity,
@@ -72,7 +73,7 @@ def _every_command(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    pass
+    paths.forget_outputs()
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import typer
 
 from pyquant.files.text import Text, make_text, read_text
 
-_outputs: list[Path] = []
+_outputs: list[Path] = []  # of the command at work
 
 
 def source(name: str | Path) -> Path:
@@ -56,6 +56,11 @@ def output(name: str | Path) -> Path:
         raise typer.BadParameter(f"{path}: is named for another output too")
     _outputs.append(path.resolve())
     return path
+
+
+def forget_outputs() -> None:
+    """Forgets the outputs of the command before: a process may run several."""
+    _outputs.clear()
 
 
 def folder(name: str | Path) -> Path:
