@@ -11,7 +11,7 @@
 #include "calibrate/bf16_inputs.h"
 #include "calibrate/collector.h"
 #include "calibrate/lockstep.h"
-#include "stream/codec.h"
+#include "ggml.h"
 
 namespace pyquant::bindings {
 
@@ -72,18 +72,20 @@ py::object view(const Rows * rows, int64_t n_in) {
     return py::array_t<float>({rows->n, n_in}, {rows->stride * float_size, float_size}, rows->data, not_ours);
 }
 
-// round: (name, original, changed) -> (n_rows, n_in) float32; what it is given is valid while it runs.
+// (n_rows, row_bytes) uint8, to be written to: the matrix of a model that llama.cpp holds.
+py::array_t<uint8_t> view(ggml_tensor * matrix) {
+    const py::capsule not_ours(matrix->data, [](void *) {});
+    const auto row_bytes = py::ssize_t(ggml_row_size(matrix->type, matrix->ne[0]));
+    return py::array_t<uint8_t>({py::ssize_t(ggml_nrows(matrix)), row_bytes}, {row_bytes, py::ssize_t(1)},
+                                static_cast<uint8_t *>(matrix->data), not_ours);
+}
+
+// round: (name, original, changed, copy) writes into copy; what it is given is valid while it runs.
 std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::function round) {
     return std::make_unique<Lockstep>(std::move(matrices), [round](ggml_tensor * matrix, const Rows * original,
                                                                     const Rows * changed) {
-        const int64_t n_in = matrix->ne[0], n_rows = ggml_nrows(matrix);
         const py::gil_scoped_acquire acquire;
-        const auto rounded = py::cast<py::array_t<float, py::array::c_style>>(
-            round(matrix->name, view(original, n_in), view(changed, n_in)));
-        if (rounded.size() != n_rows * n_in) {
-            throw py::value_error("expected as many weights as the matrix has");
-        }
-        stream::ggml_encoder(matrix->type)->encode(rounded.data(), n_rows, n_in, nullptr, matrix->data);
+        round(matrix->name, view(original, matrix->ne[0]), view(changed, matrix->ne[0]), view(matrix));
     });
 }
 

@@ -84,9 +84,11 @@ int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n
     return n_rows / n_experts;
 }
 
+// weights: what is read instead of the file, stored as source says. copy: (n_rows, row_bytes) uint8.
 PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
                     const Decoder & source, const Encoder * target, const Importance & importance,
-                    int out_file, int64_t out_offset, bool measure, bool check, bool count,
+                    const std::optional<Array<float>> & weights, int out_file, int64_t out_offset,
+                    std::optional<Array<uint8_t>> copy, const Encoder * copy_as, bool measure, bool check, bool count,
                     bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
     const Decoder & result = target ? *target : source;
     check_rows(source, n_rows, n_per_row);
@@ -94,9 +96,16 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
     if (count) {
         check_countable(result, n_per_row, nibbles);
     }
+    if (weights && n_rows * source.row_bytes(n_per_row) != weights->nbytes()) {
+        throw py::value_error("weights: expected shape (n_rows, n_per_row), and F32 as source");
+    }
+    if (copy && !(target && copy_as && copy->size() == n_rows * copy_as->row_bytes(n_per_row))) {
+        throw py::value_error("copy: expected a target and rows of what copy_as makes");
+    }
     Pass pass{};
     pass.in_file = in_file;
     pass.in_offset = in_offset;
+    pass.in_memory = weights ? weights->data() : nullptr;
     pass.n_rows = n_rows;
     pass.n_per_row = n_per_row;
     pass.source = &source;
@@ -107,6 +116,8 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
     }
     pass.out_file = out_file;
     pass.out_offset = out_offset;
+    pass.copy = copy ? copy->mutable_data() : nullptr;
+    pass.copy_as = copy_as;
     pass.measure = measure;
     pass.check = check;
     pass.count = count;
@@ -199,10 +210,12 @@ void register_stream(py::module_ & module) {
         .def_property_readonly("weighted_squared_error", [](const ComparisonResult & r) { return r.weighted.squared_error; })
         .def_property_readonly("weighted_squared_weight", [](const ComparisonResult & r) { return r.weighted.squared_weight; });
 
-    module.def("run_pass", &run_pass, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
+    module.def("run_pass", &run_pass, py::kw_only(), py::arg("in_file") = -1, py::arg("in_offset") = 0,
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"),
                py::arg("target") = py::none(), py::arg("importance").noconvert() = py::none(),
-               py::arg("out_file") = -1, py::arg("out_offset") = 0, py::arg("measure") = false,
+               py::arg("weights").noconvert() = py::none(), py::arg("out_file") = -1,
+               py::arg("out_offset") = 0, py::arg("copy").noconvert() = py::none(),
+               py::arg("copy_as") = py::none(), py::arg("measure") = false,
                py::arg("check") = false, py::arg("count") = false, py::arg("nibbles") = false,
                py::arg("zero_code") = 0, py::arg("n_threads") = 1, py::arg("progress") = py::none());
     module.def("compare", &compare_tensors, py::kw_only(), py::arg("base_file"), py::arg("base_offset"),

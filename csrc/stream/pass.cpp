@@ -22,15 +22,14 @@ public:
     Error process(int64_t first_row, int64_t n_rows) {
         const int64_t n_per_row = pass_.n_per_row;
         const int64_t in_row = pass_.source->row_bytes(n_per_row);
-        in_.resize(size_t(n_rows * in_row));
-        read_fully(pass_.in_file, in_.data(), n_rows * in_row, pass_.in_offset + first_row * in_row);
-        const std::vector<char> * result = &in_;
+        const char * in = read(first_row * in_row, n_rows * in_row);
+        const char * result = in;
         int64_t out_row = in_row;
         Error error;
         if (pass_.target) {
             out_row = pass_.target->row_bytes(n_per_row);
             out_.resize(size_t(n_rows * out_row));
-            result = &out_;
+            result = out_.data();
         }
         if (pass_.target || pass_.check) {
             const int64_t tile =
@@ -38,7 +37,7 @@ public:
             for (int64_t row = 0; row < n_rows; row += tile) {
                 const int64_t index = (first_row + row) * n_per_row;
                 try {
-                    transform(first_row + row, std::min(tile, n_rows - row), in_.data() + row * in_row,
+                    transform(first_row + row, std::min(tile, n_rows - row), in + row * in_row,
                               pass_.target ? out_.data() + row * out_row : nullptr, error);
                 } catch (const BadWeight & bad) {
                     throw BadWeight(index + bad.index, bad.value);
@@ -46,16 +45,25 @@ public:
             }
         }
         if (pass_.count) {
-            counter_.count(result->data(), n_rows, n_per_row / kBlock, counts);
+            counter_.count(result, n_rows, n_per_row / kBlock, counts);
         }
         if (pass_.out_file >= 0) {
-            write_fully(pass_.out_file, result->data(), n_rows * out_row,
+            write_fully(pass_.out_file, result, n_rows * out_row,
                         pass_.out_offset + first_row * out_row);
         }
         return error;
     }
 
 private:
+    const char * read(int64_t begin, int64_t n_bytes) {
+        if (pass_.in_memory) {
+            return static_cast<const char *>(pass_.in_memory) + begin;
+        }
+        in_.resize(size_t(n_bytes));
+        read_fully(pass_.in_file, in_.data(), n_bytes, pass_.in_offset + begin);
+        return in_.data();
+    }
+
     void transform(int64_t row, int64_t n_rows, const char * in, char * out, Error & error) {
         const int64_t n_per_row = pass_.n_per_row, n = n_rows * n_per_row;
         weights_.resize(size_t(n));
@@ -67,10 +75,17 @@ private:
         const float * importance =
             pass_.importance ? pass_.importance + row / pass_.rows_per_expert * n_per_row : nullptr;
         pass_.target->encode(weights_.data(), n_rows, n_per_row, importance, out);
+        if (!pass_.measure && !pass_.copy) {
+            return;
+        }
+        values_.resize(size_t(n));
+        pass_.target->decode(out, n_rows, n_per_row, values_.data());
         if (pass_.measure) {
-            values_.resize(size_t(n));
-            pass_.target->decode(out, n_rows, n_per_row, values_.data());
             measure(weights_.data(), values_.data(), n, row * n_per_row, error);
+        }
+        if (pass_.copy) {
+            char * copy = static_cast<char *>(pass_.copy) + row * pass_.copy_as->row_bytes(n_per_row);
+            pass_.copy_as->encode(values_.data(), n_rows, n_per_row, nullptr, copy);
         }
     }
 

@@ -1,6 +1,6 @@
 // One pass over a tensor: read it in chunks of rows and, while a chunk is in cache, encode it,
-// measure what that did, count its codes and write it. Threads share the tensor; memory is bounded
-// by a few MB for each of them, whatever the tensor's size.
+// measure what that did, count its codes, write it and hand out the values that it now has. Threads
+// share the tensor; memory is bounded by a few MB for each of them, whatever the tensor's size.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@
 namespace pyquant::stream {
 
 struct Pass {
-    // Where the tensor is: n_rows rows of n_per_row weights, from in_offset on.
+    // Where the tensor is: n_rows rows of n_per_row weights, in a file from in_offset on, or in memory.
     int in_file;
     int64_t in_offset;
+    const void * in_memory = nullptr;
     int64_t n_rows;
     int64_t n_per_row;
     const Decoder * source;
@@ -28,6 +29,10 @@ struct Pass {
     // Where it goes; -1: nowhere, only results are wanted.
     int out_file = -1;
     int64_t out_offset = 0;
+
+    // Where the values go that target made of the weights, stored by another encoder; null: nowhere.
+    void * copy = nullptr;
+    const Encoder * copy_as = nullptr;
 
     bool check = false;    // refuse infinities and NaNs in weights that are copied
     bool measure = false;  // compare what target made of the weights with them

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +19,8 @@ from pyquant.models.pqz.pqz_file import scratch_file
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
+
+FLOATS = _core.ggml_decoder(int(Type.F32))
 
 
 class TensorReader:
@@ -56,13 +57,17 @@ class TensorReader:
     def __exit__(self, *raised: object) -> None:
         self._stack.close()
 
-    def run(self, tensor: Tensor, **work: Any) -> _core.PassResult:
-        """Run one pass over a tensor.
+    def run(
+        self, tensor: Tensor, *, weights: NDArray[np.float32] | None = None, **work: Any
+    ) -> _core.PassResult:
+        """Run one pass over a tensor, or over weights in its place.
 
         Parameters
         ----------
         tensor
             A tensor of the model, or an expert's part of one.
+        weights
+            (n_rows, n_per_row) float32: read instead of the tensor's own.
         work
             What `_core.run_pass` takes besides the tensor's place.
 
@@ -74,26 +79,8 @@ class TensorReader:
             The result cannot be written.
         """
         with weight_errors(self.model, tensor):
-            result = _core.run_pass(**self._source(tensor), **work)
-        self._done += tensor.n_bytes
-        return result
-
-    def run_weights(self, tensor: Tensor, weights: NDArray[np.float32], **work: Any) -> _core.PassResult:
-        """Run one pass over other weights than the tensor has.
-
-        Parameters
-        ----------
-        tensor
-            The tensor that the weights stand for, in progress and errors.
-        weights
-            (n_rows, n_per_row) float32.
-        work
-            As for `run`, which says what is raised, too.
-        """
-        as_floats = replace(tensor, type=Type.F32, n_bytes=weights.nbytes, table=None, pqz=None)
-        with weight_errors(self.model, tensor), scratch_file(memoryview(weights).cast("B")) as file:
-            rows = self._rows(as_floats, tensor.n_bytes)
-            result = _core.run_pass(in_file=file.fileno(), in_offset=0, **rows, **work)
+            place = self._source(tensor) if weights is None else self._in_memory(tensor, weights)
+            result = _core.run_pass(**place, **work)
         self._done += tensor.n_bytes
         return result
 
@@ -158,7 +145,7 @@ class TensorReader:
                 n_rows=tensor.n_rows,
                 n_per_row=tensor.n_per_row,
                 n_threads=self.threads,
-                progress=self._report(tensor),
+                progress=self._report(tensor, tensor.n_bytes),
                 **work,
             )
             if math.isfinite(result.squared_error + result.squared_weight + result.squared_value):
@@ -170,26 +157,28 @@ class TensorReader:
             reader.run(broken, check=True)  # says in which file, and where
         raise ModelFileError(f"{tensor.path}, {other.path}: tensor {tensor.name!r}: {failure}")
 
-    def _report(self, tensor: Tensor, counted: int | None = None) -> Callable[[int], None] | None:
-        """counted: the bytes of source that all of the tensor stands for, if not its own."""
+    def _report(self, tensor: Tensor, n_bytes: int) -> Callable[[int], None] | None:
+        """Make what a pass calls with the bytes it has read; n_bytes: all that it reads for the tensor."""
         if not self._progress:
             return None
         before, progress = self._done, self._progress
-        n_counted = tensor.n_bytes if counted is None else counted
-        return lambda n: progress(before + n * n_counted // max(tensor.n_bytes, 1), self._total, tensor.name)
+        return lambda n: progress(before + n * tensor.n_bytes // max(n_bytes, 1), self._total, tensor.name)
 
     def _source(self, tensor: Tensor) -> dict[str, Any]:
         """Give what a pass reads."""
         in_file, in_offset = self._stored(tensor)
-        return {"in_file": in_file, "in_offset": in_offset, **self._rows(tensor)}
+        rows = self._rows(tensor, tensor.n_bytes)
+        return {"in_file": in_file, "in_offset": in_offset, "source": tensor.decoder(), **rows}
 
-    def _rows(self, tensor: Tensor, counted: int | None = None) -> dict[str, Any]:
+    def _in_memory(self, tensor: Tensor, weights: NDArray[np.float32]) -> dict[str, Any]:
+        return {"weights": weights, "source": FLOATS, **self._rows(tensor, weights.nbytes)}
+
+    def _rows(self, tensor: Tensor, n_bytes: int) -> dict[str, Any]:
         return {
             "n_rows": tensor.n_rows,
             "n_per_row": tensor.n_per_row,
-            "source": tensor.decoder(),
             "n_threads": self.threads,
-            "progress": self._report(tensor, counted),
+            "progress": self._report(tensor, n_bytes),
         }
 
     def _stored(self, tensor: Tensor) -> tuple[int, int]:

@@ -29,8 +29,9 @@ ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance t
 PORTION = 4096  # tokens whose moments are summed up together
 LOGITS_BYTES = 1 << 29  # that llama.cpp may keep, which nobody reads
 
-# Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; returns what it became.
-Write = Callable[[Tensor, NDArray[np.float32] | None], NDArray[np.float32]]
+# Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
+# into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
+Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8]], None]
 
 
 def write_in_order(
@@ -58,11 +59,14 @@ def write_in_order(
     aim = _Aim(calibration)
 
     def round_matrix(
-        name: str, original: NDArray[np.float32] | None, changed: NDArray[np.float32] | None
-    ) -> NDArray[np.float32]:
+        name: str,
+        original: NDArray[np.float32] | None,
+        changed: NDArray[np.float32] | None,
+        copy: NDArray[np.uint8],
+    ) -> None:
         tensor = by_name[name]
         enough = original is not None and len(original) >= ENOUGH * tensor.n_per_row
-        return write(tensor, aim.weights(tensor, original, changed) if enough else None)
+        write(tensor, aim.weights(tensor, original, changed) if enough else None, copy)
 
     steps = _core.Lockstep(set(by_name), round_matrix)
     with Model(model.path) as as_it_is:
@@ -107,7 +111,9 @@ class _Aim:
         if not np.isfinite(self._correction).all():
             raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
         weights = tensor.weights()
-        return weights + weights @ self._correction
+        corrected = weights @ self._correction
+        corrected += weights
+        return corrected
 
 
 def correction(

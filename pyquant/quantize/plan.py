@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,15 +174,6 @@ class Plan:
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
         return Factors(self.calibration, self.mode.damping, wanted)
-
-    def made(self, tensor: Tensor, path: Path) -> Tensor:
-        """Describe what a tensor becomes in the new file, which is at `path`."""
-        scheme = self._scheme_of(tensor)
-        return replace(
-            tensor, type=self.types[tensor.name], path=path, offset=self.offset(tensor), pqz=None,
-            n_bytes=self.n_bytes(tensor),
-            table=scheme.table_of(tensor.name) if scheme and scheme.q4_t else None,
-        )  # fmt: skip
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """Make the parts of a tensor, in the order in which they are stored."""

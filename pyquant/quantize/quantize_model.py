@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,30 +99,31 @@ def _write(
         plan.factors() as factors,
     ):
 
-        def write(tensor: Tensor, weights: NDArray[np.float32] | None = None) -> None:
-            passes, offset = [], plan.offset(tensor)
-            run = reader.run if weights is None else partial(reader.run_weights, weights=weights)
+        def write(
+            tensor: Tensor,
+            weights: NDArray[np.float32] | None = None,
+            copy: NDArray[np.uint8] | None = None,
+        ) -> None:
+            passes, offset, row = [], plan.offset(tensor), 0
             for part in plan.parts(tensor, factors):
-                work = {"check": True} if part.target is None else {"measure": True}
+                work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
+                rows = slice(row, row + part.tensor.n_rows)
+                if copy is not None:
+                    work |= {"copy": copy[rows], "copy_as": _core.ggml_encoder(int(tensor.type))}
                 passes.append(
-                    run(
-                        part.tensor, out_file=file.fileno(), out_offset=offset, target=part.target,
+                    reader.run(
+                        part.tensor, weights=None if weights is None else weights[rows],
+                        out_file=file.fileno(), out_offset=offset, target=part.target,
                         importance=part.importance, **work,
                     )
                 )  # fmt: skip
-                offset += part.n_bytes
+                offset, row = offset + part.n_bytes, rows.stop
             results[tensor.name] = _result(plan, tensor, passes)
-
-        def write_and_read(tensor: Tensor, weights: NDArray[np.float32] | None) -> NDArray[np.float32]:
-            write(tensor, weights)
-            return plan.made(tensor, file.partial).weights()
 
         if mode.sequential and plan.calibration:
             from pyquant.quantize.in_order import write_in_order
 
-            write_in_order(
-                model, plan.calibration, plan.in_order, mode.sequential, write_and_read, threads=threads
-            )
+            write_in_order(model, plan.calibration, plan.in_order, mode.sequential, write, threads=threads)
         for tensor in model.tensors:
             if tensor.name not in results:
                 write(tensor)

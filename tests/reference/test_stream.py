@@ -104,6 +104,42 @@ def test_a_scale_beyond_fp16(kind: Type) -> None:
         run_pass(x, _core.ggml_encoder(int(kind)))
 
 
+@pytest.mark.parametrize("copy_type", [Type.F32, Type.F16, Type.BF16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_weights_in_memory_and_the_values_they_get(
+    target: tuple[_core.Encoder, int], n_threads: int, copy_type: Type
+) -> None:
+    x = weights((6001, 96))
+    expected, result = run_pass(x, target[0], measure=True)
+    copy_as, file = _core.ggml_encoder(int(copy_type)), os.memfd_create("output")
+    copy = np.zeros((6001, copy_as.encode(x[:1]).shape[1]), np.uint8)
+    from_memory = _core.run_pass(
+        n_rows=6001, n_per_row=96, weights=x, source=_core.ggml_decoder(int(Type.F32)), target=target[0],
+        out_file=file, copy=copy, copy_as=copy_as, measure=True, n_threads=n_threads,
+    )  # fmt: skip
+    assert os.pread(file, expected.size + 1, 0) == expected.tobytes()
+    assert errors(from_memory) == errors(result)
+    decoded = target[0].decode(expected.reshape(6001, -1), n_per_row=96)
+    assert np.array_equal(copy, copy_as.encode(decoded))
+    os.close(file)
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        ({"weights": np.zeros((4, 96), np.float32)}, "weights"),
+        ({"copy": np.zeros((4, 192), np.uint8)}, "copy"),
+        ({"copy": np.zeros((5, 192), np.uint8), "target": None}, "copy"),
+        ({"copy_as": None, "copy": np.zeros((5, 192), np.uint8)}, "copy"),
+    ],
+)
+def test_memory_of_another_size_is_refused(work: dict, message: str) -> None:
+    codecs = {"target": TARGETS["q4_0"][0], "copy_as": _core.ggml_encoder(int(Type.F16)), **work}
+    with pytest.raises(ValueError, match=message):
+        _core.run_pass(n_rows=5, n_per_row=96, source=_core.ggml_decoder(int(Type.F32)), **codecs)
+
+
 def test_no_rows() -> None:
     x = np.zeros((0, 32), np.float32)
     output, result = run_pass(x, TARGETS["q4_0"][0], measure=True, count=True, nibbles=True)

@@ -191,25 +191,16 @@ class PqzFile:
             raise ModelFileError(f"{self.path}: {error.strerror}") from None
 
 
-def scratch_file(data: memoryview | None = None) -> IO[bytes]:
-    """Make a temporary file without a name, which goes when it is closed.
-
-    Parameters
-    ----------
-    data
-        What it holds; None: nothing.
+def scratch_file() -> IO[bytes]:
+    """Make an empty temporary file without a name, which goes when it is closed.
 
     Raises
     ------
     OutputError
         The folder for temporary files lacks the room.
     """
-    with _scratch_errors("a temporary file"), contextlib.ExitStack() as stack:
-        file = stack.enter_context(tempfile.TemporaryFile(buffering=0))
-        if data is not None:
-            write_fully(file.fileno(), data, 0)
-        stack.pop_all()
-        return file
+    with _scratch_errors("a temporary file"):
+        return tempfile.TemporaryFile(buffering=0)
 
 
 def path_of(file: IO[bytes]) -> Path:
