@@ -212,7 +212,7 @@ def refused(source: Path, output: Path, error: type[Exception], message: str, **
 
 def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> None:
     source, stats, out = generated(F32), stats_of(F32), tmp_path / "out.gguf"
-    refused(source, out, ConfigError, "sequential: needs --calibration", sequential=32)
+    refused(source, out, ConfigError, "sequential: is of a calibration, and none is given", sequential=32)
     imatrix = tmp_path / "imatrix.gguf"
     calibrate_model(source, [text], tmp_path / "few", n_ctx=64, n_chunks=2, imatrix=imatrix)
     refused(source, out, ConfigError, "sequential: needs --calibration", calibration=imatrix, sequential=32)
