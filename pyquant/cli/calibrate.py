@@ -10,7 +10,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number
-from pyquant.cli.output import parse_size, print_lines, show, size
+from pyquant.cli.output import print_lines, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
 
@@ -79,6 +79,7 @@ def calibrate(
 ) -> None:
     """Collect the second moments of what enters a model's matrices, for quantizing it."""
     from pyquant.calibration.calibrate import calibrate_model
+    from pyquant.fit.target import parse_size
 
     with count_bar(model.name) as progress:
         report = calibrate_model(

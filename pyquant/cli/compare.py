@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import parse_size, print_table, remark, show
+from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 
 
@@ -34,6 +34,7 @@ def compare(
 ) -> None:
     """Measure perplexity, and divergence from a base model, which runs once beside all others."""
     from pyquant.evaluate.compare import compare_models
+    from pyquant.fit.target import parse_size
 
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
     with count_bar("comparing") as progress:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import typer
 
 from pyquant.cli import streams
-from pyquant.errors import ConfigError, OutputError
+from pyquant.errors import OutputError
 
 SHORTEST_LABEL = 12  # characters; a longer one is shortened before columns go below each other
 
@@ -155,15 +154,6 @@ def print_lines(lines: Mapping[str, str]) -> None:
 def remark(text: str) -> None:
     """Prints a line beside the result."""
     print(text, file=sys.stderr)
-
-
-def parse_size(option: str, text: str) -> int:
-    """'1.5GB' -> 1500000000; decimal units, or binary ones such as GiB. Raises ConfigError."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kMGT]?)(i?)B?", text.strip())
-    if not match:
-        raise ConfigError(f"{option}: {text!r} is not a size such as 800MB, 1.5GB or 2GiB")
-    power = "kMGT".index(match[2]) + 1 if match[2] else 0
-    return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def size(n_bytes: float) -> str:

@@ -13,11 +13,12 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number
-from pyquant.cli.output import number, parse_size, percent, print_lines, print_table, remark, show, size
+from pyquant.cli.output import number, percent, print_lines, print_table, remark, show, size
 from pyquant.cli.progress import progress_bar
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
+    from pyquant.fit.target import Target
     from pyquant.schemes import Mode
 
 
@@ -69,11 +70,15 @@ def quantize(
     ] = None,
     target_size: Annotated[
         Optional[str],
-        typer.Option("--size", metavar="SIZE", help="uniform: the packed file has at most this size."),
+        typer.Option(
+            "--size", metavar="SIZE", help="uniform: find the step whose .pqz file has at most this size."
+        ),
     ] = None,
     like: Annotated[
         Optional[str],
-        typer.Option(metavar="TYPE", help="uniform: as near to the model, on --text, as this type is."),
+        typer.Option(
+            metavar="TYPE", help="uniform: find the step as near to the model, on --text, as this type is."
+        ),
     ] = None,
     text: Annotated[
         Optional[Text],
@@ -97,6 +102,7 @@ def quantize(
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
+    from pyquant.fit.target import read_target
     from pyquant.models.model_file import ModelFile
     from pyquant.quantize.quantize_model import quantize_model
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
@@ -104,28 +110,23 @@ def quantize(
     if bpw is not None:
         warnings.warn("--bpw is called --bits now; the old name goes in 0.3", FutureWarning, stacklevel=2)
         bits = bpw if bits is None else bits
-    targets = {"--bits": bits, "--size": target_size, "--like": like}
-    given = [name for name, value in targets.items() if value is not None]
-    if len(given) > 1 or (given and step is not None):
-        raise ConfigError("give one of --step, --bits, --size and --like: the last three find a step")
-    if given and mode not in (None, "uniform"):
-        raise ConfigError(f"{given[0]}: is for mode uniform, whose step it finds, not for {mode}")
-    if like is not None and text is None:
-        raise ConfigError("--like needs --text FILE, on which divergence is measured")
+    targets = {"step": step, "bits": bits, "size": target_size, "like": like}
+    target = read_target(targets, prefix="--", mode=mode, has_text=text is not None)
+    searched = target is not None and target.searched
     threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
         config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
         imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
-        sensitivity=sensitivity, tensors=tensors, step=START if given else step,
+        sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
     packed = output.suffix == SUFFIX
     found = {}
-    if given:
+    if searched:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, found = _search(source, chosen, bits, target_size, like, text, ctx, chunks, threads)
+        chosen, found = _search(source, chosen, target, text, ctx, chunks, threads)
     with progress_bar(f"{chosen.mode}") as progress:
         if packed and not dry_run:
             report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
@@ -165,9 +166,7 @@ def _some(names: list[str]) -> str:
 def _search(
     source: Path,
     mode: Mode,
-    bits: float | None,
-    target_size: str | None,
-    like: str | None,
+    target: Target,
     text: Text | None,
     ctx: int,
     chunks: int | None,
@@ -178,12 +177,8 @@ def _search(
 
     with progress_bar("step") as progress:
         search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-        if bits is not None:
-            found = search.for_bits(bits)
-        elif target_size is not None:
-            found = search.for_size(parse_size("--size", target_size))
-        else:
-            found = search.for_divergence_of(like, Evaluation(text, ctx, chunks))
+        evaluation = Evaluation(text, ctx, chunks) if text is not None else None
+        found = search.find(target, evaluation)
     return found, {"search": search.to_json()}
 
 

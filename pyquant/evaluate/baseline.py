@@ -71,7 +71,7 @@ class Baseline:
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._text = text if isinstance(text, Text) else read_text(text)
+        self._text = read_text(text)
         with ExitStack() as stack:
             self._base = stack.enter_context(Model(base))
             self._chunks = cut(self._base, self._text, n_ctx=n_ctx, n_chunks=n_chunks)

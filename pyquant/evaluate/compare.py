@@ -138,7 +138,7 @@ def compare_models(
     OutputError
         The folder for temporary files has no room for the logits of a long chunk.
     """
-    text = text if isinstance(text, Text) else read_text(text)
+    text = read_text(text)
     if len({path_of(model) for model in (base, *candidates)}) < 1 + len(candidates):
         raise ConfigError("compare: a model is given twice")
     if budget is not None:

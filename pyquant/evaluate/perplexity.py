@@ -88,7 +88,7 @@ def measure_perplexity(
     ------
     ModelFileError, TextError, ConfigError, RuntimeLibraryError
     """
-    text = text if isinstance(text, Text) else read_text(text)
+    text = read_text(text)
     path = path_of(model)
     with Model(path) as llama:
         chunks = cut(llama, text, n_ctx=n_ctx, n_chunks=n_chunks)

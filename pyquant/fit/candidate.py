@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyquant.evaluate.compare import compare_models
+from pyquant.evaluate.baseline import Baseline
 from pyquant.files.text import Text
+from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes import Mode
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a divergence is measured on. text: a file, or one that has been read."""
+    """What divergences are measured on.
 
-    text: Path | Text
-    n_ctx: int
-    n_chunks: int | None
+    Attributes
+    ----------
+    text : Text or path
+    n_ctx : int
+        Tokens of a chunk.
+    n_chunks : int or None
+        How many chunks of the text are used; None: all.
+    """
+
+    text: Text | str | os.PathLike[str]
+    n_ctx: int = 512
+    n_chunks: int | None = None
+
+    def baseline(self, model: ModelFile, *, threads: int | None = None) -> Baseline:
+        """Run the model that divergences are from, once for all candidates."""
+        return Baseline(model, self.text, n_ctx=self.n_ctx, n_chunks=self.n_chunks, threads=threads)
 
 
-def divergence_of(mode: Mode, model: Path, path: Path, evaluation: Evaluation, threads: int | None) -> float:
-    """The mean divergence per token, in nats, from `model` of what `mode` makes of it, at `path`.
+def divergence_of(mode: Mode, model: ModelFile, path: Path, baseline: Baseline, threads: int | None) -> float:
+    """Measure how far what a mode makes of a model is from it.
 
-    Raises what `quantize_model` and `compare_models` raise.
+    Parameters
+    ----------
+    mode, model
+        The mode, and the model.
+    path
+        Where the quantized model is written; replaced.
+    baseline
+        The model's.
+
+    Returns
+    -------
+    float
+        The mean divergence per token, in nats.
+
+    Raises
+    ------
+    PyquantError
+        What `quantize_model` and `Baseline.divergence_of` raise.
     """
     quantize_model(model, path, mode, threads=threads, force=True)
-    apart = compare_models(
-        model, [path], evaluation.text, n_ctx=evaluation.n_ctx, n_chunks=evaluation.n_chunks,
-        threads=threads,
-    )  # fmt: skip
-    return apart.candidates[0].kld.mean
+    return baseline.divergence_of(path).kld.mean

@@ -1,9 +1,8 @@
-"""Finding the step of mode `uniform` that makes a file of a wanted size, or as good as a stock type."""
+"""Find the step of mode `uniform` that makes a file of a wanted size, or as good as a stock type."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +11,26 @@ from typing import Any
 from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.candidate import Evaluation, divergence_of
-from pyquant.models.model_file import ModelFile
-from pyquant.models.pqz.pack import PackResult, pack_model
+from pyquant.fit.reachable import check_before, parts_of
+from pyquant.fit.target import LARGEST_CODE_BITS, Target
+from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor_reader import Progress
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.make_plan import make_plan
+from pyquant.quantize.plan import Plan
+from pyquant.quantize.to_pqz import PqzResult, quantize_to_pqz
+from pyquant.schemes import Mode
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.uniform import Uniform
+
+__all__ = ["LARGEST_CODE_BITS", "START", "Evaluation", "StepSearch", "Try"]
 
 START = 0.005  # a step that makes codes of about 4 bits
 TRIES = 8
 CLOSE = 0.0015  # below a wanted size, as a share of what codes take of it
 AS_GOOD = 0.03  # below a wanted divergence, as a share of it
-NONE = 1e-12  # a divergence that is none
-LARGEST_CODE_BITS = 6.5  # with more, most blocks do not fit into int8 by the model's step
+NO_DIVERGENCE = 1e-12
 
-# Told what came out of every step that is tried.
+# Called with a line that says what came out of a step.
 Tell = Callable[[str], None]
 
 
@@ -35,26 +39,43 @@ class Try:
     """A step, and the size in bytes or the divergence in nats that it gave."""
 
     step: float
-    found: float
+    measured: float
 
 
 class StepSearch:
-    """Tries steps on a model: quantizes, packs, measures; all in a folder for temporary files.
+    """Try steps on a model: quantize, pack, measure; all in a folder for temporary files.
 
-    mode: uniform, with the step to begin with. tries: all that were made, in order. wanted: what they
-    were for, in the same unit.
+    Parameters
+    ----------
+    model
+        A path or a ModelFile.
+    mode
+        Mode `uniform`, with the step to begin with.
+    threads
+        None: all processors.
+    tell
+        Called with a line that says what came out of every step.
+    progress
+        Called while a step is tried.
+
+    Attributes
+    ----------
+    tries : list of Try
+        All that were made, in order.
+    wanted : float or None
+        What they were for, in the same unit.
     """
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: AnyModel,
         mode: Uniform,
         *,
         threads: int | None = None,
         tell: Tell = lambda line: None,
         progress: Progress | None = None,
     ) -> None:
-        self._model = Path(model)
+        self._model = open_model(model)
         self._mode = mode
         self._threads = threads
         self._tell = tell
@@ -63,53 +84,133 @@ class StepSearch:
         self.wanted: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As `pyquant quantize --json` prints it, under `search`."""
-        tries = [{"step": one.step, "found": one.found} for one in self.tries]
+        """Return the search as `pyquant quantize --json` prints it, under `search`."""
+        tries = [{"step": attempt.step, "found": attempt.measured} for attempt in self.tries]
         return {"wanted": self.wanted, "tries": tries}
 
+    def find(self, target: Target, evaluation: Evaluation | None = None) -> Uniform:
+        """Find the mode that reaches a target.
+
+        Parameters
+        ----------
+        target
+            See `pyquant.fit.target`.
+        evaluation
+            What divergences are measured on; for `like`.
+
+        Raises
+        ------
+        ConfigError
+            It is not reachable; the message says what is.
+        PyquantError
+            What quantizing and measuring raise.
+        """
+        if target.key == "like":
+            if evaluation is None:
+                raise ConfigError("like: needs a text, on which divergence is measured")
+            return self.for_divergence_of(target.value, evaluation)
+        if target.key == "step":
+            return self._mode.model_copy(update={"step": target.value})
+        find = {"bits": self.for_bits, "size": self.for_size, "code_bits": self.for_code_bits}
+        return find[target.key](target.value)
+
     def for_bits(self, bits: float) -> Uniform:
-        """The mode whose packed file has at most this many bits per weight of the model, embeddings
-        and metadata included. Raises ConfigError, saying what is reachable."""
-        return self.for_size(int(bits * ModelFile(self._model).n_weights / 8), f"{bits:g} bits per weight")
+        """Find the mode whose .pqz file has at most this many bits per weight of the model, all told.
 
-    def for_size(self, n_bytes: int, wanted: str | None = None) -> Uniform:
-        """The mode whose packed file has at most this size. Raises ConfigError."""
-        wanted = wanted or f"{n_bytes:,} bytes"
+        Raises
+        ------
+        ConfigError
+            It is not reachable; the message says what is.
+        """
+        return self._for_size(int(bits * self._model.n_weights / 8), str(Target("bits", bits)))
+
+    def for_size(self, n_bytes: int) -> Uniform:
+        """Find the mode whose .pqz file has at most this size, in bytes.
+
+        Raises
+        ------
+        ConfigError
+            It is not reachable; the message says what is.
+        """
+        return self._for_size(n_bytes, str(Target("size", n_bytes)))
+
+    def for_code_bits(self, bits: float) -> Uniform:
+        """Find the mode whose quantized tensors take at most this many bits per weight in a .pqz file.
+
+        Tensors that keep their type do not count, nor does metadata.
+
+        Raises
+        ------
+        ConfigError
+            It is not reachable; the message says what is.
+        """
         with temporary_folder() as folder:
-            first = self._packed(self._mode.step, folder)
-            n_codes, rest = self._check_reachable(n_bytes, wanted, first)
-            close = CLOSE * (n_bytes - rest) / n_bytes
+            first = self._try(self._mode.step, folder)
+            changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
+            types = {tensor.type for tensor in changed}
+            coded = sum(use.coded_bytes for use in first.pqz.streams if use.type in types)
+            n_weights = sum(tensor.n_weights for tensor in changed)
+            n_bytes = int(first.pqz.output_bytes - coded + bits * n_weights / 8)
+            return self._meet_size(n_bytes, str(Target("code_bits", bits)), self._plan(), first, folder)
 
-            def size(step: float) -> float:
-                report = first if step == self._mode.step else self._packed(step, folder)
-                bits = 8 * report.output_bytes / report.n_weights
-                self._tell(f"step {step:.5g}: {report.output_bytes:,} bytes, {bits:.3f} bits per weight")
-                return report.output_bytes
+    def for_divergence_of(self, type_name: str, evaluation: Evaluation) -> Uniform:
+        """Find the mode whose divergence from the model is that of a stock type, or a little less.
 
-            # Of every code a bit.
-            return self._meet(size, n_bytes, close, lambda found: 8 * found / n_codes, -1, wanted)
+        Parameters
+        ----------
+        type_name
+            As llama-quantize takes it; made with the calibration's importance.
+        evaluation
+            What divergences are measured on.
 
-    def for_divergence_of(self, kind: str, evaluation: Evaluation) -> Uniform:
-        """The mode whose divergence from the model is that of a stock type, or a little less.
-
-        kind: as llama-quantize takes it, made with the calibration's importance. Raises ConfigError.
+        Raises
+        ------
+        ConfigError
+            It is not reachable; the message says what is.
         """
         common = self._mode.model_dump(include={"pure", "tensors"})
-        peer = make_mode({"mode": f"ggml:{kind}", "imatrix": self._mode.calibration, **common}, "like")
-        with temporary_folder() as folder:
-            wanted = max(
-                divergence_of(peer, self._model, folder / "peer.gguf", evaluation, self._threads), NONE
-            )
-            self._tell(f"{kind}: a divergence of {wanted:.6f}")
+        peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": self._mode.calibration, **common}, "like")
+        baseline = evaluation.baseline(self._model, threads=self._threads)
+        with baseline, temporary_folder() as folder:
 
-            def divergence(step: float) -> float:
-                mode = self._mode.model_copy(update={"step": step})
-                found = divergence_of(mode, self._model, folder / "candidate.gguf", evaluation, self._threads)
-                self._tell(f"step {step:.5g}: {found:.6f}")
-                return max(found, NONE)
+            def divergence(mode: Mode, path: Path) -> float:
+                measured = divergence_of(mode, self._model, path, baseline, self._threads)
+                return max(measured, NO_DIVERGENCE)
 
+            def of_step(step: float) -> float:
+                measured = divergence(self._mode.model_copy(update={"step": step}), folder / "candidate.gguf")
+                self._tell(f"step {step:.5g}: {measured:.6f}")
+                return measured
+
+            wanted = divergence(peer, folder / "peer.gguf")
+            self._tell(f"{type_name}: a divergence of {wanted:.6f}")
             # It goes by the square of the step.
-            return self._meet(divergence, wanted, AS_GOOD, math.log2, 2, f"as good as {kind}")
+            return self._meet(
+                of_step, wanted, AS_GOOD, math.log2, 2, str(Target("like", type_name)), "{:.6g} nats".format
+            )
+
+    def _for_size(self, n_bytes: int, wanted: str) -> Uniform:
+        plan = self._plan()
+        with temporary_folder() as folder:
+            check_before(plan, n_bytes, wanted, folder, self._threads)
+            return self._meet_size(n_bytes, wanted, plan, self._try(self._mode.step, folder), folder)
+
+    def _meet_size(self, n_bytes: int, wanted: str, plan: Plan, first: PqzResult, folder: Path) -> Uniform:
+        """Find the step for a size; first: what the step to begin with gave."""
+        parts = parts_of(plan, first.pqz, wanted)
+        parts.check(n_bytes, wanted)
+        close = CLOSE * (n_bytes - parts.rest_bytes) / n_bytes
+
+        def size(step: float) -> float:
+            result = (first if step == self._mode.step else self._try(step, folder)).pqz
+            bits = 8 * result.output_bytes / result.n_weights
+            self._tell(f"step {step:.5g}: {result.output_bytes:,} bytes, {bits:.3f} bits per weight")
+            return result.output_bytes
+
+        # Of every code a bit.
+        return self._meet(
+            size, n_bytes, close, lambda measured: 8 * measured / parts.n_codes, -1, wanted, parts.in_bits
+        )
 
     def _meet(
         self,
@@ -119,64 +220,46 @@ class StepSearch:
         scale: Callable[[float], float],
         slope: float,
         what: str,
+        show: Callable[[float], str],
     ) -> Uniform:
-        """The step that measures `wanted`, or less by a share of `close`.
+        """Find the step that measures `wanted`, or less by a share of `close`.
 
-        scale: makes a measurement change by about `slope` whenever the step doubles.
+        scale: makes a measurement change by about `slope` whenever the step doubles. what: that the user
+        wanted. show: a measurement with its unit.
         """
         self.wanted = wanted
         step, aim = self._mode.step, scale(wanted * (1 - close / 2))
-        below = above = None  # the nearest on either side
+        below: Try | None = None  # the nearest on either side
+        above: Try | None = None
         for _ in range(TRIES):
-            one = Try(step, measure(step))
-            self.tries.append(one)
-            if one.found > wanted:
-                above = one if above is None else min(one, above, key=lambda t: t.found)
+            attempt = Try(step, measure(step))
+            self.tries.append(attempt)
+            if attempt.measured > wanted:
+                above = attempt if above is None else min(attempt, above, key=lambda t: t.measured)
             else:
-                below = one if below is None else max(one, below, key=lambda t: t.found)
-            if below and below.found >= wanted * (1 - close):
+                below = attempt if below is None else max(attempt, below, key=lambda t: t.measured)
+            if below and below.measured >= wanted * (1 - close):
                 break
             if below and above:
-                low, high = scale(below.found), scale(above.found)
+                low, high = scale(below.measured), scale(above.measured)
                 share = min(max((aim - low) / (high - low), 0.1), 0.9)
                 step = below.step * (above.step / below.step) ** share
             else:
-                step *= 2 ** ((aim - scale(one.found)) / slope)
+                step *= 2 ** ((aim - scale(attempt.measured)) / slope)
         if below is None:
-            steps = [one.step for one in self.tries]
+            steps = [attempt.step for attempt in self.tries]
+            least = min(attempt.measured for attempt in self.tries)
             raise ConfigError(
-                f"{what}: not reachable: {wanted:,.6g} is wanted, {above.found:,.6g} the least that steps "
-                f"from {min(steps):.3g} to {max(steps):.3g} give; what is not in {self._mode.calibration} is "
-                f"the same with all of them"
+                f"{what}: not reachable: {show(wanted)} is wanted, {show(least)} the least that steps from "
+                f"{min(steps):.3g} to {max(steps):.3g} give; what is not in {self._mode.calibration} is the "
+                f"same with all of them"
             )
         return self._mode.model_copy(update={"step": below.step})
 
-    def _packed(self, step: float, folder: Path) -> PackResult:
-        stock, packed = folder / "stock.gguf", folder / "packed.pqz"
-        mode = self._mode.model_copy(update={"step": step})
-        quantize_model(self._model, stock, mode, threads=self._threads, force=True, progress=self._progress)
-        return pack_model(stock, packed, force=True, threads=self._threads, progress=self._progress)
+    def _plan(self) -> Plan:
+        return make_plan(self._model, self._mode, threads=self._threads)
 
-    def _check_reachable(self, n_bytes: int, wanted: str, report: PackResult) -> tuple[int, int]:
-        """The number of codes in the file, and the bytes of all else. Raises ConfigError."""
-        coded = [use for use in report.streams if use.type == "Q8_0" and use.content == "codes"]
-        n_codes = sum(use.n_bytes for use in coded)
-        if not n_codes:
-            raise ConfigError(f"{wanted}: no tensor of {self._model} gets uniform codes")
-        rest = report.output_bytes - sum(use.coded_bytes for use in coded)
-        bits = 8 * (n_bytes - rest) / n_codes
-        per_weight = 8 / report.n_weights
-        if bits < 0.1:
-            raise ConfigError(
-                f"{wanted}: not reachable: without any codes the file has {rest:,} bytes "
-                f"({rest * per_weight:.2f} bits per weight), of metadata and of tensors whose input is not "
-                f"in {self._mode.calibration}"
-            )
-        if bits > LARGEST_CODE_BITS:
-            most = rest + LARGEST_CODE_BITS * n_codes / 8
-            raise ConfigError(
-                f"{wanted}: leaves {bits:.2f} bits for each code, and more than {LARGEST_CODE_BITS:g} do not "
-                f"fit into int8: at most {most:,.0f} bytes ({most * per_weight:.2f} bits per weight) are "
-                f"reachable; mode q8_0 is for more"
-            )
-        return n_codes, rest
+    def _try(self, step: float, folder: Path) -> PqzResult:
+        mode = self._mode.model_copy(update={"step": step})
+        options: dict[str, Any] = {"threads": self._threads, "force": True, "progress": self._progress}
+        return quantize_to_pqz(self._model, folder / "tried.pqz", mode, **options)

@@ -49,6 +49,8 @@ class ModelFile:
         By layer and name, the order in which llama-quantize writes them.
     """
 
+    _hashed: tuple[list[tuple[int, ...]], str] | None = None  # which files, and their hash
+
     header: _core.Gguf
     paths: list[Path]
     pqz_files: list[PqzFile]
@@ -148,12 +150,21 @@ class ModelFile:
     def sha256(self, cancelled: Callable[[], bool] = lambda: False) -> str:
         """Hash the file as sha256sum does; of a split model all shards, one after the other.
 
+        It is computed once, as long as no file is replaced or written.
+
         Parameters
         ----------
         cancelled
             Asked now and then; once it says True the hash is given up, and what is returned is none.
         """
-        return files_sha256(self.paths, cancelled)
+        states = [path.stat() for path in self.paths]
+        version = [(state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns) for state in states]
+        if self._hashed is None or self._hashed[0] != version:
+            digest = files_sha256(self.paths, cancelled)
+            if cancelled():
+                return digest
+            self._hashed = version, digest
+        return self._hashed[1]
 
     def _other_shards(self, first: Path) -> list[Path]:
         n_shards = self.get("split.count", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -65,6 +66,16 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
         calibration.check_tokens(name for name in names if name in calibration.matrices)
     fill_header(plan)
     return plan
+
+
+def only(plan: Plan, tensors: list[Tensor]) -> Plan:
+    """Restrict a plan to some of the model's tensors: a file of these alone, none rounded in order."""
+    model = copy(plan.model)
+    model.tensors = tensors
+    mode = plan.mode.model_copy(update={"sequential": None})
+    part = replace(plan, model=model, mode=mode, header=_core.Gguf())
+    fill_header(part)
+    return part
 
 
 def _scheme_type(scheme: Scheme, tensor: Tensor, chosen: Type, calibration: Calibration | None) -> Type:

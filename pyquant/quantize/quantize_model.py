@@ -72,7 +72,7 @@ def quantize_model(
     results = (
         [_result(plan, tensor) for tensor in model.tensors]
         if dry_run
-        else _write(plan, Path(output), threads, force, progress)
+        else write_plan(plan, Path(output), threads, force, progress)
     )
     return QuantizeResult(
         source=str(model.path),
@@ -87,9 +87,10 @@ def quantize_model(
     )
 
 
-def _write(
+def write_plan(
     plan: Plan, output: Path, threads: int | None, force: bool, progress: Progress | None
 ) -> list[TensorResult]:
+    """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
     model, mode = plan.model, plan.mode
     results: dict[str, TensorResult] = {}
     with (

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
 
 from pyquant import _core
-from pyquant.cli.output import parse_size
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores, divergence
@@ -163,7 +162,3 @@ def test_budget_says_the_sizes(generated: Callable[[str], Path]):
     check_budget([base], n_ctx=512, budget=needed)
     with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* to run them"):
         check_budget([base], n_ctx=512, budget=needed - 1)
-    assert parse_size("budget-memory", "1.5GB") == 1_500_000_000
-    assert parse_size("budget-memory", "2GiB") == 2 << 30
-    with pytest.raises(ConfigError, match="is not a size"):
-        parse_size("budget-memory", "much")

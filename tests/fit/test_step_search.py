@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,20 +11,25 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from gguf import GGMLQuantizationType as Type
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError, OutputError
 from pyquant.evaluate.compare import compare_models
+from pyquant.files.sha256 import files_sha256
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.step_search import AS_GOOD, StepSearch
+from pyquant.fit.target import Target
+from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
-from tests.support.models import EXPERTS, F32
+from tests.support.decodes import counted_decodes
+from tests.support.models import EXPERTS, F32, Model
 from tests.support.modes import uniform
 from tests.support.oracle import Oracle
 
@@ -80,17 +86,77 @@ def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Pa
     peer = make_mode({"mode": "ggml:Q4_K", "imatrix": str(stats_of(F32))})
     quantize_model(generated(F32), theirs, peer)
     apart = compare_models(generated(F32), [ours, theirs], text, n_ctx=64, n_chunks=8)
-    divergences = [one["kld"]["mean"] for one in apart.to_json()["candidates"]]
+    divergences = [candidate.kld.mean for candidate in apart.candidates]
     assert found.wanted == pytest.approx(divergences[1])
     assert (1 - 2 * AS_GOOD) * divergences[1] < divergences[0] <= divergences[1]
 
 
 def test_a_type_that_is_too_good(search, text: Path) -> None:
-    says = r"as good as F16: not reachable: .* the least that steps from [0-9.e-]+ to 0.02 give"
+    says = (
+        r"as good as F16: not reachable: .* nats is wanted, .* nats the least that steps from .* to 0.02 give"
+    )
     with pytest.raises(ConfigError, match=says):
         search(EXPERTS).for_divergence_of("F16", Evaluation(text, n_ctx=64, n_chunks=2))
     with pytest.raises(ConfigError, match="like: mode: 'ggml:Q9' is no type"):
         search(EXPERTS).for_divergence_of("Q9", Evaluation(text, n_ctx=64, n_chunks=2))
+
+
+def test_what_a_plan_knows_is_said_before_the_work(stats_of, text: Path, tmp_path: Path, monkeypatch) -> None:
+    model = Model(n_vocab=20_000, n_embd=256, n_ff=256, n_layer=1, type=Type.F16)
+    source, stats = model.write(tmp_path / "model.gguf"), tmp_path / "stats.gguf"
+    calibrate_model(source, [text], stats, n_ctx=64, n_chunks=8)
+    made = tmp_path / "made.pqz"
+    quantize_to_pqz(source, made, uniform(stats, step=10.0))  # all codes are 0: the least there is
+    bits = 8 * made.stat().st_size / ModelFile(source).n_weights
+    monkeypatch.setattr("pyquant.fit.step_search.quantize_to_pqz", None)
+    with pytest.raises(ConfigError, match=r"not reachable: without any codes the file has") as refused:
+        StepSearch(source, uniform(stats)).for_bits(bits * 0.98)
+    least = float(re.search(r"\((.*) bits per weight\)", str(refused.value))[1])
+    assert 0.97 * bits < least <= bits + 0.01
+    with pytest.raises(ConfigError, match=r"do not fit into int8: at most"):
+        StepSearch(source, uniform(stats)).for_bits(8)
+    with pytest.raises(TypeError):  # what is reachable is tried
+        StepSearch(source, uniform(stats)).for_bits(bits * 1.02)
+
+
+def test_the_model_runs_and_is_hashed_once(generated, stats_of, text: Path, monkeypatch) -> None:
+    source, stats = generated(F32), stats_of(F32)
+    hashed: list[list[Path]] = []
+
+    def counted(paths: list[Path], *arguments: object) -> str:
+        hashed.append(paths)
+        return files_sha256(paths, *arguments)
+
+    monkeypatch.setattr("pyquant.models.model_file.files_sha256", counted)
+    n_ctx, n_chunks = 256, 9  # two batches
+    evaluation = Evaluation(text, n_ctx, n_chunks)
+    with counted_decodes() as decodes:
+        measured = measure_sensitivity(source, stats, text, step=0.02, n_ctx=n_ctx, n_chunks=n_chunks)
+    assert decodes == {"model.gguf": 2, "one-kind.gguf": 2 * len(measured.by_kind)}
+    assert hashed == [[source]]
+    search = StepSearch(source, uniform(stats))
+    with counted_decodes() as decodes:
+        search.find(Target("like", "Q4_K"), evaluation)
+    assert decodes == {"model.gguf": 2, "peer.gguf": 2, "candidate.gguf": 2 * len(search.tries)}
+    assert hashed == 2 * [[source]]
+
+
+def test_a_hash_is_of_the_file_as_it_is(tmp_path: Path) -> None:
+    path = Model().write(tmp_path / "model.gguf")
+    model = ModelFile(path)
+    before = model.sha256()
+    assert model.sha256() == before == hashlib.sha256(path.read_bytes()).hexdigest()
+    Model(seed=1).write(path)
+    assert model.sha256() == ModelFile(path).sha256() != before
+
+
+def test_code_bits_are_of_the_quantized_tensors(search, generated, tmp_path: Path) -> None:
+    mode = search(EXPERTS).find(Target("code_bits", 4.5))
+    result = quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode)
+    changed = [tensor for tensor in result.quantized.tensors if tensor.quantized]
+    types = {tensor.type for tensor in changed}
+    n_bytes = sum(use.coded_bytes for use in result.pqz.streams if use.type in types)
+    assert 4.45 < 8 * n_bytes / sum(tensor.n_weights for tensor in changed) <= 4.5
 
 
 def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) -> None:
@@ -188,8 +254,8 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
     }
     text = data / "wiki.test.raw"
     models = {**peers, **ours}
-    apart = compare_models(source, list(models.values()), text, n_ctx=256, n_chunks=40).to_json()
-    kld = {name: one["kld"]["mean"] for name, one in zip(models, apart["candidates"])}
+    apart = compare_models(source, list(models.values()), text, n_ctx=256, n_chunks=40)
+    kld = {name: candidate.kld.mean for name, candidate in zip(models, apart.candidates)}
     assert kld["matched"] < 0.4 * kld["Q4_K"]
     assert kld["mismatched"] < 0.6 * kld["Q4_K"]
     assert kld["fifth less than Q4_K"] < kld["Q4_K"]

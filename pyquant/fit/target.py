@@ -1,0 +1,142 @@
+"""What the step of mode `uniform` is to reach: the one place that says what bits, size and like mean.
+
+| key         | what it is                                                                             |
+|-------------|----------------------------------------------------------------------------------------|
+| `step`      | The step itself.                                                                       |
+| `bits`      | Bits per weight of the whole .pqz file, at most: 8 times its bytes, by the model's weights. |
+| `size`      | Bytes of the whole .pqz file, at most.                                                 |
+| `like`      | A type of llama.cpp: the divergence from the model is that type's, or a little less.   |
+| `code_bits` | Bits per weight of the quantized tensors alone, at most, as the .pqz file stores them. |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant import limits
+from pyquant.errors import ConfigError
+from pyquant.limits import Limit
+from pyquant.schemes.settings import make_mode
+from pyquant.schemes.uniform import Uniform
+
+LARGEST_CODE_BITS = 6.5  # with more, most blocks do not fit into int8 by the model's step
+NUMBERS = {
+    "step": limits.STEP,
+    "bits": limits.BITS,
+    "code_bits": Limit(0, LARGEST_CODE_BITS, whole=False, above_low=True),
+}
+KEYS = ("step", "bits", "size", "like", "code_bits")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One of the keys above, with its value.
+
+    Attributes
+    ----------
+    key : str
+    value : float, int or str
+        For `size` a number of bytes, for `like` the type's name.
+    """
+
+    key: str
+    value: Any
+
+    @property
+    def searched(self) -> bool:
+        """Whether the step is yet to be found."""
+        return self.key != "step"
+
+    def __str__(self) -> str:
+        return {
+            "step": "step {:g}",
+            "bits": "{:g} bits per weight",
+            "size": "{:,} bytes",
+            "like": "as good as {}",
+            "code_bits": "{:g} bits per quantized weight",
+        }[self.key].format(self.value)
+
+
+def read_target(
+    settings: Mapping[str, Any], *, prefix: str = "", mode: str | None = None, has_text: bool = True
+) -> Target | None:
+    """Read what a step is to reach.
+
+    Parameters
+    ----------
+    settings
+        Values of the keys that may be given here; None: not given. `size` is a number of bytes or a text
+        such as "3.5GB".
+    prefix
+        What stands before a key where it was given: "--" on the command line, or a quantizer's place.
+    mode
+        The mode's name, if one is given.
+    has_text
+        Whether there is a text to measure a divergence on.
+
+    Returns
+    -------
+    Target or None
+        None where nothing is given.
+
+    Raises
+    ------
+    ConfigError
+        More than one is given, a value makes no sense, or the mode has no step.
+    """
+    given = [key for key in KEYS if settings.get(key) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        *names, last = [prefix + key.replace("_", "-" if prefix.endswith("--") else "_") for key in settings]
+        raise ConfigError(f"give one of {', '.join(names)} and {last}: all but the first find a step")
+    (key,) = given
+    name = prefix + key
+    if mode not in (None, Uniform.name):
+        finds = "which is its parameter" if key == "step" else "whose step it finds"
+        raise ConfigError(f"{name}: is for mode {Uniform.name}, {finds}, not for {mode}")
+    value = settings[key]
+    if key == "size":
+        value = parse_size(name, value)
+    elif key == "like":
+        make_mode({"mode": f"ggml:{value}"}, name)
+        if not has_text:
+            raise ConfigError(f"{name} needs {prefix}text FILE, on which divergence is measured")
+    else:
+        _check_number(name, value, NUMBERS[key])
+    return Target(key, value)
+
+
+def _check_number(name: str, value: Any, limit: Limit) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name}: expected {limit}, got {value!r}")
+    limit.check(name, value)
+
+
+def parse_size(name: str, size: str | int) -> int:
+    """Read a size in bytes: "800MB", "3.5gb", "2 GiB", 1500000.
+
+    Units are decimal, or binary with an i; upper or lower case does not matter.
+
+    Parameters
+    ----------
+    name
+        Where it was given, to be named in errors.
+    size
+        The text, or the number of bytes.
+
+    Raises
+    ------
+    ConfigError
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", str(size).strip(), re.IGNORECASE)
+    if not match or isinstance(size, bool) or (match[3] and not match[2]):
+        raise ConfigError(f"{name}: {size!r} is not a size such as 800MB, 3.5GB or 2GiB")
+    power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
+    n_bytes = float(match[1]) * (1024 if match[3] else 1000) ** power
+    if not 1 <= n_bytes < 2**63:
+        raise ConfigError(f"{name}: expected a size of 1 byte or more, and below 8 EiB, got {size!r}")
+    return round(n_bytes)
