@@ -40,6 +40,8 @@ _HOME = {
     "learn_tables": "fit.learn_tables",
     "measure_sensitivity": "fit.measure_sensitivity",
     "StepSearch": "fit.step_search",
+    "Evaluation": "fit.candidate",
+    "Target": "fit.target",
     "count_codes": "inspect.histogram",
     "Table": "tables.fold_table",
     "TableSet": "tables.table_set",

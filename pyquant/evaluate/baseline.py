@@ -20,7 +20,7 @@ from pyquant.evaluate.kept_logits import KeptLogits
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
 from pyquant.llama.model import Model
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel
 
 # Called with the number of tokens that were scored.
 Advance = Callable[[int], None]
@@ -34,7 +34,7 @@ class Baseline:
 
     The base runs once. Its logits, 4 bytes for each scored token and each token of the vocabulary, are kept
     in memory up to 64 MiB or one batch, and beyond in a temporary file. Beside the models there is the memory
-    that `pyquant.evaluate.memory.working_memory` says.
+    that `memory_of_comparison` of pyquant.evaluate.memory says.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Baseline:
 
     def __init__(
         self,
-        base: ModelFile | str | os.PathLike[str],
+        base: AnyModel,
         text: Text | str | os.PathLike[str],
         *,
         n_ctx: int = 512,
@@ -81,9 +81,7 @@ class Baseline:
             self.scores.check(self._base.path, self._chunks.n_scored)
             self._stack = stack.pop_all()
 
-    def divergence_of(
-        self, model: ModelFile | str | os.PathLike[str], *, progress: Progress | None = None
-    ) -> Divergence:
+    def divergence_of(self, model: AnyModel, *, progress: Progress | None = None) -> Divergence:
         """Run a model over the same chunks, and compare it with the base.
 
         Parameters

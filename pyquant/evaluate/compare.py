@@ -21,7 +21,7 @@ from pyquant.evaluate.memory import check_budget
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut, together
 from pyquant.llama.model import Model, path_of
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel
 
 SCHEMA = "pyquant.compare/1"
 NOISE_CHUNKS = 4  # a batch of 512 tokens each: enough to know the floor's order of magnitude
@@ -94,8 +94,8 @@ class Comparison:
 
 
 def compare_models(
-    base: ModelFile | str | os.PathLike[str],
-    candidates: Sequence[ModelFile | str | os.PathLike[str]],
+    base: AnyModel,
+    candidates: Sequence[AnyModel],
     text: Text | str | os.PathLike[str],
     *,
     n_ctx: int = 512,

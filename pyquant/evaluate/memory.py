@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.llama.chunks import UBATCH, n_scored_together, together
 from pyquant.llama.model import padded_ctx
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Memory:
         return sum(self.weights.values()) + self.working
 
 
-def memory_of_comparison(models: Sequence[ModelFile | str | os.PathLike[str]], *, n_ctx: int = 512) -> Memory:
+def memory_of_comparison(models: Sequence[AnyModel], *, n_ctx: int = 512) -> Memory:
     """Return the memory that `compare_models` takes.
 
     It is weights + logits + context: the base's logits of a batch, 4 n_vocab n_scored bytes but no less
@@ -60,7 +59,7 @@ def memory_of_comparison(models: Sequence[ModelFile | str | os.PathLike[str]], *
     ------
     ModelFileError
     """
-    files = [model if isinstance(model, ModelFile) else ModelFile(model) for model in models]
+    files = [open_model(model) for model in models]
     return Memory(
         weights={file.path: file.n_bytes for file in files},
         logits=bytes_in_memory(_n_vocab(files[0]), n_ctx),
@@ -68,7 +67,7 @@ def memory_of_comparison(models: Sequence[ModelFile | str | os.PathLike[str]], *
     )
 
 
-def check_budget(models: Sequence[ModelFile | str | os.PathLike[str]], *, n_ctx: int, budget: int) -> None:
+def check_budget(models: Sequence[AnyModel], *, n_ctx: int, budget: int) -> None:
     """Refuse a comparison that takes more than `budget` bytes.
 
     Raises

@@ -16,7 +16,7 @@ from pyquant.errors import ModelFileError
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model, path_of
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel
 
 # (chunks done, all chunks)
 Progress = Callable[[int, int], None]
@@ -61,7 +61,7 @@ class PerplexityResult:
 
 
 def measure_perplexity(
-    model: ModelFile | str | os.PathLike[str],
+    model: AnyModel,
     text: Text | str | os.PathLike[str],
     *,
     n_ctx: int = 512,

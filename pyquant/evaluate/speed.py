@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.llama.model import Context, Model, path_of
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel
 
 SCHEMA = "pyquant.speed/1"
 
@@ -105,7 +104,7 @@ class SpeedReport:
 
 
 def measure_speed(
-    models: Sequence[ModelFile | str | os.PathLike[str]],
+    models: Sequence[AnyModel],
     *,
     n_prompt: int = 512,
     n_generate: int = 128,

@@ -1,4 +1,4 @@
-"""Tables fitted to a model: the 16 values that its weights, in multiples of their scales, are nearest to."""
+"""Fit tables to a model: the 16 values that its weights, in multiples of their scales, are nearest to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError
 from pyquant.models.codebook import IQ4_NL_VALUES
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import Progress, TensorReader
@@ -31,21 +31,41 @@ LEVELS = np.arange(-127, 128)
 
 
 def learn_tables(
-    model: ModelFile | str | os.PathLike[str],
+    model: AnyModel,
     *,
     per: Per = "model",
     calibration: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TableSet:
-    """Tables for mode `table`: one for all tensors, for each kind of tensor, or for each tensor.
+    """Learn tables for mode `table`: one for all tensors, for each kind of tensor, or for each tensor.
 
-    Alternately every block gets the scale that suits the table as it is, weighted by the inputs'
-    second moments if there is a `calibration`, and the table becomes the best there is for weights at
-    these scales (`best_values`). Every tensor counts by the number of its weights and by its relative error.
-    Raises ModelFileError and ConfigError.
+    Alternately every block gets the scale that suits the table as it is, and the table becomes the best
+    there is for weights at these scales (`best_values`). Every tensor counts by the number of its weights
+    and by its relative error.
+
+    Parameters
+    ----------
+    model
+        A path or a ModelFile, unquantized.
+    per
+        What each table is for: the whole model, a kind of tensor, or a tensor.
+    calibration
+        What `calibrate_model` wrote for the model: errors are weighted by its second moments. None: all
+        errors count the same.
+    threads
+        None: all processors.
+    progress
+        Called with bytes done, all bytes and the tensor's name.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be read, or the calibration is of another one.
+    ConfigError
+        It has no tensor that a table could be learned for.
     """
-    model = model if isinstance(model, ModelFile) else ModelFile(model)
+    model = open_model(model)
     statistics = Calibration.read(calibration) if calibration else None
     if statistics:
         statistics.check_model(model, model.sha256())
@@ -54,20 +74,20 @@ def learn_tables(
     if not tensors:
         raise ConfigError(f"{model.path}: has no tensors that a table could be learned for")
     group = {"model": lambda name: "", "kind": kind_of, "tensor": lambda name: name}[per]
-    found: dict[str, NDArray[np.int8]] = defaultdict(lambda: IQ4_NL_VALUES)
+    values: dict[str, NDArray[np.int8]] = defaultdict(lambda: IQ4_NL_VALUES)
     with TensorReader(model, tensors * ROUNDS, threads, progress) as reader:
         for _ in range(ROUNDS):
             sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(_core.BINS_PER_LEVEL * 256))
             everything = np.zeros(_core.BINS_PER_LEVEL * 256)
             for tensor in tensors:
-                positions = _positions(reader, tensor, statistics, found[group(tensor.name)])
+                positions = _positions(reader, tensor, statistics, values[group(tensor.name)])
                 sums[group(tensor.name)] += positions
                 everything += positions
-            found.update({name: best_values(positions) for name, positions in sums.items()})
+            values.update({name: best_values(positions) for name, positions in sums.items()})
     name = f"learned per {per}"
     if per == "model":
-        return TableSet(name, found[""])
-    return TableSet(name, best_values(everything), dict(found))
+        return TableSet(name, values[""])
+    return TableSet(name, best_values(everything), dict(values))
 
 
 def _positions(
@@ -88,20 +108,29 @@ def _middles(n_bins: int) -> NDArray[np.float64]:
 
 
 def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
-    """(16,) the integers in -127..127 of least squared distance to where the weights are.
+    """Find the 16 integers in -127..127 of least squared distance to where the weights are.
 
-    positions: (n_bins,) the weight in each bin, from -128 to 128. The best there are: dynamic
-    programming over the greatest value so far, as one-dimensional clusters are intervals (Wang and
-    Song, Ckmeans.1d.dp, 2011; here centers are integers and bounds lie halfway between them).
+    None are better: this is dynamic programming over the greatest value so far, as one-dimensional
+    clusters are intervals (Wang and Song, Ckmeans.1d.dp, 2011; here centers are integers, and bounds lie
+    halfway between them).
+
+    Parameters
+    ----------
+    positions : (n_bins,) float64
+        The weight in each bin, from -128 to 128.
+
+    Returns
+    -------
+    values : (16,) int8
     """
     n_bins = len(positions)
-    at = _middles(n_bins)
-    sums = [np.concatenate([[0.0], np.cumsum(positions * at**power)]) for power in range(3)]
+    middles = _middles(n_bins)
+    sums = [np.concatenate([[0.0], np.cumsum(positions * middles**power)]) for power in range(3)]
 
     def cost(
         begin: NDArray[np.int64], end: NDArray[np.int64], value: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Of bins begin..end-1 around a value."""
+        """Sum up squared distances of bins begin..end-1 from a value."""
         s0, s1, s2 = (s[end] - s[begin] for s in sums)
         return s2 - 2 * value * s1 + value**2 * s0
 

@@ -21,13 +21,13 @@ from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.machine import n_threads
-from pyquant.models.model_file import ModelFile
+from pyquant.models.model_file import AnyModel, ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
 
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
 
 
-def path_of(model: ModelFile | str | os.PathLike[str]) -> Path:
+def path_of(model: AnyModel) -> Path:
     """Return where a model is: the file, of a split model the first shard."""
     return model.path if isinstance(model, ModelFile) else Path(model)
 
@@ -66,7 +66,7 @@ class Model:
         There is no room to expand a .pqz file.
     """
 
-    def __init__(self, model: ModelFile | str | os.PathLike[str], *, writable: bool = False) -> None:
+    def __init__(self, model: AnyModel, *, writable: bool = False) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
         if not self.path.is_file():  # llama.cpp says only that it cannot read a magic number
