@@ -41,6 +41,7 @@ _HOME = {
     "measure_sensitivity": "fit.measure_sensitivity",
     "StepSearch": "fit.step_search",
     "Evaluation": "fit.candidate",
+    "Baseline": "evaluate.baseline",
     "Target": "fit.target",
     "count_codes": "inspect.histogram",
     "Table": "tables.fold_table",

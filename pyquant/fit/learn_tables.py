@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from typing import Literal
 
@@ -93,14 +94,18 @@ def learn_tables(
 def _positions(
     reader: TensorReader, tensor: Tensor, statistics: Calibration | None, values: NDArray[np.int8]
 ) -> NDArray[np.float64]:
-    known = statistics is not None and tensor.name in statistics.matrices
+    diagonals = None
+    if statistics is not None and tensor.name in statistics.matrices:
+        diagonals = statistics.diagonal(tensor.name)
     ones = np.ones(tensor.n_per_row, np.float32)
     total = np.zeros(_core.BINS_PER_LEVEL * 256)
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
-        weights = statistics.diagonal(tensor.name)[matrix.expert] if known else ones
+        weights = ones if diagonals is None else diagonals[matrix.expert]
         total += reader.positions(matrix.tensor, weights, values)
-    energy = (total * _middles(len(total)) ** 2).sum()  # of the weights, so that errors count relative to it
-    return total * (tensor.n_weights / max(energy, np.finfo(float).tiny))
+    energy = float(
+        (total * _middles(len(total)) ** 2).sum()
+    )  # of the weights, so that errors count relative to it
+    return total * (tensor.n_weights / max(energy, sys.float_info.min))
 
 
 def _middles(n_bins: int) -> NDArray[np.float64]:

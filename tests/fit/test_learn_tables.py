@@ -248,4 +248,4 @@ def test_the_command(model: Path, stats: Path, tmp_path: Path) -> None:
     assert "--force" in told.stderr
     told = run("tables", "learn", model, "--per", "layer")
     assert (told.returncode, told.stdout) == (2, "")
-    assert "none of model, kind, tensor" in told.stderr
+    assert "'layer' is not one of 'model', 'kind', 'tensor'" in told.stderr
