@@ -158,13 +158,15 @@ class ModelFile:
             Asked now and then; once it says True the hash is given up, and what is returned is none.
         """
         states = [path.stat() for path in self.paths]
-        version = [(state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns) for state in states]
-        if self._hashed is None or self._hashed[0] != version:
-            digest = files_sha256(self.paths, cancelled)
-            if cancelled():
-                return digest
+        version: list[tuple[int, ...]] = [
+            (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns) for state in states
+        ]
+        if self._hashed is not None and self._hashed[0] == version:
+            return self._hashed[1]
+        digest = files_sha256(self.paths, cancelled)
+        if not cancelled():
             self._hashed = version, digest
-        return self._hashed[1]
+        return digest
 
     def _other_shards(self, first: Path) -> list[Path]:
         n_shards = self.get("split.count", 0)

@@ -101,7 +101,6 @@ def size_of(file: Path, streams: Collection[StreamUse] | None = None) -> dict[st
 def find_step(
     source: Path,
     mode: Mode,
-    file: Path,
     text: Path | None,
     progress: Callable[[float, str], None],
     *,
@@ -119,8 +118,6 @@ def find_step(
         The model.
     mode
         Mode `uniform` with any step.
-    file
-        A file that may be replaced.
     text
         What divergence is measured on, for `like`.
     progress
@@ -145,8 +142,4 @@ def find_step(
         assert text is not None
         return search.for_divergence_of(like, Evaluation(text, n_ctx, n_chunks))
     assert code_bits is not None
-    first = quantize_to_pqz(source, file, mode, threads=threads, force=True)
-    changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
-    rest = first.pqz.output_bytes - coded_bytes(first.pqz.streams, {t.type for t in changed})
-    n_weights = sum(tensor.n_weights for tensor in changed)
-    return search.for_size(int(rest + code_bits * n_weights / 8), f"{code_bits:g} bits per quantized weight")
+    return search.for_code_bits(code_bits)

@@ -71,7 +71,7 @@ class Size(Metric):
             mode = mode.model_copy(update=inside)
             if task.options:
                 options = dict(task.options)
-                mode = find_step(task.model, mode, file, task.text, progress, threads=threads, **options)
+                mode = find_step(task.model, mode, task.text, progress, threads=threads, **options)
             return [Measured(make(task.model, mode, file, threads, of_bytes(progress)))]
 
     def cells(self, row: RowResults, text: int) -> Flat:
