@@ -98,18 +98,17 @@ def _positions(
     if statistics is not None and tensor.name in statistics.matrices:
         diagonals = statistics.diagonal(tensor.name)
     ones = np.ones(tensor.n_per_row, np.float32)
-    total: NDArray[np.float64] = np.zeros(_core.BINS_PER_LEVEL * 256)
+    total = np.zeros(_core.BINS_PER_LEVEL * 256)
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
         weights = ones if diagonals is None else diagonals[matrix.expert]
         total += reader.positions(matrix.tensor, weights, values)
     # Of the weights, so that errors count relative to it.
     energy = float((total * _middles(len(total)) ** 2).sum())
-    total *= tensor.n_weights / max(energy, sys.float_info.min)
-    return total
+    return total * (tensor.n_weights / max(energy, sys.float_info.min))
 
 
 def _middles(n_bins: int) -> NDArray[np.float64]:
-    return (np.arange(n_bins) + 0.5) * (256 / n_bins) - 128
+    return (np.arange(n_bins, dtype=np.float64) + 0.5) * (256 / n_bins) - 128
 
 
 def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
