@@ -1,0 +1,34 @@
+"""The studies in configs/: each is sound, and the demo shows quantizers that its study has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis import demo
+from pyquant.data import model_path
+from pyquant.study.config import read_study
+from tests.support import ROOT
+
+STUDIES = [path for path in sorted((ROOT / "configs").glob("*.toml")) if "[[quantizer]]" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_study_is_sound(path: Path, held_out_text: Path) -> None:
+    names = [name for name in ("matched", "mismatched") if f'name = "{name}"' in path.read_text()]
+    texts = [(name, held_out_text) for name in names]
+    study = read_study(path, models=[model_path()], texts=[held_out_text], calibration_texts=texts)
+    assert study.quantizers()
+
+
+def test_the_demo_shows_what_its_study_measures(held_out_text: Path) -> None:
+    study = read_study(
+        ROOT / "configs/demo.toml",
+        models=[model_path()],
+        texts=[held_out_text],
+        calibration_texts=[("matched", held_out_text)],
+    )
+    labels = {quantizer.label for quantizer in study.quantizers()}
+    assert {label.format(type_) for label in demo.WAYS.values() for type_ in demo.TYPES} <= labels
+    assert len([label for label in labels if label.startswith("uniform")]) == 2
