@@ -1,4 +1,4 @@
-"""What a bug report needs to say of pyquant and of the machine."""
+"""Describe pyquant and the machine, as a bug report needs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ PACKAGES = ("llama-cpp-python", "gguf", "numpy")
 
 
 def environment() -> dict[str, Any]:
-    """What a bug report needs: versions, how the library was built and where it is, the processor."""
+    """List versions, how the library was built and where it is, and the processor.
+
+    Returns
+    -------
+    What `pyquant info --json` prints, schema pyquant.environment/1.
+    """
     build = _core.build_info()
     features = [
         part.split("=")[0].split(":")[-1].strip()

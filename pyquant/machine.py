@@ -1,4 +1,4 @@
-"""What a process runs on: processors and memory."""
+"""Ask what a process runs on: processors and memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def n_threads(asked: int | None) -> int:
 
 
 def forget_peak() -> None:
-    """From now on `peak_memory` is of what comes, where the system can forget: Linux can."""
+    """Let `peak_memory` begin anew, where the system can: Linux can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """The most bytes that this process had in memory."""
+    """Give the most bytes that this process had in memory."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -35,7 +35,7 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that a process can still take without others having to go; None where the system does not say."""
+    """Give the bytes that a process can still take without swapping; None where the system does not say."""
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -44,7 +44,7 @@ def available_memory() -> int | None:
 
 
 def cpu_name() -> str:
-    """As the system calls it."""
+    """Give the processor's name, as the system has it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

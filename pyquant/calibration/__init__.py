@@ -1,4 +1,4 @@
-"""What enters a model's matrices: collecting its second moments, and the files that hold them."""
+"""Collect what enters a model's matrices, its second moments, and keep it in files."""
 
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.stats_file import CalibrationText, Origin

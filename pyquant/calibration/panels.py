@@ -1,4 +1,4 @@
-"""Symmetric matrices as the collector keeps them: the lower triangle, in panels of columns.
+"""Unfold symmetric matrices, of which the collector keeps the lower triangle, in panels of columns.
 
 Panel p has the columns from p * PANEL on and the rows from its first column down, row after row. In the
 square at its top the upper triangle holds zeros.
@@ -15,12 +15,24 @@ from pyquant._core import PANEL
 
 
 def triangle_size(n: int) -> int:
-    """The values kept of an n x n matrix."""
+    """Count the values that are kept of an n x n matrix."""
     return sum((n - columns.start) * (columns.stop - columns.start) for columns in _panels(n))
 
 
 def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
-    """(n, n), symmetric, of the (triangle_size(n),) values that are kept of it."""
+    """Unfold a matrix.
+
+    Parameters
+    ----------
+    triangle
+        (triangle_size(n),) the values that are kept of it.
+    n
+        Its rows and columns.
+
+    Returns
+    -------
+    (n, n), symmetric, of the triangle's dtype.
+    """
     matrix = np.zeros((n, n), triangle.dtype)
     at = 0
     for columns in _panels(n):

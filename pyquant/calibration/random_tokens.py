@@ -1,4 +1,4 @@
-"""Tokens drawn at random: inputs that no text has, so that moments do not end where a text does."""
+"""Draw tokens at random: inputs that texts leave out, so that moments know their directions too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,21 @@ SEED = 0
 def random_chunks(
     model: Model, texts: list[Chunks], weights: list[float], share: float
 ) -> tuple[Chunks, float]:
-    """Chunks of ordinary tokens, all equally likely, one for each three or so of the texts' chunks; and the
-    weight that gives their tokens this share of all."""
+    """Draw chunks of ordinary tokens, all equally likely.
+
+    Parameters
+    ----------
+    model
+        Whose vocabulary they are of.
+    texts, weights
+        The texts' chunks, and how much each text's tokens count.
+    share
+        The share of all weighted tokens that the random ones are to have, from 0 to below 1.
+
+    Returns
+    -------
+    The chunks, and the weight of their tokens.
+    """
     n_of_texts = sum(text.n_chunks for text in texts)
     n_ctx = texts[0].n_ctx
     n_chunks = max(1, round(n_of_texts * share))

@@ -1,4 +1,4 @@
-"""The tokens that STATS keeps: some of those that the model was run over, each text in its share."""
+"""Choose the tokens that STATS keeps: some of those that the model was run over, of each text its share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,20 @@ MOST_CHUNKS = int(limits.SEQUENCES.high)
 
 
 def sample_chunks(texts: Sequence[NDArray[np.int32]], weights: Sequence[float]) -> NDArray[np.int32]:
-    """texts: each (n_chunks, n_ctx). Returns (n_chunks, n_ctx), MOST_CHUNKS at most: of each text chunks at
-    even distances, as many as its tokens' weights are a share of all, if it has as many."""
+    """Choose chunks of all texts, at even distances.
+
+    Parameters
+    ----------
+    texts
+        Each (n_chunks, n_ctx) int32.
+    weights
+        How much each text's tokens count: a text's share of the choice.
+
+    Returns
+    -------
+    (n_chunks, n_ctx) int32
+        At most MOST_CHUNKS chunks.
+    """
     sizes = np.array([len(text) for text in texts])
     parts = sizes * np.array(weights)
     wanted = np.ceil(parts / parts.sum() * min(MOST_CHUNKS, sizes.sum())).astype(int)
@@ -23,5 +35,5 @@ def sample_chunks(texts: Sequence[NDArray[np.int32]], weights: Sequence[float]) 
 
 
 def spread(chunks: NDArray[np.int32], n: int) -> NDArray[np.int32]:
-    """n of the chunks, or all if there are fewer, at even distances."""
+    """Choose n of the chunks, or all if there are fewer, at even distances."""
     return chunks[np.linspace(0, len(chunks) - 1, min(n, len(chunks))).round().astype(int)]

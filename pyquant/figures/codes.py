@@ -1,4 +1,4 @@
-"""Figures of codes: how often each occurs, and how long runs of zeros are."""
+"""Draw how often each code occurs, and how long runs of zeros are."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from matplotlib.figure import Figure
 
 from pyquant.figures.style import BLUE, ORANGE, STYLE
 from pyquant.formulas import RUN_BINS, geometric_runs, shares
-from pyquant.inspect.histogram import CodeCounts, Histogram
+from pyquant.inspect.code_counts import CodeCounts, Histogram
 
 
-def histogram_figure(found: Histogram) -> Figure:
-    """Of each type a row: its codes, and its runs of zeros beside the geometric law."""
+def histogram_figure(histogram: Histogram) -> Figure:
+    """Draw a row for each type: its codes, and its runs of zeros beside the geometric law."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.2 * len(found.totals) + 0.5), layout="constrained")
-        name = Path(found.model).name + (f" through {_label(found)}" if found.mode else "")
+        figure = Figure(figsize=(9, 3.2 * len(histogram.totals) + 0.5), layout="constrained")
+        name = Path(histogram.model).name + (f" through {_label(histogram)}" if histogram.mode else "")
         figure.suptitle(name, x=0.01, ha="left", fontsize=11)
-        axes = figure.subplots(len(found.totals), 2, squeeze=False, width_ratios=[3, 2])
-        for row, total in zip(axes, found.totals):
+        axes = figure.subplots(len(histogram.totals), 2, squeeze=False, width_ratios=[3, 2])
+        for row, total in zip(axes, histogram.totals):
             draw_codes(row[0], total)
             draw_runs(row[1], total)
         return figure
 
 
-def _label(found: Histogram) -> str:
-    parameters = [f"{key} {value}" for key, value in found.parameters.items() if key != "table.values"]
-    return ", ".join([str(found.mode), *parameters])
+def _label(histogram: Histogram) -> str:
+    shown = {key: value for key, value in histogram.parameters.items() if key != "table.values"}
+    return ", ".join([histogram.mode or "", *(f"{key} {value}" for key, value in shown.items())])
 
 
 def draw_codes(axes: Axes, total: CodeCounts) -> None:
-    """Shares of codes as bars, that of the zero code in another color."""
+    """Draw the shares of codes as bars, that of the zero code in another color."""
     book = total.codebook
     few = len(book.codes) == 16
     positions = book.codes
@@ -49,7 +49,7 @@ def draw_codes(axes: Axes, total: CodeCounts) -> None:
 
 
 def draw_runs(axes: Axes, total: CodeCounts) -> None:
-    """Shares of the lengths of zero runs as bars, and the geometric law as diamonds."""
+    """Draw the shares of the lengths of zero runs as bars, and the geometric law as diamonds."""
     lengths = range(1, RUN_BINS + 1)
     axes.bar(lengths, 100 * shares(total.runs), width=0.85, color=BLUE, label="measured")
     axes.plot(

@@ -1,4 +1,4 @@
-"""How figures look, and how they are written: the same bytes from the same data.
+"""Set how figures look, and write them: the same bytes from the same data.
 
 Readable in print, in gray and for the color-blind.
 """
@@ -34,18 +34,21 @@ STYLE: dict[Any, Any] = {
 
 
 def check_figure(path: Path, *, sources: list[Path], force: bool) -> None:
-    """Whether a figure may be written there. Raises OutputError."""
+    """Refuse a path where no figure can be written. Raises OutputError."""
     if path.suffix.lower() not in FORMATS:
         raise OutputError(f"{path}: a figure's name ends in one of {', '.join(FORMATS)}")
     check_output(path, sources=sources, force=force)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure, complete or not at all. Raises OutputError."""
+    """Write a figure, complete or not at all.
+
+    path: its ending is the format: .png, .svg or .pdf. Raises OutputError.
+    """
     path = Path(path)
     buffer = io.BytesIO()
-    kind = path.suffix.lower().removeprefix(".")
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    format_ = path.suffix.lower().removeprefix(".")
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format_)
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=kind, dpi=200, metadata=dates)
+        figure.savefig(buffer, format=format_, dpi=200, metadata=dates)
     write_bytes(path, buffer.getvalue(), sources=[], force=True)

@@ -1,4 +1,4 @@
-"""How a result appears under its name: complete or not at all, and never over an input."""
+"""Write results: complete or not at all, and never over an input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _inputs: list[Path] = []
 
 
 def protect(path: Path) -> None:
-    """Names an input of this process: no output replaces it from now on, whoever writes.
+    """Name an input of this process, which no output replaces from now on, whoever writes.
 
     For the command line, where a process is one command, so that no command can forget a file.
     """
@@ -25,17 +25,31 @@ def protect(path: Path) -> None:
 
 
 class OutputFile:
-    """A file that appears under its name complete or not at all.
+    """A file that appears under its name complete or not at all. A context manager.
 
-    It is written beside as `.NAME.partial` and renamed; what a killed run leaves there, the next run
-    to the same name takes over. Use as a context manager: leaving it without `commit` removes it.
+    It is written beside as `.NAME.partial`, and `commit` renames it. What a killed run leaves there is taken
+    over by the next run to the same name. Leaving the context without `commit` removes it.
     """
 
     def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
-        """size: bytes it will have; the room for them is taken now.
+        """Take the name and the room.
 
-        Raises OutputError if its folder is missing, it exists and not `force`, it is one of
-        `sources`, another process writes it, or there is no room.
+        Parameters
+        ----------
+        path
+            The name.
+        size
+            The bytes it will have; room for them is taken now.
+        sources
+            Files that it must not replace.
+        force
+            Replace an existing file.
+
+        Raises
+        ------
+        OutputError
+            The folder is missing, the file exists and may not be replaced, another process writes it, or
+            there is no room.
         """
         self.path = Path(path)
         check_output(self.path, sources=sources, force=force)
@@ -69,14 +83,16 @@ class OutputFile:
             raise
 
     def fileno(self) -> int:
+        """Give the number of the open file."""
         return self._file
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Write all of `data` at `offset`, in bytes. Raises OutputError."""
         with output_errors(self.path):
             write_fully(self._file, data, offset)
 
     def commit(self) -> None:
-        """Gives it its name."""
+        """Give the file its name."""
         with output_errors(self.path):
             os.replace(self.partial, self.path)
         os.close(self._file)
@@ -86,7 +102,7 @@ class OutputFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, cause: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file >= 0:
             self.partial.unlink(missing_ok=True)
@@ -95,7 +111,22 @@ class OutputFile:
 
 
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
-    """Whether a result may be written there. Raises OutputError."""
+    """Refuse a path where a result cannot or must not be written.
+
+    Parameters
+    ----------
+    path
+        The path.
+    sources
+        Files that it must not replace.
+    force
+        Replace an existing file.
+
+    Raises
+    ------
+    OutputError
+        The folder is missing, or the path is a folder, no file, an input, or exists.
+    """
     with output_errors(path):
         if not path.parent.is_dir():
             raise OutputError(f"{path}: the folder {path.parent} does not exist")
@@ -120,7 +151,7 @@ def _same(path: Path, source: Path) -> bool:
 
 @contextlib.contextmanager
 def output_errors(where: str | os.PathLike[str], doing: str = "") -> Iterator[None]:
-    """Turns the system's errors into OutputError, which says where they were and, if given, at what."""
+    """Turn the system's errors into OutputError, which names `where` and, if given, what it was `doing`."""
     try:
         yield
     except OSError as error:
@@ -128,14 +159,14 @@ def output_errors(where: str | os.PathLike[str], doing: str = "") -> Iterator[No
 
 
 def write_fully(file: int, data: bytes | memoryview, offset: int) -> None:
-    """All of it, to an open file. Raises OSError."""
+    """Write all of `data` to an open file at `offset`. Raises OSError."""
     while data:
         n = os.pwrite(file, data, offset)
         data, offset = data[n:], offset + n
 
 
 def write_bytes(path: Path, data: bytes, *, sources: list[Path], force: bool) -> None:
-    """Writes a small result by the same rules. Raises OutputError."""
+    """Write a small result by the rules of `OutputFile`. Raises OutputError."""
     with OutputFile(path, len(data), sources=sources, force=force) as file:
         file.write(data, 0)
         file.commit()

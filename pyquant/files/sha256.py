@@ -1,4 +1,4 @@
-"""The hash of a source, made while it is worked on."""
+"""Hash files, also while other work goes on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def files_sha256(paths: list[Path], cancelled: Callable[[], bool] = lambda: False) -> str:
-    """Of files one after the other; of one file, as sha256sum prints it."""
+    """Hash files, one after the other: of one file, what sha256sum prints.
+
+    cancelled: asked now and then; once it says True, the rest is left out.
+    """
     digest = hashlib.sha256()
     buffer = bytearray(1 << 20)
     for path in paths:
@@ -20,7 +23,7 @@ def files_sha256(paths: list[Path], cancelled: Callable[[], bool] = lambda: Fals
 
 
 class SourceHash:
-    """The SHA-256 of files, made beside other work: it costs a core, not a wait. A context manager."""
+    """Hashes files in a thread beside other work. A context manager."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._stop = False
@@ -39,6 +42,6 @@ class SourceHash:
         self._thread.join()
 
     def result(self) -> str:
-        """In hex, once all has been read."""
+        """Wait until all has been read, and give the hash in hex."""
         self._thread.join()
         return self._digest

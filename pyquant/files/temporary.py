@@ -1,4 +1,4 @@
-"""Folders for temporary files."""
+"""Make folders for temporary files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyquant.errors import OutputError
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder that goes away; an OutputError in it says how to have another one."""
+    """Make a folder that goes away. An OutputError within says how to name another place."""
     try:
         with tempfile.TemporaryDirectory(prefix="pyquant-") as folder:
             yield Path(folder)

@@ -1,4 +1,4 @@
-"""Texts to evaluate models on."""
+"""Read texts to evaluate models on."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from pyquant.errors import TextError
 
 @dataclass(frozen=True)
 class Text:
-    """A UTF-8 file. data: its bytes, less one newline at the end, as llama-perplexity takes it."""
+    """A UTF-8 file.
+
+    data: its bytes, less one newline at the end, as llama-perplexity takes it.
+    """
 
     path: Path
     data: bytes
 
     @cached_property
     def sha256(self) -> str:
-        """Of `data`: two files that give the same results have the same hash."""
+        """The hash of `data`: two files that give the same results have the same hash."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 def read_text(path: str | os.PathLike[str] | Text) -> Text:
-    """Reads a text; one that has been read is handed back.
+    """Read a text by its path, or hand one on that was read.
 
-    Raises TextError if the file is missing, empty, or not UTF-8 (the byte is named).
+    Raises
+    ------
+    TextError
+        The file is missing, empty, or not UTF-8. The message names the byte.
     """
     if isinstance(path, Text):
         return path
@@ -40,7 +46,7 @@ def read_text(path: str | os.PathLike[str] | Text) -> Text:
 
 
 def make_text(path: Path, data: bytes) -> Text:
-    """A text of bytes that came from `path`. Raises TextError."""
+    """Make a text of bytes that came from `path`. Raises TextError."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

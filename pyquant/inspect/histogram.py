@@ -1,11 +1,10 @@
-"""Code histograms and zero runs of a model: as it is stored, or seen through a quantizer."""
+"""Count the codes and the zero runs of a model: as it is stored, or seen through a quantizer."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,102 +13,17 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.formulas import RUN_BINS, entropy, geometric_runs, shares
+from pyquant.inspect.code_counts import SCHEMA, CodeCounts, Histogram
 from pyquant.models.codebook import Codebook, codebook, stored_table, tensor_codebook
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED, Tensor
-from pyquant.models.tensor_reader import Progress, TensorReader
+from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.make_plan import make_plan
-from pyquant.quantize.plan import Part
+from pyquant.quantize.plan import Plan
 from pyquant.schemes import Mode
 from pyquant.schemes.q8_0 import Q8_0
-
-SCHEMA = "pyquant.histogram/1"
-SCALE_BITS = 16 / 32  # an fp16 scale for each 32 codes
-
-
-@dataclass(frozen=True)
-class CodeCounts:
-    """Counts over the codes of one tensor, or of all tensors of one type.
-
-    counts: (n,) uint64, in the order of `codebook`. runs: (16,) uint64, runs of the zero code of
-    length 1..15 and >= 16; a run ends with its row.
-    """
-
-    name: str
-    codebook: Codebook
-    counts: NDArray[np.uint64]
-    runs: NDArray[np.uint64]
-
-    @property
-    def n_codes(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def zero_share(self) -> float:
-        return float(self.counts[self.codebook.zero]) / max(self.n_codes, 1)
-
-    @property
-    def entropy(self) -> float:
-        """Order-0, in bits per code: what no coder of single codes can go below."""
-        return entropy(self.counts)
-
-    @property
-    def isolated_share(self) -> float:
-        """Share of runs of length 1."""
-        return float(shares(self.runs)[0])
-
-    def to_json(self) -> dict[str, Any]:
-        used = self.counts > 0 if len(self.counts) > 16 else np.ones(len(self.counts), bool)
-        book = self.codebook
-        return {
-            "name": self.name,
-            "type": book.name,
-            "n_codes": self.n_codes,
-            "codes": [
-                {"code": int(code), "value": int(value), "count": int(count), "share": float(share)}
-                for code, value, count, share in zip(
-                    book.codes[used], book.values[used], self.counts[used], shares(self.counts)[used]
-                )
-            ],
-            "entropy": self.entropy,
-            "entropy_bits_per_weight": self.entropy + SCALE_BITS,
-            "zero_code": int(book.codes[book.zero]),
-            "zero_value": int(book.values[book.zero]),
-            "zero_share": self.zero_share,
-            "zero_runs": {
-                "lengths": [*map(str, range(1, RUN_BINS)), f">={RUN_BINS}"],
-                "counts": self.runs.tolist(),
-                "shares": shares(self.runs).tolist(),
-                "geometric": geometric_runs(self.zero_share).tolist(),
-            },
-        }
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Code statistics of a model. mode, parameters: of the quantizer it was seen through, if any.
-    totals: all counted tensors, by type. skipped: name to type."""
-
-    model: str
-    mode: str | None
-    parameters: dict[str, str | int]
-    totals: list[CodeCounts]
-    tensors: list[CodeCounts]
-    skipped: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """The histogram as `pyquant histogram --json` prints it."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "mode": self.mode,
-            "parameters": self.parameters,
-            "totals": [total.to_json() for total in self.totals],
-            "tensors": [tensor.to_json() for tensor in self.tensors],
-            "skipped": self.skipped,
-        }
 
 
 def count_codes(
@@ -119,71 +33,125 @@ def count_codes(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Histogram:
-    """Counts the codes of every Q4_0, Q8_0, IQ4_NL and Q4_T tensor, in one pass over the file.
+    """Count the codes of every Q4_0, Q8_0, IQ4_NL and Q4_T tensor, in one pass over the file.
 
-    mode: the quantizer through which to look at an unquantized model; nothing is written. Raises
-    ModelFileError, also where there are no such tensors, and ConfigError.
+    Parameters
+    ----------
+    model
+        A path, or an opened model.
+    mode
+        The quantizer through which to look at an unquantized model; nothing is written.
+    threads
+        None: one for each processor.
+    progress
+        Called while it goes on.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be read, or has no such tensors.
+    ConfigError
+        The mode does not fit the model, or makes no such tensors.
     """
     model = open_model(model)
     if mode is None:
         types = {tensor.name: tensor.type for tensor in model.tensors}
         stored = stored_table(model)
-        books = {tensor.name: tensor_codebook(tensor, stored) for tensor in model.tensors}
+        counts = _count(
+            model, {t.name: tensor_codebook(t, stored) for t in model.tensors}, None, threads, progress
+        )
+        parameters: dict[str, str | int] = {}
     else:
         plan = make_plan(model, mode, threads=threads)
-        types = plan.types
-        changed = [tensor for tensor in model.tensors if plan.changes(tensor)]
+        types, parameters = plan.types, mode.parameters(plan.scheme)
         # Of a Q4_0 mixture some tensors become plain Q8_0: they have no table.
         table = plan.scheme.values if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
-        books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
-    book = {name: one for name, one in books.items() if one is not None}
-    tensors = [tensor for tensor in model.tensors if tensor.name in book]
-    if not book:
+        changed = [tensor.name for tensor in model.tensors if plan.changes(tensor)]
+        counts = _count(
+            model, {name: codebook(types[name], table) for name in changed}, plan, threads, progress
+        )
+    if not counts:
         raise _nothing_to_count(model, mode)
-    counted = []
-    with (
-        TensorReader(model, tensors, threads, progress) as reader,
-        plan.factors() if mode else nullcontext() as factors,
-    ):
-        for tensor in tensors:
-            parts = plan.parts(tensor, factors) if mode else [Part(tensor, None, None, tensor.n_bytes)]
-            results = [
-                reader.run(
-                    part.tensor, target=part.target, importance=part.importance, **counting(book[tensor.name])
-                )
-                for part in parts
-            ]
-            counted.append(counted_codes(tensor, book[tensor.name], results))
+    counted = {tensor.name for tensor in counts}
     return Histogram(
         model=str(model.path),
         mode=mode.mode if mode else None,
-        parameters=mode.parameters(plan.scheme) if mode else {},
-        totals=_totals(counted),
-        tensors=counted,
-        skipped={name: kind.name for name, kind in types.items() if name not in book},
+        parameters=parameters,
+        totals=_totals(counts),
+        tensors=counts,
+        skipped={name: type_.name for name, type_ in types.items() if name not in counted},
     )
 
 
-def code_counts(
-    source: Path, *, threads: int | None = None, progress: Progress | None = None
-) -> NDArray[np.uint64]:
-    """(256,) uint64, modulo 256: Q8_0 codes of a model, or those of a histogram stored as JSON.
+def _count(
+    model: ModelFile,
+    codebooks: dict[str, Codebook | None],
+    plan: Plan | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> list[CodeCounts]:
+    """Count the codes of the tensors that have a codebook; plan: what they are seen through."""
+    books = {name: book for name, book in codebooks.items() if book is not None}
+    tensors = [tensor for tensor in model.tensors if tensor.name in books]
+    with TensorReader(model, tensors, threads, progress) as reader:
+        if plan is None:
+            return [
+                counted_codes(t, books[t.name], [reader.run(t, target=None, **counting(books[t.name]))])
+                for t in tensors
+            ]
+        counts = []
+        with plan.factors() as factors:
+            for tensor in tensors:
+                book = books[tensor.name]
+                passes = [
+                    reader.run(part.tensor, target=part.target, importance=part.importance, **counting(book))
+                    for part in plan.parts(tensor, factors)
+                ]
+                counts.append(counted_codes(tensor, book, passes))
+        return counts
 
-    Raises ModelFileError.
+
+def code_counts(
+    source: AnyModel, *, threads: int | None = None, progress: Progress | None = None
+) -> NDArray[np.uint64]:
+    """Count the Q8_0 codes of a model, or read them from a stored histogram.
+
+    Parameters
+    ----------
+    source
+        A model, by its path or opened, or a histogram that `pyquant histogram --json` wrote. An
+        unquantized model is seen through mode q8_0.
+    threads
+        None: one for each processor.
+    progress
+        Called while it goes on.
+
+    Returns
+    -------
+    (256,) uint64
+        How often each code occurs, indexed by the code modulo 256.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read, or has no Q8_0 codes.
     """
-    if source.suffix == ".json":
-        totals = _read_histogram(source)
-    else:
-        model = ModelFile(source)
-        mode = Q8_0(mode="q8_0") if all(t.type in UNQUANTIZED for t in model.tensors) else None
-        totals = count_codes(model, mode, threads=threads, progress=progress).to_json()["totals"]
     counts = np.zeros(256, np.uint64)
-    for total in totals:
-        if total["type"] == Type.Q8_0.name:
-            for code in total["codes"]:
-                counts[code["code"] % 256] += np.uint64(code["count"])
+    if not isinstance(source, ModelFile) and Path(source).suffix == ".json":
+        name: str | os.PathLike[str] = source
+        for total in _read_histogram(Path(source)):
+            if total["type"] == Type.Q8_0.name:
+                for code in total["codes"]:
+                    counts[code["code"] % 256] += np.uint64(code["count"])
+    else:
+        model = open_model(source)
+        name = model.path
+        mode = Q8_0(mode="q8_0") if all(t.type in UNQUANTIZED for t in model.tensors) else None
+        for tensors in count_codes(model, mode, threads=threads, progress=progress).totals:
+            if tensors.codebook.name == Type.Q8_0.name:
+                counts[tensors.codebook.codes % 256] += tensors.counts
     if not counts.any():
-        raise ModelFileError(f"{source}: no Q8_0 codes in it")
+        raise ModelFileError(f"{name}: no Q8_0 codes in it")
     return counts
 
 
@@ -200,43 +168,53 @@ def _read_histogram(path: Path) -> list[dict[str, Any]]:
 
 
 def counting(book: Codebook) -> dict[str, Any]:
-    """What a pass is to be told for it to count these codes."""
+    """List the arguments with which a pass counts the codes of a codebook."""
     zero_code = int(book.stored[book.zero])
     return {"count": True, "nibbles": book.storage != Type.Q8_0, "zero_code": zero_code}
 
 
-def counted_codes(tensor: Tensor, book: Codebook, results: Sequence[_core.PassResult]) -> CodeCounts:
-    """What such passes over the tensor's parts have counted. Raises ModelFileError."""
-    counts = sum(result.codes for result in results)[book.stored]
+def counted_codes(
+    tensor: Tensor, book: Codebook, passes: Sequence[_core.PassResult | _core.ComparisonResult]
+) -> CodeCounts:
+    """Add up what passes over the parts of a tensor counted.
+
+    Raises
+    ------
+    ModelFileError
+        The tensor has codes that are not in the codebook.
+    """
+    counts = sum((one_pass.codes for one_pass in passes), np.zeros(256, np.uint64))[book.stored]
     if counts.sum() != tensor.n_weights:
         raise ModelFileError(
             f"{tensor.path}: tensor {tensor.name!r} has codes that are not in the table of its metadata"
         )
-    return CodeCounts(tensor.name, book, counts, sum(result.runs for result in results))
+    first, *others = passes
+    return CodeCounts(tensor.name, book, counts, sum((one_pass.runs for one_pass in others), first.runs))
 
 
-def _totals(counted: Iterable[CodeCounts]) -> list[CodeCounts]:
+def _totals(counts: Iterable[CodeCounts]) -> list[CodeCounts]:
     totals: dict[tuple[str, bytes], CodeCounts] = {}  # counts of different tables do not add up
-    for one in counted:
-        kind = one.codebook.name, one.codebook.values.tobytes()
-        sum_so_far = totals.get(kind)
-        totals[kind] = CodeCounts(
-            one.codebook.name,
-            one.codebook,
-            one.counts + (sum_so_far.counts if sum_so_far else 0),
-            one.runs + (sum_so_far.runs if sum_so_far else 0),
+    for tensor in counts:
+        book = tensor.codebook
+        key = book.name, book.values.tobytes()
+        before = totals.get(key)
+        totals[key] = CodeCounts(
+            book.name,
+            book,
+            tensor.counts if before is None else before.counts + tensor.counts,
+            tensor.runs if before is None else before.runs + tensor.runs,
         )
     return list(totals.values())
 
 
 def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
-    kinds = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
+    types = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
     if mode is not None:
         return ConfigError(f"mode: {mode.mode} makes no tensors with countable codes of {model.path}")
     if all(tensor.type in UNQUANTIZED for tensor in model.tensors):
         return ModelFileError(
-            f"{model.path}: not quantized ({kinds}); --mode says through which quantizer to look at it"
+            f"{model.path}: not quantized ({types}); --mode says through which quantizer to look at it"
         )
     return ModelFileError(
-        f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {kinds}"
+        f"{model.path}: no tensor with countable codes (Q4_0, Q8_0, IQ4_NL, Q4_T) among {types}"
     )

@@ -1,4 +1,4 @@
-"""What the codes of a tensor stand for."""
+"""Say what the codes of a tensor stand for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 class Codebook:
     """What the codes of a type stand for.
 
-    stored: (n,) int, the codes as blocks hold them; values: (n,) int8, in multiples of the scale.
-    table: whether these are the 16 values of a table, in Q8_0 blocks; Q4_T blocks hold a table's codes.
+    Attributes
+    ----------
+    storage
+        The type of the blocks that hold the codes.
+    stored
+        (n,) int64: the codes as blocks hold them.
+    values
+        (n,) int8: what they stand for, in multiples of the block's scale.
+    table
+        Whether the values are the 16 of a table, stored in Q8_0 blocks. (Q4_T blocks hold a table's codes.)
     """
 
     storage: Type
@@ -39,16 +47,17 @@ class Codebook:
 
     @property
     def name(self) -> str:
+        """The type, and whether its values are of a table: "Q8_0 table"."""
         return f"{self.storage.name} table" if self.table else self.storage.name
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """(n,) how the codes are written: 0..15, and of Q8_0 itself -128..127."""
+        """(n,) int64: how the codes are written: 0..15, and of Q8_0 itself -128..127."""
         return np.arange(16) if len(self.values) == 16 else self.values.astype(np.int64)
 
     @property
     def zero(self) -> int:
-        """The index of value 0, or where there is none of the value nearest to it."""
+        """The index of value 0; if there is none, of the value nearest to 0."""
         return int(np.abs(self.values.astype(int)).argmin())
 
 
@@ -59,22 +68,58 @@ CODEBOOKS = {
 }
 
 
-def codebook(kind: Type, table: NDArray[np.int8] | None) -> Codebook | None:
-    """Of a type with countable codes. table: (16,), of Q4_T tensors their own, of Q8_0 tensors the one
-    that their file was made with, if any."""
-    if kind == Type.Q4_T:
-        return Codebook.of_q4_t(table)
-    is_table = kind == Type.Q8_0 and table is not None and len(table) == 16
-    return Codebook.of_table(table) if is_table else CODEBOOKS.get(kind)
+def codebook(type_: Type, table: NDArray[np.int8] | None) -> Codebook | None:
+    """Give the codebook of a type.
+
+    Parameters
+    ----------
+    type_
+        A type of blocks.
+    table
+        (16,) int8: of Q4_T tensors their table; of Q8_0 tensors the table that their file was made with.
+
+    Returns
+    -------
+    None if the type's codes cannot be counted.
+    """
+    if table is not None:
+        if type_ == Type.Q4_T:
+            return Codebook.of_q4_t(table)
+        if type_ == Type.Q8_0 and len(table) == 16:
+            return Codebook.of_table(table)
+    return CODEBOOKS.get(type_)
 
 
 def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook | None:
-    """Of a tensor of a file, None where its codes are not countable. stored: as `stored_table` says."""
+    """Give the codebook of a tensor of a file.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    stored
+        What `stored_table` says of the file.
+
+    Returns
+    -------
+    None if the codes cannot be counted.
+    """
     return codebook(tensor.type, tensor.table.array() if tensor.table else stored)
 
 
 def stored_table(model: ModelFile) -> NDArray[np.int8] | None:
-    """(16,) int8: the table that the file's metadata says its Q8_0 blocks were made with."""
+    """Read the table that a file's metadata say its Q8_0 blocks were made with.
+
+    Returns
+    -------
+    (16,) int8
+        None if they name none.
+
+    Raises
+    ------
+    ModelFileError
+        They are not 16 integers in -128..127.
+    """
     text = model.get("pyquant.table.values")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What tells two model files apart besides the values of their weights."""
+"""Find what tells two model files apart besides the values of their weights."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ LONGEST = 60  # characters of a metadata value that are shown
 class ModelDifference:
     """Tensors and metadata that are not the same in two models.
 
-    only_in_base, only_in_model: names of tensors. not_compared: why tensors that are in both are not
-    measured, by name. metadata: by key, the value in the base and in the model, shortened to a line;
-    None where it has no such key.
+    Attributes
+    ----------
+    only_in_base, only_in_model
+        Names of tensors.
+    not_compared
+        Why tensors that are in both cannot be compared, by name.
+    metadata
+        By key, the value in the base and in the model, shortened to a line; None where there is none.
     """
 
     only_in_base: list[str]
@@ -32,6 +37,7 @@ class ModelDifference:
         return bool(self.only_in_base or self.only_in_model or self.not_compared or self.metadata)
 
     def to_json(self) -> dict[str, Any]:
+        """Give the difference as JSON."""
         return {
             "only_in_base": self.only_in_base,
             "only_in_model": self.only_in_model,
@@ -41,7 +47,7 @@ class ModelDifference:
 
 
 def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, Tensor]], ModelDifference]:
-    """The tensors that can be compared weight by weight, and all that differs otherwise."""
+    """Pair the tensors that can be compared weight by weight, and list all that differs otherwise."""
     theirs = {tensor.name: tensor for tensor in model.tensors}
     ours = {tensor.name for tensor in base.tensors}
     pairs, not_compared = [], {}
@@ -51,7 +57,7 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
             continue
         if other.shape != tensor.shape:
             not_compared[tensor.name] = f"shapes {list(tensor.shape)} and {list(other.shape)}"
-        elif without_weights := [one for one in (tensor, other) if not _has_weights(one)]:
+        elif without_weights := [either for either in (tensor, other) if not _has_weights(either)]:
             not_compared[tensor.name] = f"type {without_weights[0].type.name}"
         else:
             pairs.append((tensor, other))

@@ -1,4 +1,4 @@
-"""Writing a GGUF header."""
+"""Write metadata into a GGUF header."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ from pyquant import _core
 
 
 def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
+    """Set metadata, texts and integers, in the order of `entries`."""
     for key, value in entries.items():
         header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)

@@ -125,10 +125,16 @@ def model_info(model: AnyModel) -> ModelInfo:
         pqz=_pqz(model.pqz_files) if model.pqz_files else None,
         metadata=metadata,
         tensors=[
-            TensorInfo(t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table and t.table.values)
+            TensorInfo(
+                t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table.values if t.table else None
+            )
             for t in model.tensors
         ],
     )
+
+
+def _table(tensor: Tensor) -> tuple[int, ...] | None:
+    return tensor.table.values if tensor.table else None
 
 
 def _pqz(files: list[PqzFile]) -> dict[str, Any]:

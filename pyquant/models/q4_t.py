@@ -1,4 +1,4 @@
-"""Tables of Q4_T tensors: what their 16 codes stand for, as a file's metadata says it."""
+"""Read and write the tables of Q4_T tensors: what their 16 codes stand for, in a file's metadata."""
 
 from __future__ import annotations
 
@@ -22,24 +22,32 @@ STOCK_FILE_TYPES = {Type.Q4_0: LlamaFileType.MOSTLY_Q4_0, Type.Q8_0: LlamaFileTy
 
 @dataclass(frozen=True)
 class CodeTable:
-    """values: 16 integers in multiples of a block's scale. stock: the type that holds them too."""
+    """What the codes of a Q4_T tensor stand for.
+
+    Attributes
+    ----------
+    values
+        16 integers in multiples of a block's scale.
+    stock
+        The stock type whose blocks hold the values, to the same weights.
+    """
 
     values: tuple[int, ...]
     stock: Type
 
     @classmethod
     def read(cls, header: _core.Gguf, tensor: str) -> CodeTable:
-        """A tensor's table. Raises ValueError, which names the tensor and what is wrong."""
+        """Read the table of a tensor. Raises ValueError, which names the tensor and what is wrong."""
         values, stock = header.table(tensor)
         return cls(tuple(values.tolist()), Type[stock])
 
     def array(self) -> NDArray[np.int8]:
-        """(16,) int8."""
+        """Give the values as (16,) int8."""
         return np.array(self.values, np.int8)
 
 
 def table_entries(tables: Iterable[tuple[str, CodeTable]]) -> dict[str, str | int]:
-    """The metadata that gives tensors their tables: all of one stock type, by the tensors' names.
+    """Make the metadata that give tensors their tables, by the tensors' names; all of one stock type.
 
     Tables are texts because llama.cpp's quantizer adds no arrays to what it writes.
     """
@@ -52,5 +60,5 @@ def table_entries(tables: Iterable[tuple[str, CodeTable]]) -> dict[str, str | in
 
 
 def is_table_entry(key: str) -> bool:
-    """Whether a metadata key belongs to the tables."""
+    """Say whether a metadata key belongs to the tables."""
     return key.startswith(PREFIX)

@@ -1,8 +1,8 @@
-"""What a tensor's name says of its role in the model."""
+"""Read from a tensor's name its kind: its role in the model."""
 
 from __future__ import annotations
 
 
 def kind_of(tensor: str) -> str:
-    """'blk.3.attn_q.weight' -> 'attn_q'."""
+    """Give the kind of a tensor, by its name: 'attn_q' for 'blk.3.attn_q.weight'."""
     return tensor.removesuffix(".weight").rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Rounding that knows what enters a matrix: every column makes up for the errors of those before it."""
+"""Prepare compensation: what enters each matrix, so that columns make up for the errors of others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and h
 class Matrix:
     """A matrix to be rounded: a tensor, or an expert's part of one.
 
-    together: columns that share a scale.
+    Attributes
+    ----------
+    tensor
+        The matrix as a tensor of two dimensions.
+    expert
+        Its number among the tensor's experts.
+    together
+        Columns that share a scale.
     """
 
     tensor: Tensor
@@ -35,7 +42,7 @@ class Matrix:
 
 
 def matrices(tensor: Tensor, together: int) -> Iterator[Matrix]:
-    """The tensor's matrices, one for each expert."""
+    """Cut a tensor into its matrices, one for each expert."""
     n_experts = tensor.n_rows // tensor.shape[1]
     for expert in range(n_experts):
         offset = tensor.offset + expert * (tensor.n_bytes // n_experts)
@@ -44,14 +51,23 @@ def matrices(tensor: Tensor, together: int) -> Iterator[Matrix]:
 
 
 class Factors:
-    """What rounding needs to know of every matrix's input, made ahead of its use by a thread.
+    """Makes what rounding needs to know of every matrix's input, in a thread, ahead of its use.
 
     A context manager.
     """
 
     def __init__(self, calibration: Calibration | None, damping: float, wanted: Iterable[Matrix]) -> None:
-        """damping: what is added to the diagonal of second moments, in units of its mean. wanted: in the
-        order of use."""
+        """Prepare to make them.
+
+        Parameters
+        ----------
+        calibration
+            What is known of inputs; None: nothing.
+        damping
+            What is added to the diagonal of second moments, in units of its mean.
+        wanted
+            The matrices, in the order of use.
+        """
         self._calibration = calibration
         self._damping = damping
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
@@ -65,7 +81,13 @@ class Factors:
         self._executor.shutdown(cancel_futures=True)
 
     def of(self, matrix: Matrix) -> _core.Factor:
-        """Raises ModelFileError if its second moments are singular in spite of the damping."""
+        """Give what is known of a matrix's input.
+
+        Raises
+        ------
+        ModelFileError
+            Its second moments are singular in spite of the damping.
+        """
         if not self._known(matrix):
             return _core.independent(np.ones(matrix.tensor.n_per_row, np.float32))
         assert self._calibration is not None
@@ -104,7 +126,7 @@ class Factors:
         return _core.factorize(moments, damping=self._damping, together=matrix.together)
 
     def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:
-        """(n_in,) of its input or, where no token came to the expert, of the others' on average."""
+        """(n_in,) float32: of its input; where no token came to the expert, the mean over the others."""
         assert self._calibration is not None
         name = matrix.tensor.name
         diagonals = self._calibration.diagonal(name).reshape(-1, matrix.tensor.n_per_row)

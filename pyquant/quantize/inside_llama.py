@@ -143,7 +143,9 @@ def _importance(llama: Any, plan: Plan) -> Any:
     entries = (llama.llama_model_imatrix_data * (len(weights) + 1))()
     for entry, (name, values) in zip(entries, weights.items()):
         entry.name = name.encode()
-        entry.data = (ctypes.c_float * values.size).from_buffer_copy(np.ascontiguousarray(values, np.float32))
+        entry.data = (ctypes.c_float * values.size).from_buffer_copy(
+            np.ascontiguousarray(values, np.float32).data
+        )
         entry.size = values.size
     return entries
 

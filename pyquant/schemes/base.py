@@ -1,4 +1,4 @@
-"""What a scheme is: a grid, a fold of its codes, and a table of values."""
+"""Define a scheme: a grid, a fold of its codes, and a table of values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
 class Scheme:
     """Weights to codes and back: a grid, a fold of its codes, and a table of values.
 
-    grid: "q4_0" (scale: signed extreme / -8, grid codes -8..7) or "q8_0" (largest magnitude / 127,
-        grid codes -127..127).
-    values: (n_codes,) int8, what each code stands for in multiples of the block's scale; 16 codes,
-        or 256 for Q8_0 itself.
-    fold: (256,) uint8, the code that each grid code becomes, indexed by the grid code modulo 256; None
-        where a search finds the scale and every weight becomes its nearest value.
-    tables: (16,) int8 by tensor, where tensors have values of their own.
-    q4_t: whether blocks hold the codes, of which there are 16, and the file a table of the values.
+    Attributes
+    ----------
+    name
+        The mode and its parameters.
+    grid
+        "q4_0" (scale: signed extreme / -8, grid codes -8..7) or "q8_0" (largest magnitude / 127, grid codes
+        -127..127).
+    values
+        (n_codes,) int8: what each code stands for, in multiples of the block's scale. 16 codes, or 256 for
+        Q8_0 itself.
+    fold
+        (256,) uint8: the code that each grid code becomes, indexed by the grid code modulo 256. None where a
+        search finds the scale and every weight becomes its nearest value.
+    q4_t
+        Whether blocks hold the 16 codes and the file a table of the values. Else blocks hold the values.
+    tables
+        Values of single tensors or kinds of tensors, in the place of `values`.
     """
 
     name: str
@@ -45,7 +54,7 @@ class Scheme:
         return GRID_TYPES[self.grid]
 
     def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
-        """What such a tensor becomes that the policy gives the stock type."""
+        """Give the type of a tensor for which llama.cpp's policy chose the stock type."""
         return self.stock
 
     @property
@@ -54,46 +63,59 @@ class Scheme:
         return Type.Q4_T if self.q4_t else self.stock
 
     def values_of(self, tensor: str) -> NDArray[np.int8]:
-        """(n_codes,) int8: what the codes of this tensor stand for."""
+        """Give what the codes of a tensor stand for, by its name: (n_codes,) int8."""
         return self.tables.of(tensor) if self.tables else self.values
 
     def table_of(self, tensor: str) -> CodeTable:
-        """What goes into a file of type Q4_T."""
+        """Give what a Q4_T file says of a tensor's codes."""
         return CodeTable(tuple(self.values_of(tensor).tolist()), self.stock)
+
+    @property
+    def folding(self) -> NDArray[np.uint8]:
+        """`fold`, of a scheme that has one."""
+        assert self.fold is not None, f"{self.name} has no fold: it is searched"
+        return self.fold
 
     @property
     def folded(self) -> NDArray[np.int8]:
         """(256,) int8: the value that each grid code ends as, indexed by the grid code modulo 256."""
-        return self.values[self.fold]
+        return self.values[self.folding]
 
     def searches(self, tensor: str, calibration: Calibration | None) -> bool:
-        """Whether csrc/compensate rounds this tensor, instead of the grid."""
+        """Say whether csrc/compensate rounds a tensor, instead of the grid."""
         return self.fold is None or (calibration is not None and len(self.values) <= 16)
 
     def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
-        """Rounds to the values at the best scale, whatever the grid. factor: of the tensor's input."""
+        """Make the encoder that rounds a tensor to the values at the best scale, whatever the grid.
+
+        Parameters
+        ----------
+        tensor
+            Its name.
+        factor
+            What is known of its input.
+        """
         values = self.values_of(tensor)
         used = np.unique(values if self.fold is None else self.folded)
         by_value = np.argsort(values)
-        codes: dict[Type, NDArray[Any]] = {
+        by_storage: dict[Type, NDArray[Any]] = {
             Type.Q4_0: used + 8,
             Type.Q8_0: used.view(np.uint8),
             Type.Q4_T: by_value[np.searchsorted(values, used, sorter=by_value)],
         }
+        codes = by_storage[self.storage]
         storage = getattr(_core.Storage, self.storage.name)
-        return _core.compensated_table_encoder(
-            storage, used, codes[self.storage].astype(np.uint8), values, factor
-        )
+        return _core.compensated_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
 
     def kernel(self) -> _core.Scheme:
-        """The same for the C++ kernels."""
+        """Make the scheme that the C++ kernels take; it has a fold."""
         grid = getattr(_core.Grid, self.grid.upper())
         storage = getattr(_core.Storage, self.storage.name)
-        if self.q4_t and self.fold is not None:
-            return _core.Scheme(grid, storage, self.fold.astype(np.int8), self.values)
+        if self.q4_t:
+            return _core.Scheme(grid, storage, self.folding.astype(np.int8), self.values)
         return _core.Scheme(grid, storage, self.folded)
 
 
 def grid_codes() -> NDArray[np.int8]:
-    """(256,) int8: the grid code at each index of a fold."""
+    """Give the grid code at each index of a fold: (256,) int8."""
     return np.arange(256).astype(np.uint8).view(np.int8)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gguf import LlamaFileType
 from pydantic import field_validator
 
-from pyquant.schemes.mode import CodeCounts, Mode
+from pyquant.schemes.mode import CountCodes, Mode
 
 # Names that llama-quantize takes for a mixture.
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "F32": "ALL_F32"}
@@ -38,5 +38,5 @@ class GgmlType(Mode):
         wanted = self.mode.partition(":")[2].upper()
         return CHOICES[ALIASES.get(wanted, wanted)]
 
-    def scheme(self, q8_0_codes: CodeCounts) -> None:
+    def scheme(self, q8_0_codes: CountCodes) -> None:
         return None

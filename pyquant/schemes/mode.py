@@ -1,4 +1,4 @@
-"""What a mode is: what makes a scheme for a model, and how a whole file is made with it."""
+"""Define a mode: what makes a scheme for a model, and how a whole file is made with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pyquant.errors import ConfigError
 from pyquant.schemes.base import Scheme
 from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
 
-# Counts a model's Q8_0 codes: (256,) uint64, indexed by the code modulo 256.
-CodeCounts = Callable[[], NDArray[np.uint64]]
+# Counts the Q8_0 codes of the model at hand: (256,) uint64, indexed by the code modulo 256.
+CountCodes = Callable[[], NDArray[np.uint64]]
 
 
 class Mode(BaseModel):
@@ -70,7 +70,7 @@ class Mode(BaseModel):
         Mode.registry[cls.name] = cls
 
     def files(self) -> list[Path]:
-        """The files that it reads: parameters that are paths, or name a file."""
+        """List the files that it reads: parameters that are paths, or name a file."""
         values = (value for _, value in self if isinstance(value, (str, Path)))
         return [Path(value) for value in values if isinstance(value, Path) or value.endswith(".toml")]
 
@@ -85,15 +85,22 @@ class Mode(BaseModel):
         """Whether codes are stored in 4 bits, with their table, instead of their values."""
         return False
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme | None:
-        """The scheme, or None where GGML's own quantizer does the work.
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme | None:
+        """Make the scheme.
 
-        q8_0_codes: counts the model's Q8_0 codes when it is called.
+        Parameters
+        ----------
+        q8_0_codes
+            Counts the model's Q8_0 codes when called: (256,) uint64, indexed by the code modulo 256.
+
+        Returns
+        -------
+        None where GGML's own quantizer does the work.
         """
         raise NotImplementedError
 
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
-        """What goes into the file's metadata, under `pyquant.`, besides the mode."""
+        """List what goes into the file's metadata, under `pyquant.`, besides the mode."""
         return {}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from gguf import LlamaFileType
 
 from pyquant.schemes.base import Scheme, grid_codes
-from pyquant.schemes.mode import CodeCounts, TableMode
+from pyquant.schemes.mode import CountCodes, TableMode
 
 
 def q4_0() -> Scheme:
@@ -23,5 +23,5 @@ class Q4_0(TableMode):
     name: ClassVar = "q4_0"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q4_0()

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pyquant import limits
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import CodeCounts, TableMode
+from pyquant.schemes.mode import CountCodes, TableMode
 from pyquant.schemes.q4_0_recentred import q4_0_recentred
 
 
@@ -20,7 +20,7 @@ def q4_0_multizero(radius: int) -> Scheme:
     scheme = q4_0_recentred()
     kept = np.abs(scheme.values.astype(int)) > radius
     fold = np.where(kept, np.arange(16), 0).astype(np.uint8)
-    return replace(scheme, name=f"q4_0_multizero({radius})", fold=fold[scheme.fold])
+    return replace(scheme, name=f"q4_0_multizero({radius})", fold=fold[scheme.folding])
 
 
 class Q4_0MultiZero(TableMode):
@@ -33,7 +33,7 @@ class Q4_0MultiZero(TableMode):
         description="codes of magnitude up to this become 0"
     )
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q4_0_multizero(self.radius)
 
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:

@@ -13,15 +13,15 @@ import numpy as np
 from gguf import LlamaFileType
 
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import CodeCounts, TableMode
+from pyquant.schemes.mode import CountCodes, TableMode
 from pyquant.schemes.q4_0 import q4_0
 
 
 def q4_0_recentred() -> Scheme:
     """Q4_0 in two's complement codes."""
     stock = q4_0()
-    swap = (np.arange(16) ^ 8).astype(np.uint8)
-    return replace(stock, name="q4_0_recentred", values=stock.values[swap], fold=swap[stock.fold])
+    swap = np.arange(16, dtype=np.uint8) ^ np.uint8(8)
+    return replace(stock, name="q4_0_recentred", values=stock.values[swap], fold=swap[stock.folding])
 
 
 class Q4_0Recentred(TableMode):
@@ -30,5 +30,5 @@ class Q4_0Recentred(TableMode):
     name: ClassVar = "q4_0_recentred"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q4_0_recentred()

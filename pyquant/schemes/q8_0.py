@@ -8,7 +8,7 @@ import numpy as np
 from gguf import LlamaFileType
 
 from pyquant.schemes.base import Scheme, grid_codes
-from pyquant.schemes.mode import CodeCounts, Mode
+from pyquant.schemes.mode import CountCodes, Mode
 
 
 def q8_0() -> Scheme:
@@ -22,5 +22,5 @@ class Q8_0(Mode):
     name: ClassVar = "q8_0"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q8_0()

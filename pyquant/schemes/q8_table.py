@@ -8,7 +8,7 @@ from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import CodeCounts, TableMode
+from pyquant.schemes.mode import CountCodes, TableMode
 from pyquant.tables.fold_table import Table, balanced, named_table
 
 
@@ -25,13 +25,13 @@ class Q8Table(TableMode):
 
     table: str = Field(description="basic, balanced, or a TOML file")
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         if self.table == "balanced":
             return q8_table(balanced(q8_0_codes()))
         return q8_table(named_table(self.table))
 
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
-        assert scheme is not None  # made above
+        assert scheme is not None
         return {
             "table.name": scheme.name.removeprefix("q8_table(").removesuffix(")"),
             "table.values": " ".join(str(value) for value in scheme.values),

@@ -1,4 +1,4 @@
-"""From TOML or a command line to a mode with checked parameters."""
+"""Make modes from TOML or a command line, with checked parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from pyquant.schemes.outside import load_installed
 
 
 def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode:
-    """A mode from flat settings: `mode`, its parameters and the common keys.
+    """Make a mode.
 
-    where: what to name in errors, a file or an option. Raises ConfigError with the key and the
-    choices.
+    Parameters
+    ----------
+    settings
+        `mode`, its parameters, and the keys that all modes have (`pyquant.schemes.Mode`).
+    where
+        Where the settings come from, for errors: a file or an option.
+
+    Raises
+    ------
+    ConfigError
+        A setting is unknown or wrong. The message names the key and the choices.
     """
     name = settings.get("mode")
     if not isinstance(name, str):
@@ -57,17 +66,17 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return settings
 
 
-def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
-    """One sentence on the first thing that is wrong with settings for `kind`, called `what`."""
+def explain(error: ValidationError, model: type[BaseModel], what: str) -> str:
+    """Say in one sentence what is wrong first with settings for `model`, which people call `what`."""
     # A misspelled key first: it may be why another is missing.
-    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda error: error["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = list(_holder(kind, first["loc"]).model_fields)
+        known = list(_holder(model, first["loc"]).model_fields)
         hint = _did_you_mean(str(first["loc"][-1]), known)
         return f"{what} has no key {key!r}; known: {', '.join(known)}{hint}"
     if first["type"] == "missing":
-        field = _holder(kind, first["loc"]).model_fields[str(first["loc"][-1])]
+        field = _holder(model, first["loc"]).model_fields[str(first["loc"][-1])]
         return f"{what} needs {key!r}: {field.description}"
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:  # said of the settings as a whole
@@ -75,14 +84,14 @@ def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
     return f"{key}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
 
 
-def _holder(kind: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
+def _holder(model: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
     # The model of the table that a key is in: tables within tables are fields that are models, or
     # lists of them, in which a number is the place.
     for part in place[:-1]:
         if isinstance(part, str):
-            annotation: Any = kind.model_fields[part].annotation
-            kind = get_args(annotation)[0] if get_origin(annotation) is list else annotation
-    return kind
+            annotation: Any = model.model_fields[part].annotation
+            model = get_args(annotation)[0] if get_origin(annotation) is list else annotation
+    return model
 
 
 def _did_you_mean(word: str, known: Any) -> str:

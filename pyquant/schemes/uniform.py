@@ -1,4 +1,4 @@
-"""One step for a whole matrix, so that its codes are integers that an entropy coder stores well."""
+"""Mode uniform: one step for a whole matrix, and integer codes, which entropy coding stores well."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydantic import Field
 from pyquant import _core, limits
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.models.model_file import Tensor
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.mode import CodeCounts, Mode
+from pyquant.schemes.mode import CountCodes, Mode
 from pyquant.schemes.q8_0 import q8_0
 
 # Of tensors whose input was not collected, such as embeddings: what llama.cpp's mixtures give the output.
@@ -25,33 +25,40 @@ REST = Type.Q6_K
 
 @dataclass(frozen=True)
 class UniformScheme(Scheme):
-    """Integer codes in Q8_0 blocks of equal scales, but for blocks that int8 has no room for: doubled.
+    """Integer codes in Q8_0 blocks of equal scales; the scale is doubled where int8 has no room for a block.
 
-    step: the root of 12 times the mean squared error of outputs that a weight adds, where tensors are
-    equally sensitive. By reverse water-filling every weight then adds the same divergence: the step of
-    a matrix is step / sqrt(s * mean D), s its sensitivity, D of csrc/compensate/factor.h.
+    Attributes
+    ----------
+    step
+        The root of 12 times the mean squared error of outputs that a weight adds, where tensors are equally
+        sensitive. The step of a matrix is step / sqrt(s * mean D), s its sensitivity, D of
+        csrc/compensate/factor.h. Every weight then adds the same divergence (reverse water-filling).
+    sensitivity
+        How much divergence errors in each kind of tensor cause.
     """
 
     step: float = 0
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
 
     def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
-        assert calibration is not None  # the mode has one
-        if tensor.name in calibration.matrices or tensor.n_per_row % 256:
+        if _knows(calibration, tensor.name) or tensor.n_per_row % 256:
             return Type.Q8_0
         return REST
 
     def searches(self, tensor: str, calibration: Calibration | None) -> bool:
-        assert calibration is not None
-        return tensor in calibration.matrices
+        return _knows(calibration, tensor)
 
     def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
         step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
         return _core.uniform_encoder(float(np.clip(step, 6e-8, 6e4)), factor)
 
 
+def _knows(calibration: Calibration | None, tensor: str) -> bool:
+    return calibration is not None and tensor in calibration.matrices
+
+
 def uniform(step: float, sensitivity: Sensitivity) -> UniformScheme:
-    """Q8_0's values without its rule for scales."""
+    """Make the scheme: Q8_0's values without its rule for scales."""
     stock = q8_0()
     return UniformScheme("uniform", "q8_0", stock.values, stock.fold, step=step, sensitivity=sensitivity)
 
@@ -68,7 +75,7 @@ class Uniform(Mode):
     )
     sensitivity: Path | None = Field(None, description="what `pyquant sensitivity` measured")
 
-    def scheme(self, q8_0_codes: CodeCounts) -> Scheme:
+    def scheme(self, q8_0_codes: CountCodes) -> UniformScheme:
         return uniform(self.step, Sensitivity.read(self.sensitivity) if self.sensitivity else Sensitivity())
 
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:

@@ -197,7 +197,12 @@ def _write(
         try:
             for begin, end in index.gaps():
                 between.write(os.pread(whole.fileno(), end - begin, begin))
-            work = {"layouts": layouts, "out_file": file.fileno(), "n_threads": threads, "progress": tell}
+            work: dict[str, Any] = {
+                "layouts": layouts,
+                "out_file": file.fileno(),
+                "n_threads": threads,
+                "progress": tell,
+            }
             rest, rest_uses = _core.pack_frames(
                 in_file=between.fileno(), frames=rest, out_begin=data_begin, **work
             )

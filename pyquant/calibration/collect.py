@@ -1,0 +1,143 @@
+"""Run a model over chunks of tokens while a collector sums up what enters its matrices."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pyquant import _core, limits
+from pyquant.calibration.stats_file import Origin
+from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.llama.chunks import BATCH, Chunks, portions, together
+from pyquant.llama.model import Context
+from pyquant.models.model_file import ModelFile
+
+# Called with the chunks done, and the chunks of all.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A group of chunks that are computed together.
+
+    chunks, group: the group-th of a text. weight: of its tokens. n_done: chunks done with it.
+    """
+
+    chunks: Chunks
+    group: int
+    weight: float
+    n_done: int
+
+
+def list_work(cuts: list[Chunks], weights: list[float]) -> list[Work]:
+    """List the work of all texts, in order."""
+    work, before = [], 0
+    for chunks, weight in zip(cuts, weights):
+        for group in range(chunks.n_groups):
+            done = min(chunks.n_chunks, (group + 1) * together(chunks.n_ctx))
+            work.append(Work(chunks, group, weight, before + done))
+        before += chunks.n_chunks
+    return work
+
+
+def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> None:
+    """Learn which inputs there are, and so how much room their sums take, from a few tokens.
+
+    Raises
+    ------
+    ModelFileError
+        The model has no matrices in blocks.
+    """
+    tokens = chunks.tokens[:1, : int(limits.CALIBRATION_CTX.low)]
+    context.clear()
+    context.decode(tokens, 0, np.ones(tokens.shape[1], bool))
+    collector.rethrow()
+    if not collector.inputs:
+        raise ModelFileError(f"{context.model.path}: has no matrices in blocks, whose inputs are collected")
+
+
+def run(
+    context: Context,
+    work: list[Work],
+    collector: _core.Collector,
+    checkpoint_seconds: float,
+    progress: Progress | None,
+    source: ModelFile,
+    *,
+    until: int,
+) -> None:
+    """Do the work from where the collector is up to `until`, with checkpoints.
+
+    Raises
+    ------
+    ModelFileError
+        llama.cpp cannot run the model, or what enters a matrix is not finite.
+    """
+    saved = time.monotonic()
+    for batch in range(collector.batch, until):
+        unit = work[batch]
+        collector.set_weight(unit.weight)
+        try:
+            for tokens, positions in portions(context, unit.chunks, unit.group):
+                context.decode(tokens, positions[0], np.ones(len(positions), bool))
+                collector.rethrow()
+        except (ValueError, RuntimeError) as error:
+            raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
+        if progress:
+            progress(unit.n_done, work[-1].n_done)
+        if time.monotonic() - saved >= checkpoint_seconds:
+            collector.checkpoint(batch + 1)
+            saved = time.monotonic()
+
+
+def spool_key(origin: Origin, collector: _core.Collector, process_output: bool) -> bytes:
+    """Hash all that decides what is spooled."""
+    build = _core.build_info()
+    processor = [build["system"], _core.HAS_BF16_PRODUCTS]
+    contents = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], processor]
+    return hashlib.sha256(json.dumps(contents).encode()).digest()
+
+
+@contextlib.contextmanager
+def spool(
+    output: Path, output_bytes: int, key: bytes, memory: int | None, collector: _core.Collector
+) -> Iterator[None]:
+    """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
+
+    Raises
+    ------
+    ConfigError
+        `memory` is less than the sums of one input need.
+    OutputError
+        There is no room.
+    """
+    sums, largest = 4 * sum(collector.sizes), 4 * max(collector.sizes, default=0)
+    memory = sums if memory is None else memory
+    if memory < largest:
+        raise ConfigError(f"memory: {memory:,} bytes; the sums of one input need {largest:,}")
+    path = output.with_name(f".{output.name}.spool")
+    try:
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            collector.start(memory=memory, file=file.fileno(), key=key)  # type: ignore[arg-type] # bytes
+            if shutil.disk_usage(output.parent).free < output_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            path.unlink(missing_ok=True)
+            raise OutputError(
+                f"{output}: no room: the sums need {sums:,} bytes beside it while they are made, and it "
+                f"{output_bytes:,}; {shutil.disk_usage(output.parent).free:,} are free in {output.parent}"
+            ) from None
+        raise OutputError(f"{path}: {error.strerror}") from None
+    path.unlink()

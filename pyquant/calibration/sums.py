@@ -1,0 +1,86 @@
+"""Write the sums of a calibration: to a STATS file, and in part as an importance matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.stats_file import TOKENS
+from pyquant.files.output_file import OutputFile
+
+# By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
+Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
+
+
+def squares_file(output: Path) -> Path:
+    """Name the file that keeps the sums of squares of texts for a run that goes on after them."""
+    return output.with_name(f".{output.name}.squares.npz")
+
+
+def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
+    """Take the sums of squares and counts before the first random token, or read them if that is past.
+
+    Parameters
+    ----------
+    output
+        The STATS file, beside which they are kept.
+    collector
+        The sums so far.
+    batch
+        The first batch of random tokens.
+    """
+    path = squares_file(output)
+    if collector.batch < batch or not path.exists():
+        arrays = {}
+        for i in collector.inputs:
+            name = i.matrices[0]
+            groups = range(i.n_groups)
+            arrays[f"{name}.squares"] = np.stack([collector.sums(i, group)[: i.n_in] for group in groups])
+            arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
+        partial_file = path.with_name(f"{path.name}.partial")
+        with partial_file.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
+        partial_file.replace(path)
+        collector.checkpoint(batch)
+    with np.load(path) as arrays:
+        names = [i.matrices[0] for i in collector.inputs]
+        return {name: (arrays[f"{name}.squares"], arrays[f"{name}.counts"]) for name in names}
+
+
+def write_sums(
+    file: OutputFile,
+    header: _core.Gguf,
+    collector: _core.Collector,
+    squares: Squares,
+    kept: NDArray[np.int32],
+) -> None:
+    """Write a STATS file: its header, the tokens that are kept, and the sums."""
+    begin = header.header()
+    file.write(begin, 0)
+    at = {name: len(begin) + offset for name, _, _, offset, _ in header.tensors()}
+    file.write(kept.tobytes(), at[TOKENS])
+    for i in collector.inputs:
+        name = i.matrices[0]
+        sums, n_tokens = squares[name]
+        file.write(sums.tobytes(), at[f"{name}.in_sum2"])
+        file.write(n_tokens.tobytes(), at[f"{name}.counts"])
+        if not i.all_moments:
+            continue
+        counts = np.array([collector.count(i, group) for group in range(i.n_groups)])
+        file.write(counts.tobytes(), at[f"{name}.moment_counts"])
+        for group in range(i.n_groups):
+            moments = collector.sums(i, group)[i.n_in :].data.cast("B")
+            file.write(moments, at[f"{name}.moments"] + group * moments.nbytes)
+
+
+def importance_of(collector: _core.Collector, squares: Squares) -> Squares:
+    """Give sums of squares and counts by matrix, as an importance matrix has them."""
+    importance: Squares = {}
+    for i in collector.inputs:
+        sums, counts = squares[i.matrices[0]]
+        # llama-imatrix counts per expert only where tokens are routed to them.
+        importance |= dict.fromkeys(i.matrices, (sums, counts if i.routed else counts[:1]))
+    return importance
