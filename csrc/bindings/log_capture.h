@@ -11,9 +11,10 @@ class LogCapture {
 public:
     LogCapture() {
         llama_log_get(&callback_, &data_);
-        llama_log_set([](ggml_log_level, const char * text, void * self) {
+        const auto append = [](ggml_log_level, const char * text, void * self) {
             static_cast<LogCapture *>(self)->text.append(text);
-        }, this);
+        };
+        llama_log_set(append, this);
     }
     ~LogCapture() { llama_log_set(callback_, data_); }
     LogCapture(const LogCapture &) = delete;

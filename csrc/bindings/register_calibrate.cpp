@@ -82,11 +82,11 @@ py::array_t<uint8_t> view(ggml_tensor * matrix) {
 
 // round: (name, original, changed, copy) writes into copy; what it is given is valid while it runs.
 std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::function round) {
-    return std::make_unique<Lockstep>(std::move(matrices), [round](ggml_tensor * matrix, const Rows * original,
-                                                                    const Rows * changed) {
-        const py::gil_scoped_acquire acquire;
-        round(matrix->name, view(original, matrix->ne[0]), view(changed, matrix->ne[0]), view(matrix));
-    });
+    return std::make_unique<Lockstep>(
+        std::move(matrices), [round](ggml_tensor * matrix, const Rows * original, const Rows * changed) {
+            const py::gil_scoped_acquire acquire;
+            round(matrix->name, view(original, matrix->ne[0]), view(changed, matrix->ne[0]), view(matrix));
+        });
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::func
 void register_calibrate(py::module_ & module) {
     module.attr("PANEL") = kPanel;
     module.attr("HAS_BF16_PRODUCTS") = Bf16Inputs::supported();
-    module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(), py::arg("bf16"),
-               py::arg("n_threads"));
+    module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(),
+               py::arg("bf16"), py::arg("n_threads"));
 
     py::class_<Input>(module, "Input")
         .def_readonly("matrices", &Input::matrices)
@@ -107,8 +107,8 @@ void register_calibrate(py::module_ & module) {
     py::class_<Collector>(module, "Collector")
         .def(py::init<std::set<std::string>, bool, int>(), py::arg("wanted"), py::kw_only(),
              py::arg("with_output"), py::arg("n_threads"))
-        .def_property_readonly(
-            "address", [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly("address",
+                               [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(
             "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Collector::evaluate); })
         .def_property_readonly("inputs", &Collector::inputs)
@@ -124,18 +124,20 @@ void register_calibrate(py::module_ & module) {
         });
 
     py::class_<Lockstep::Pass>(module, "LockstepPass")
-        .def_property_readonly(
-            "address", [](const Lockstep::Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly("address",
+                               [](const Lockstep::Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(
             "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Lockstep::evaluate); })
         .def("leave", [](Lockstep::Pass & self) { self.both->leave(self.side); });
 
     py::class_<Lockstep>(module, "Lockstep")
         .def(py::init(&make_lockstep), py::arg("matrices"), py::arg("round"))
-        .def_property_readonly("original", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kOriginal); },
-                               py::return_value_policy::reference_internal)
-        .def_property_readonly("changed", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kChanged); },
-                               py::return_value_policy::reference_internal)
+        .def_property_readonly(
+            "original", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kOriginal); },
+            py::return_value_policy::reference_internal)
+        .def_property_readonly(
+            "changed", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kChanged); },
+            py::return_value_policy::reference_internal)
         .def("rethrow", &Lockstep::rethrow);
 }
 

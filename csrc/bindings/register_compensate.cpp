@@ -23,7 +23,8 @@ namespace {
 
 std::shared_ptr<const Factor> make_factor(const Array<float> & moments, float damping, int together) {
     if (moments.ndim() != 2 || moments.shape(0) != moments.shape(1) || moments.shape(0) % together != 0) {
-        throw py::value_error("moments: expected shape (n, n), n a multiple of the columns that share a scale");
+        throw py::value_error(
+            "moments: expected shape (n, n), n a multiple of the columns that share a scale");
     }
     const int64_t n = moments.shape(0);
     const float * data = moments.data();
@@ -69,7 +70,8 @@ std::optional<py::array_t<float>> upper(const Factor & factor) {
 
 // H in the order of the columns, damped.
 std::optional<py::array_t<float>> damped_moments(const Factor & factor) {
-    return square(factor, [&](int64_t j, int64_t k) { return factor.moment_panel(k / kSub)[j * kSub + k % kSub]; });
+    return square(factor,
+                  [&](int64_t j, int64_t k) { return factor.moment_panel(k / kSub)[j * kSub + k % kSub]; });
 }
 
 // values: (n,) ascending, n <= 16; codes: (n,); table: (16,).
@@ -82,13 +84,14 @@ std::unique_ptr<Encoder> make_table_encoder(Storage storage, const Array<int8_t>
     }
     Table whole;
     std::copy_n(table.data(), 16, whole);
-    return compensated_table_encoder(storage, values.data(), codes.data(), int(values.size()), whole, std::move(factor));
+    return compensated_table_encoder(storage, values.data(), codes.data(), int(values.size()), whole,
+                                     std::move(factor));
 }
 
 // (4096,): where weights lie in multiples of their scale; the tensor's place as run_pass takes it.
-py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row, const Decoder & source,
-                              const Array<float> & weights, const Array<int8_t> & values,
-                              int n_threads, const Progress & progress) {
+py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t n_per_row,
+                              const Decoder & source, const Array<float> & weights,
+                              const Array<int8_t> & values, int n_threads, const Progress & progress) {
     if (n_per_row % kSub != 0 || weights.size() != n_per_row || values.size() != 16) {
         throw py::value_error("expected rows of blocks of 32, a weight for each column and 16 values");
     }
@@ -107,40 +110,53 @@ py::array_t<double> positions(int file, int64_t offset, int64_t n_rows, int64_t 
 
 void register_compensate(py::module_ & module) {
     py::class_<Factor, std::shared_ptr<Factor>>(module, "Factor")
-        .def_property_readonly("mean_diagonal", [](const Factor & factor) {
-            return std::accumulate(factor.diagonal.begin(), factor.diagonal.end(), 0.0) / double(factor.n());
-        })
-        .def_property_readonly("order", [](const Factor & factor) {
-            return read_only(py::array_t<int32_t>(factor.n(), factor.order.data()));
-        })
-        .def_property_readonly("diagonal", [](const Factor & factor) {
-            return read_only(py::array_t<float>(factor.n(), factor.diagonal.data()));
-        })
+        .def_property_readonly("mean_diagonal",
+                               [](const Factor & factor) {
+                                   return std::accumulate(factor.diagonal.begin(), factor.diagonal.end(),
+                                                          0.0) /
+                                          double(factor.n());
+                               })
+        .def_property_readonly("order",
+                               [](const Factor & factor) {
+                                   return read_only(py::array_t<int32_t>(factor.n(), factor.order.data()));
+                               })
+        .def_property_readonly("diagonal",
+                               [](const Factor & factor) {
+                                   return read_only(py::array_t<float>(factor.n(), factor.diagonal.data()));
+                               })
         .def_property_readonly("upper", &upper)
         .def_property_readonly("moments", &damped_moments);
-    module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"), py::arg("together"));
+    module.def("factorize", &make_factor, py::arg("moments").noconvert(), py::kw_only(), py::arg("damping"),
+               py::arg("together"));
     module.def("independent", &make_independent, py::arg("weights").noconvert());
     module.def("compensated_types", [] {
         const std::vector<ggml_type> types = compensated_types();
         return std::vector<int>(types.begin(), types.end());
     });
-    module.def("compensated_encoder", [](int type, std::shared_ptr<Factor> factor) {
-        return compensated_encoder(ggml_type(type), std::move(factor));
-    }, py::arg("type"), py::arg("factor"));
+    module.def(
+        "compensated_encoder",
+        [](int type, std::shared_ptr<Factor> factor) {
+            return compensated_encoder(ggml_type(type), std::move(factor));
+        },
+        py::arg("type"), py::arg("factor"));
     module.def("compensated_table_encoder", &make_table_encoder, py::arg("storage"), py::arg("values"),
                py::arg("codes"), py::arg("table"), py::arg("factor"));
-    module.def("uniform_encoder", [](float step, std::shared_ptr<Factor> factor) {
-        const uint16_t half = float_to_half(step);
-        if (half == 0 || half >= 0x7c00) {
-            throw py::value_error("step: expected a positive number of fp16");
-        }
-        return uniform_encoder(half, std::move(factor));
-    }, py::arg("step"), py::arg("factor"));
+    module.def(
+        "uniform_encoder",
+        [](float step, std::shared_ptr<Factor> factor) {
+            const uint16_t half = float_to_half(step);
+            if (half == 0 || half >= 0x7c00) {
+                throw py::value_error("step: expected a positive number of fp16");
+            }
+            return uniform_encoder(half, std::move(factor));
+        },
+        py::arg("step"), py::arg("factor"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),
                py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());
     module.attr("BINS_PER_LEVEL") = kBinsPerLevel;
-    module.def("columns_together", [](int type) { return columns_together(ggml_type(type)); }, py::arg("type"));
+    module.def(
+        "columns_together", [](int type) { return columns_together(ggml_type(type)); }, py::arg("type"));
 }
 
 }  // namespace pyquant::bindings

@@ -38,8 +38,8 @@ py::object decode_text(const char * text) {
 }
 
 std::string encode_text(const py::str & text) {
-    const auto bytes = py::reinterpret_steal<py::bytes>(
-        PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+    const auto bytes =
+        py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
     if (!bytes) {
         throw py::error_already_set();
     }
@@ -155,9 +155,9 @@ public:
             for (int i = 0; i < n_dims; ++i) {
                 shape[size_t(i)] = ne[i];
             }
-            tensors.append(py::make_tuple(decode_text(gguf_get_tensor_name(get(), id)),
-                                          int(gguf_get_tensor_type(get(), id)), shape,
-                                          gguf_get_tensor_offset(get(), id), gguf_get_tensor_size(get(), id)));
+            tensors.append(py::make_tuple(
+                decode_text(gguf_get_tensor_name(get(), id)), int(gguf_get_tensor_type(get(), id)), shape,
+                gguf_get_tensor_offset(get(), id), gguf_get_tensor_size(get(), id)));
         }
         return tensors;
     }

@@ -152,12 +152,12 @@ void register_kernels(py::module_ & module) {
 
     module.def("encode", &encode_array, py::arg("scheme"), py::arg("x").noconvert());
     module.def("decode", &decode_array, py::arg("storage"), py::arg("blocks").noconvert());
-    module.def("count", &count_array, py::arg("blocks").noconvert(), py::arg("n_per_row"),
-               py::arg("nibbles"), py::arg("zero_code"));
+    module.def("count", &count_array, py::arg("blocks").noconvert(), py::arg("n_per_row"), py::arg("nibbles"),
+               py::arg("zero_code"));
     module.def("negative_log_likelihood", &score_array, py::arg("logits").noconvert(),
                py::arg("targets").noconvert(), py::arg("n_threads"));
-    module.def("compare_logits", &compare_arrays, py::arg("base").noconvert(),
-               py::arg("logits").noconvert(), py::arg("targets").noconvert(), py::arg("n_threads"));
+    module.def("compare_logits", &compare_arrays, py::arg("base").noconvert(), py::arg("logits").noconvert(),
+               py::arg("targets").noconvert(), py::arg("n_threads"));
 }
 
 }  // namespace pyquant::bindings

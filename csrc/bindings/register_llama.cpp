@@ -46,9 +46,15 @@ std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tens
         throw py::value_error("expected 1.." + std::to_string(LLAMA_MAX_LAYERS) + " layers, got " +
                               std::to_string(traits.n_layer));
     }
-    const llama_quant_model_desc description{traits.architecture.c_str(), traits.n_embd, traits.n_ff,
-                                             traits.n_layer, traits.n_head, traits.n_head_kv,
-                                             traits.n_expert, 0, 0};
+    const llama_quant_model_desc description{traits.architecture.c_str(),
+                                             traits.n_embd,
+                                             traits.n_ff,
+                                             traits.n_layer,
+                                             traits.n_head,
+                                             traits.n_head_kv,
+                                             traits.n_expert,
+                                             0,
+                                             0};
     const llama_model_imatrix_data no_entries{nullptr, nullptr, 0};
     llama_model_quantize_params params = llama_model_quantize_default_params();
     params.ftype = llama_ftype(ftype);
@@ -107,14 +113,16 @@ void register_llama(py::module_ & module) {
     py::class_<ModelTraits>(module, "ModelTraits")
         .def(py::init([](std::string architecture, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer,
                          uint32_t n_head, uint32_t n_head_kv, uint32_t n_expert) {
-                 return ModelTraits{std::move(architecture), n_embd, n_ff, n_layer, n_head, n_head_kv, n_expert};
+                 return ModelTraits{
+                     std::move(architecture), n_embd, n_ff, n_layer, n_head, n_head_kv, n_expert};
              }),
              py::kw_only(), py::arg("architecture"), py::arg("n_embd"), py::arg("n_ff"), py::arg("n_layer"),
              py::arg("n_head"), py::arg("n_head_kv"), py::arg("n_expert"));
     module.def("choose_types", &choose_types, py::arg("traits"), py::arg("tensors"), py::arg("ftype"),
                py::kw_only(), py::arg("pure"), py::arg("has_importance"));
-    module.def("default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
-               py::arg("ftype"));
+    module.def(
+        "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
+        py::arg("ftype"));
     module.def("set_hook", &in_ggml::set_hook, py::arg("scheme"));
     module.def("clear_hook", &in_ggml::clear_hook);
     module.def("build_info", &build_info);

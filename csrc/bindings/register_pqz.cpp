@@ -63,8 +63,8 @@ py::tuple pack(int in_file, std::vector<Frame> frames, const std::vector<Layout>
     return py::make_tuple(frames, parts);
 }
 
-void unpack(int in_file, const std::vector<Frame> & frames, const std::vector<Layout> & layouts,
-            int out_file, int n_threads, const Progress & progress) {
+void unpack(int in_file, const std::vector<Frame> & frames, const std::vector<Layout> & layouts, int out_file,
+            int n_threads, const Progress & progress) {
     check_frames(frames, layouts);
     const auto tick = tick_of(progress);
     const py::gil_scoped_release release;
@@ -123,8 +123,8 @@ void register_pqz(py::module_ & module) {
         .def(py::init(&make_layout), py::arg("fields"))
         .def_property_readonly("block_bytes", &Layout::block_bytes);
     py::class_<Frame>(module, "Frame")
-        .def(py::init([](int64_t begin, int64_t n_bytes, size_t part, int64_t coded_begin, int64_t coded_bytes,
-                         uint64_t checksum) {
+        .def(py::init([](int64_t begin, int64_t n_bytes, size_t part, int64_t coded_begin,
+                         int64_t coded_bytes, uint64_t checksum) {
                  return Frame{begin, n_bytes, part, coded_begin, coded_bytes, checksum};
              }),
              py::arg("begin"), py::arg("n_bytes"), py::arg("part"), py::arg("coded_begin") = 0,
@@ -144,10 +144,13 @@ void register_pqz(py::module_ & module) {
                py::arg("progress") = py::none());
     module.def("encode_frame", &encode, py::arg("layout"), py::arg("data"));
     module.def("decode_frame", &decode, py::arg("layout"), py::arg("coded"), py::arg("n_bytes"));
-    module.def("checksum", [](const py::bytes & data) {
-        const std::string_view bytes = view(data);
-        return checksum(bytes_of(bytes), bytes.size());
-    }, py::arg("data"));
+    module.def(
+        "checksum",
+        [](const py::bytes & data) {
+            const std::string_view bytes = view(data);
+            return checksum(bytes_of(bytes), bytes.size());
+        },
+        py::arg("data"));
     module.attr("ZSTD_VERSION") = ZSTD_versionString();
 }
 

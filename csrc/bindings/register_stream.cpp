@@ -59,8 +59,7 @@ py::array_t<uint8_t> encode_rows(const Encoder & encoder, const Array<float> & x
 }
 
 // And back.
-py::array_t<float> decode_rows(const Decoder & decoder, const Array<uint8_t> & rows,
-                               int64_t n_per_row) {
+py::array_t<float> decode_rows(const Decoder & decoder, const Array<uint8_t> & rows, int64_t n_per_row) {
     if (n_per_row < 1 || rows.ndim() != 2) {
         throw py::value_error("rows: expected rows of bytes");
     }
@@ -85,11 +84,11 @@ int64_t rows_per_expert(const Importance & importance, int64_t n_rows, int64_t n
 }
 
 // weights: what is read instead of the file, stored as source says. copy: (n_rows, row_bytes) uint8.
-PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row,
-                    const Decoder & source, const Encoder * target, const Importance & importance,
+PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_per_row, const Decoder & source,
+                    const Encoder * target, const Importance & importance,
                     const std::optional<Array<float>> & weights, int out_file, int64_t out_offset,
-                    std::optional<Array<uint8_t>> copy, const Encoder * copy_as, bool measure, bool check, bool count,
-                    bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
+                    std::optional<Array<uint8_t>> copy, const Encoder * copy_as, bool measure, bool check,
+                    bool count, bool nibbles, uint8_t zero_code, int n_threads, const Progress & progress) {
     const Decoder & result = target ? *target : source;
     check_rows(source, n_rows, n_per_row);
     check_rows(result, n_rows, n_per_row);
@@ -131,8 +130,8 @@ PassResult run_pass(int in_file, int64_t in_offset, int64_t n_rows, int64_t n_pe
 
 ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Decoder & base, int file,
                                  int64_t offset, const Decoder & decoder, int64_t n_rows, int64_t n_per_row,
-                                 const Importance & importance, bool count, bool nibbles,
-                                 uint8_t zero_code, int n_threads, const Progress & progress) {
+                                 const Importance & importance, bool count, bool nibbles, uint8_t zero_code,
+                                 int n_threads, const Progress & progress) {
     check_rows(base, n_rows, n_per_row);
     check_rows(decoder, n_rows, n_per_row);
     if (count) {
@@ -159,7 +158,8 @@ ComparisonResult compare_tensors(int base_file, int64_t base_offset, const Decod
 }  // namespace
 
 void register_stream(py::module_ & module) {
-    static py::handle weight_error = py::exception<BadWeight>(module, "WeightError", PyExc_ValueError).release();
+    static py::handle weight_error =
+        py::exception<BadWeight>(module, "WeightError", PyExc_ValueError).release();
     static py::handle read_error = py::exception<ReadError>(module, "ReadError", PyExc_OSError).release();
     static py::handle write_error = py::exception<WriteError>(module, "WriteError", PyExc_OSError).release();
     weight_error.attr("index") = -1;  // in the tensor
@@ -190,11 +190,14 @@ void register_stream(py::module_ & module) {
     module.def("ggml_decoder", [](int type) { return ggml_decoder(ggml_type(type)); }, py::arg("type"));
     module.def("ggml_encoder", [](int type) { return ggml_encoder(ggml_type(type)); }, py::arg("type"));
     module.def("scheme_encoder", &scheme_encoder, py::arg("scheme"));
-    module.def("table_decoder", [](const Array<int8_t> & values) {
-        Table table;
-        copy_table(values, table);
-        return table_decoder(table);
-    }, py::arg("table"));
+    module.def(
+        "table_decoder",
+        [](const Array<int8_t> & values) {
+            Table table;
+            copy_table(values, table);
+            return table_decoder(table);
+        },
+        py::arg("table"));
 
     py::class_<PassResult>(module, "PassResult")
         .def_property_readonly("squared_error", [](const PassResult & r) { return r.error.squared_error; })
@@ -203,26 +206,29 @@ void register_stream(py::module_ & module) {
         .def_property_readonly("largest_error", [](const PassResult & r) { return r.error.largest; })
         .def_property_readonly("largest_error_at", [](const PassResult & r) { return r.error.largest_at; })
         .def_property_readonly("zeros", [](const PassResult & r) { return r.error.zeros; })
-        .def_property_readonly("codes", [](const PassResult & r) { return py::array_t<uint64_t>(256, r.counts.codes); })
-        .def_property_readonly("runs", [](const PassResult & r) { return py::array_t<uint64_t>(kRunBins, r.counts.runs); });
+        .def_property_readonly(
+            "codes", [](const PassResult & r) { return py::array_t<uint64_t>(256, r.counts.codes); })
+        .def_property_readonly(
+            "runs", [](const PassResult & r) { return py::array_t<uint64_t>(kRunBins, r.counts.runs); });
 
     py::class_<ComparisonResult, PassResult>(module, "ComparisonResult")
-        .def_property_readonly("weighted_squared_error", [](const ComparisonResult & r) { return r.weighted.squared_error; })
-        .def_property_readonly("weighted_squared_weight", [](const ComparisonResult & r) { return r.weighted.squared_weight; });
+        .def_property_readonly("weighted_squared_error",
+                               [](const ComparisonResult & r) { return r.weighted.squared_error; })
+        .def_property_readonly("weighted_squared_weight",
+                               [](const ComparisonResult & r) { return r.weighted.squared_weight; });
 
     module.def("run_pass", &run_pass, py::kw_only(), py::arg("in_file") = -1, py::arg("in_offset") = 0,
-               py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"),
-               py::arg("target") = py::none(), py::arg("importance").noconvert() = py::none(),
-               py::arg("weights").noconvert() = py::none(), py::arg("out_file") = -1,
-               py::arg("out_offset") = 0, py::arg("copy").noconvert() = py::none(),
-               py::arg("copy_as") = py::none(), py::arg("measure") = false,
-               py::arg("check") = false, py::arg("count") = false, py::arg("nibbles") = false,
-               py::arg("zero_code") = 0, py::arg("n_threads") = 1, py::arg("progress") = py::none());
-    module.def("compare", &compare_tensors, py::kw_only(), py::arg("base_file"), py::arg("base_offset"),
-               py::arg("base"), py::arg("file"), py::arg("offset"), py::arg("decoder"), py::arg("n_rows"),
-               py::arg("n_per_row"), py::arg("importance").noconvert() = py::none(),
+               py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("target") = py::none(),
+               py::arg("importance").noconvert() = py::none(), py::arg("weights").noconvert() = py::none(),
+               py::arg("out_file") = -1, py::arg("out_offset") = 0, py::arg("copy").noconvert() = py::none(),
+               py::arg("copy_as") = py::none(), py::arg("measure") = false, py::arg("check") = false,
                py::arg("count") = false, py::arg("nibbles") = false, py::arg("zero_code") = 0,
                py::arg("n_threads") = 1, py::arg("progress") = py::none());
+    module.def("compare", &compare_tensors, py::kw_only(), py::arg("base_file"), py::arg("base_offset"),
+               py::arg("base"), py::arg("file"), py::arg("offset"), py::arg("decoder"), py::arg("n_rows"),
+               py::arg("n_per_row"), py::arg("importance").noconvert() = py::none(), py::arg("count") = false,
+               py::arg("nibbles") = false, py::arg("zero_code") = 0, py::arg("n_threads") = 1,
+               py::arg("progress") = py::none());
     module.def("reserve", &reserve, py::arg("file"), py::arg("size"));
 }
 

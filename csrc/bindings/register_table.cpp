@@ -21,7 +21,8 @@ py::array_t<float> decode_table_array(const Array<int8_t> & values, const Array<
     return x;
 }
 
-py::array_t<uint8_t> expand_array(const Array<int8_t> & values, Storage stock, const Array<uint8_t> & blocks) {
+py::array_t<uint8_t> expand_array(const Array<int8_t> & values, Storage stock,
+                                  const Array<uint8_t> & blocks) {
     const int64_t n_blocks = whole_blocks<BlockQ4_0>(blocks);
     Table table;
     copy_table(values, table);
@@ -64,7 +65,8 @@ py::array_t<float> multiply_table(Path path, const Array<int8_t> & values, const
         for (int64_t first = 0; first < n_columns; first += kTile) {
             const int n_tile = int(std::min<int64_t>(kTile, n_columns - first));
             float products[kTile * kGroup];
-            multiply(path)(group.data(), table, in.data() + first, n_columns, blocks_per_row, n_tile, products);
+            multiply(path)(group.data(), table, in.data() + first, n_columns, blocks_per_row, n_tile,
+                           products);
             for (int c = 0; c < n_tile; ++c) {
                 std::copy_n(products + c * kGroup, n, out.mutable_data(first + c, row));
             }

@@ -6,7 +6,10 @@
 namespace pyquant::calibrate {
 
 Accumulators::Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spool)
-    : sizes_(std::move(sizes)), spool_(std::move(spool)), visits_(sizes_.size()), counts_(sizes_.size()),
+    : sizes_(std::move(sizes)),
+      spool_(std::move(spool)),
+      visits_(sizes_.size()),
+      counts_(sizes_.size()),
       in_memory_(sizes_.size()) {
     const int64_t all = std::accumulate(sizes_.begin(), sizes_.end(), int64_t(0));
     const int64_t largest = sizes_.empty() ? 0 : *std::max_element(sizes_.begin(), sizes_.end());

@@ -35,10 +35,10 @@ public:
 private:
     std::vector<int64_t> sizes_;
     Spool spool_;
-    std::vector<uint64_t> visits_;             // that each record holds
+    std::vector<uint64_t> visits_;  // that each record holds
     std::vector<double> counts_;
     std::vector<std::vector<float>> in_memory_;  // empty: in the spool
-    std::vector<float> visited_;               // one that was read from there
+    std::vector<float> visited_;                 // one that was read from there
 };
 
 }  // namespace pyquant::calibrate

@@ -43,7 +43,9 @@ void round_strip(const float * first, const float * second, int64_t n, uint32_t 
 
 }  // namespace
 
-bool Bf16Inputs::supported() { return multiply_tile() != nullptr; }
+bool Bf16Inputs::supported() {
+    return multiply_tile() != nullptr;
+}
 
 void Bf16Inputs::resize(int64_t n, int64_t n_in) {
     n_in_ = n_in;
@@ -85,7 +87,8 @@ void Bf16Inputs::add_products(float weight, int64_t panel, float * at) const {
                     }
                 }
                 Tile tile;
-                multiply(&pairs_[place(first + row, pair)], &pairs_[place(first + column, pair)], n_pairs, tile);
+                multiply(&pairs_[place(first + row, pair)], &pairs_[place(first + column, pair)], n_pairs,
+                         tile);
                 for (int64_t i = row; i <= last_row; ++i) {
                     const int64_t n = std::min<int64_t>(kStrip, std::min(width, i + 1) - column);
                     for (int64_t j = 0; j < n; ++j) {

@@ -8,8 +8,10 @@
 namespace pyquant::calibrate {
 namespace {
 
-__attribute__((target("avx512f,avx512bf16"))) inline void multiply_tile_avx512_bf16(
-    const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile) {
+__attribute__((target("avx512f,avx512bf16"))) inline void multiply_tile_avx512_bf16(const uint32_t * rows,
+                                                                                    const uint32_t * columns,
+                                                                                    int64_t n_pairs,
+                                                                                    Tile & tile) {
     constexpr int lanes = 16, registers = kStrip / lanes;  // to a row
     __m512 sum[kTileRows][registers];
 #pragma GCC unroll 16

@@ -12,11 +12,13 @@ namespace {
 
 constexpr int64_t kFewestTokens = 16;  // llama-imatrix passes over smaller batches
 
-int64_t n_groups(const ggml_tensor * matrix) { return matrix->ne[2] * matrix->ne[3]; }
+int64_t n_groups(const ggml_tensor * matrix) {
+    return matrix->ne[2] * matrix->ne[3];
+}
 
 // The rows that enter each group, in llama-imatrix's order.
 std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) {
-    const ggml_tensor * matrix = node->src[0], * x = node->src[1], * ids = node->src[2];
+    const ggml_tensor *matrix = node->src[0], *x = node->src[1], *ids = node->src[2];
     const auto at = [](const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
         return static_cast<const char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
                i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]);
@@ -27,8 +29,8 @@ std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) 
             for (int64_t token = 0; token < x->ne[2]; ++token) {
                 int32_t expert;
                 std::memcpy(&expert, at(ids, token, 0, 0) + used * int64_t(ids->nb[0]), sizeof expert);
-                rows.at(size_t(expert)).push_back(
-                    reinterpret_cast<const float *>(at(x, used % x->ne[1], token, 0)));
+                rows.at(size_t(expert))
+                    .push_back(reinterpret_cast<const float *>(at(x, used % x->ne[1], token, 0)));
             }
         }
         return rows;
@@ -56,7 +58,9 @@ bool evenly_spaced(const std::vector<const float *> & rows) {
 }  // namespace
 
 Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads)
-    : wanted_(std::move(wanted)), with_output_(with_output), n_threads_(n_threads) {}
+    : wanted_(std::move(wanted)),
+      with_output_(with_output),
+      n_threads_(n_threads) {}
 
 bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
     auto & collector = *static_cast<Collector *>(self);
@@ -124,8 +128,8 @@ void Collector::learn(const std::string & matrix, const Source & source, const g
     }
     const auto [seen, is_new] = seen_.emplace(source, inputs_.size());
     if (is_new) {
-        inputs_.push_back({{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID,
-                           false, 0});
+        inputs_.push_back(
+            {{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID, false, 0});
     }
     Input & input = inputs_[seen->second];
     input.matrices.push_back(matrix);

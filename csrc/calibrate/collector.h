@@ -75,7 +75,7 @@ private:
     std::vector<Input> inputs_;
     std::unordered_map<std::string, size_t> input_of_;  // by matrix
     std::map<Source, size_t> seen_;                     // in the graph at work
-    bool ends_early_ = false;  // nothing is collected behind the last hidden state
+    bool ends_early_ = false;                           // nothing is collected behind the last hidden state
 
     std::unique_ptr<Accumulators> sums_;
     uint64_t visit_ = 0;  // of any input, since the first pass

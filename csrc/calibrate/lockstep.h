@@ -30,8 +30,8 @@ public:
         bool begun;
     };
 
-    // Puts the values that a matrix has when rounded into the copy's. original, changed: what enters it in either pass,
-    // token by token; null where tokens cannot be told apart, as those that are sent to experts.
+    // Puts the values that a matrix has when rounded into the copy's. original, changed: what enters it in
+    // either pass, token by token; null where tokens cannot be told apart, as those that are sent to experts.
     using Round = std::function<void(ggml_tensor * matrix, const Rows * original, const Rows * changed)>;
 
     Lockstep(std::set<std::string> matrices, Round round);

@@ -25,12 +25,16 @@ struct Header {
 constexpr char kMagic[8] = {'p', 'q', 's', 'p', 'o', 'o', 'l', '1'};
 constexpr int64_t kPage = 4096;
 
-int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+int64_t whole_pages(int64_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
 
 }  // namespace
 
 Spool::Spool(int file, const std::vector<int64_t> & sizes, const SpoolKey & key)
-    : file_(file), sizes_(sizes), entries_(sizes.size()) {
+    : file_(file),
+      sizes_(sizes),
+      entries_(sizes.size()) {
     std::map<int64_t, std::set<uint64_t>> places;  // by size
     int64_t end = whole_pages(int64_t(sizeof(Header) + sizes.size() * sizeof(Entry)));
     const auto place = [&](int64_t size) {

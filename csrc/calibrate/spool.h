@@ -28,7 +28,8 @@ public:
     };
 
     // sizes: of the records, in floats. key: says what the records are of. A file with this key goes on
-    // where it is, any other becomes a new one, with room for all records. Throws ReadError and WriteError (stream/file.h).
+    // where it is, any other becomes a new one, with room for all records. Throws ReadError and WriteError
+    // (stream/file.h).
     Spool(int file, const std::vector<int64_t> & sizes, const SpoolKey & key);
 
     const Progress & progress() const { return progress_; }

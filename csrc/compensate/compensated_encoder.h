@@ -18,7 +18,10 @@ public:
     // layout: the stock type whose blocks are laid out in this way; stored: decodes them.
     CompensatedEncoder(ggml_type layout, std::unique_ptr<stream::Decoder> stored,
                        std::shared_ptr<const Factor> factor, const Format & format)
-        : layout_(layout), stored_(std::move(stored)), factor_(std::move(factor)), format_(format) {
+        : layout_(layout),
+          stored_(std::move(stored)),
+          factor_(std::move(factor)),
+          format_(format) {
         for (int64_t k = 0; k < factor_->n(); ++k) {
             for (const int64_t together : {int64_t(kSub), int64_t(Format::Stored::kSubs * kSub)}) {
                 const int64_t first = k / together * together;
@@ -36,7 +39,8 @@ public:
 
     int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
 
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *, void * rows) const override {
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *,
+                void * rows) const override {
         if (n_per_row != factor_->n()) {
             throw std::invalid_argument("factor: of inputs of another size");
         }
@@ -44,7 +48,8 @@ public:
         Rounder<Format> rounder(*factor_, format_);
         uint8_t * out = static_cast<uint8_t *>(rows);
         for (int64_t row = 0; row < n_rows; row += kRows) {
-            rounder.round(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row), out + row * row_bytes(n_per_row));
+            rounder.round(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row),
+                          out + row * row_bytes(n_per_row));
         }
         stream::check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);
     }

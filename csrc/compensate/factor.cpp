@@ -111,7 +111,8 @@ Factor independent(const float * weights, int64_t n) {
     // A column that nothing enters is kept as well as the others let it be.
     const float least = mean > 0 ? float(kLeastWeight * mean) : 1;
     factor.diagonal.resize(size_t(n));
-    std::transform(weights, weights + n, factor.diagonal.begin(), [&](float w) { return std::max(w, least); });
+    std::transform(weights, weights + n, factor.diagonal.begin(),
+                   [&](float w) { return std::max(w, least); });
     return factor;
 }
 

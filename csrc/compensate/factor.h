@@ -14,10 +14,10 @@
 namespace pyquant::compensate {
 
 struct Factor {
-    std::vector<int32_t> order;    // (n) the column that comes k-th
-    std::vector<float> diagonal;   // (n) D, in that order
-    std::vector<float> panels;     // U above its diagonal, 32 columns at a time: see panel()
-    std::vector<float> moments;    // H, 32 columns at a time: see moment_panel()
+    std::vector<int32_t> order;   // (n) the column that comes k-th
+    std::vector<float> diagonal;  // (n) D, in that order
+    std::vector<float> panels;    // U above its diagonal, 32 columns at a time: see panel()
+    std::vector<float> moments;   // H, 32 columns at a time: see moment_panel()
 
     int64_t n() const { return int64_t(order.size()); }
 

@@ -6,7 +6,7 @@ namespace pyquant::compensate {
 namespace {
 
 constexpr int kTile = 16 / kGroups;  // columns whose sums stay in registers
-constexpr int64_t kRun = 128;        // columns whose errors, and what is read of the panel, stay in the first cache
+constexpr int64_t kRun = 128;  // columns whose errors, and what is read of the panel, stay in the first cache
 
 }  // namespace
 
@@ -19,7 +19,8 @@ void feed_back(const float * u, int64_t begin, int64_t end, const Floats * error
             for (int64_t j = from; j < to; ++j) {
                 for (int i = 0; i < kTile; ++i) {
                     for (int g = 0; g < kGroups; ++g) {
-                        sum[i * kGroups + g] = fma(u[j * kSub + c + i], error[j * kGroups + g], sum[i * kGroups + g]);
+                        sum[i * kGroups + g] =
+                            fma(u[j * kSub + c + i], error[j * kGroups + g], sum[i * kGroups + g]);
                     }
                 }
             }

@@ -18,7 +18,8 @@ TableLevels levels_of(const int8_t values[16]) {
 }
 
 // x: kLanes rows, as floats; rows past n_rows are as good as zero.
-void add_rows(const LearnPass & pass, const TableLevels & levels, const float * x, int64_t n_rows, Positions & sums) {
+void add_rows(const LearnPass & pass, const TableLevels & levels, const float * x, int64_t n_rows,
+              Positions & sums) {
     for (int64_t first = 0; first < pass.n_per_row; first += kSub) {
         Floats block[kSub];
         for (int64_t k = 0; k < kSub; ++k) {

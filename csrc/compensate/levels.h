@@ -17,9 +17,7 @@ struct IntegerLevels {
     float last() const { return highest; }
 
     // The level's value.
-    Floats round(Floats x) const {
-        return nearest(minimum(maximum(x, all(lowest)), all(highest)));
-    }
+    Floats round(Floats x) const { return nearest(minimum(maximum(x, all(lowest)), all(highest))); }
 
     Ints code(Floats value) const { return __builtin_convertvector(value - zero, Ints); }
 };

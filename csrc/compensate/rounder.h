@@ -24,8 +24,12 @@ template <class Format>
 class Rounder {
 public:
     Rounder(const Factor & factor, const Format & format)
-        : factor_(factor), format_(format), stored_(size_t(factor.n() / kSuper * kGroups)),
-          error_(size_t(factor.n() * kGroups)), level_(error_.size()), weight_(error_.size()),
+        : factor_(factor),
+          format_(format),
+          stored_(size_t(factor.n() / kSuper * kGroups)),
+          error_(size_t(factor.n() * kGroups)),
+          level_(error_.size()),
+          weight_(error_.size()),
           target_(size_t(kSuper * kGroups)) {}
 
     // x: n_rows rows, at most kRows; out: the same rows, stored.
@@ -54,13 +58,16 @@ private:
     using Stored = typename Format::Stored;
     static constexpr int kSuper = Stored::kSubs * kSub;
 
-    Stored & stored_at(int64_t column, int group) { return stored_[size_t(column / kSuper * kGroups + group)]; }
+    Stored & stored_at(int64_t column, int group) {
+        return stored_[size_t(column / kSuper * kGroups + group)];
+    }
     int sub_at(int64_t column) const { return factor_.order[size_t(column)] % kSuper / kSub; }
 
     void super_block(int64_t begin) {
         std::copy_n(&weight_[size_t(begin * kGroups)], target_.size(), target_.begin());
         for (int sub = 0; sub < Stored::kSubs && factor_.passes_on(); ++sub) {
-            feed_back(factor_.panel(begin / kSub + sub), 0, begin, error_.data(), &target_[size_t(sub * kSub * kGroups)]);
+            feed_back(factor_.panel(begin / kSub + sub), 0, begin, error_.data(),
+                      &target_[size_t(sub * kSub * kGroups)]);
         }
         // A format looks at the columns in the order in which they are stored.
         Floats columns[kSuper];
@@ -105,8 +112,9 @@ private:
         const int n_trials = u ? trials.n : std::min(trials.n, kTrialsAlone);
         for (int t = 0; t < n_trials; ++t) {
             const auto & tried = trials.stored[t];
-            const Floats cost = attempt(format_.levels(), weight, aim, u, d, format_.value(stored, kScale, tried[kScale]),
-                                        format_.value(stored, kMinimum, tried[kMinimum]), error, level);
+            const Floats cost =
+                attempt(format_.levels(), weight, aim, u, d, format_.value(stored, kScale, tried[kScale]),
+                        format_.value(stored, kMinimum, tried[kMinimum]), error, level);
             const Ints better = cost < least;
             least = better ? cost : least;
             for (int part = 0; part < kParts; ++part) {
@@ -124,8 +132,9 @@ private:
     }
 
     template <class Levels>
-    static Floats attempt(const Levels & levels, const Floats * weight, const Floats * target, const float * u,
-                          const float * d, Floats scale, Floats minimum, Floats * error, Floats * level) {
+    static Floats attempt(const Levels & levels, const Floats * weight, const Floats * target,
+                          const float * u, const float * d, Floats scale, Floats minimum, Floats * error,
+                          Floats * level) {
         Floats aim[kSub];
         std::copy_n(target, kSub, aim);
         const Floats inv = inverse(scale);
@@ -173,10 +182,12 @@ private:
             Codes codes[Stored::kSubs];
             for (int k = 0; k < kSuper; ++k) {
                 const int at = factor_.order[size_t(begin + k)] % kSuper;
-                codes[at / kSub][size_t(at % kSub)] = format_.levels().code(level_[size_t((begin + k) * kGroups + group)]);
+                codes[at / kSub][size_t(at % kSub)] =
+                    format_.levels().code(level_[size_t((begin + k) * kGroups + group)]);
             }
             for (int64_t r = group * kLanes; r < std::min<int64_t>(n_rows, (group + 1) * kLanes); ++r) {
-                format_.store(stored_at(begin, group), codes, int(r % kLanes), out + r * row_bytes + block * Format::kBytes);
+                format_.store(stored_at(begin, group), codes, int(r % kLanes),
+                              out + r * row_bytes + block * Format::kBytes);
             }
         }
     }

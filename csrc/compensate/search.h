@@ -76,8 +76,8 @@ inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * 
         const Ints above = offset > 0;
         scale = above ? sum_xc * inverse(sum_cc) : scale;
         offset = above ? all(0.0f) : offset;
-        const Floats error = scale * (scale * sum_cc - 2 * sum_xc) +
-                             offset * (offset * sum_w - 2 * sum_x) + 2 * scale * offset * sum_c;
+        const Floats error = scale * (scale * sum_cc - 2 * sum_xc) + offset * (offset * sum_w - 2 * sum_x) +
+                             2 * scale * offset * sum_c;
         const Ints better = (error < best) & (scale >= 0);
         best = better ? error : best;
         result.scale = better ? scale : result.scale;

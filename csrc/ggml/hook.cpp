@@ -45,8 +45,8 @@ void clear_hook() {
 
 }  // namespace pyquant::in_ggml
 
-size_t pyquant_hook_quantize(ggml_type type, const float * src, void * dst, int64_t n_rows,
-                             int64_t n_per_row, const float * imatrix) {
+size_t pyquant_hook_quantize(ggml_type type, const float * src, void * dst, int64_t n_rows, int64_t n_per_row,
+                             const float * imatrix) {
     using namespace pyquant::in_ggml;
     return active && type == active_type ? quantize(src, dst, n_rows, n_per_row, imatrix) : 0;
 }

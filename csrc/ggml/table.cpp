@@ -51,7 +51,8 @@ StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     }
     const uint32_t version = gguf_get_val_u32(metadata, version_id);
     if (version < 1 || version > kVersion) {
-        throw fail("version " + std::to_string(version) + " of its tables is not known here: made by a newer pyquant");
+        throw fail("version " + std::to_string(version) +
+                   " of its tables is not known here: made by a newer pyquant");
     }
     const std::string stock_key = version == 1 ? "pyquant.q4_t.container" : "pyquant.q4_t.stock";
     const int64_t stock = find(metadata, stock_key, GGUF_TYPE_STRING);
@@ -67,8 +68,9 @@ StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     StoredTable found{{}, name == "Q4_0" ? GGML_TYPE_Q4_0 : GGML_TYPE_Q8_0};
     const int lowest = name == "Q4_0" ? -8 : -128, highest = name == "Q4_0" ? 7 : 127;
     if (!parse(gguf_get_val_str(metadata, table), lowest, highest, found.values)) {
-        throw fail("its table is '" + std::string(gguf_get_val_str(metadata, table)) + "', not 16 integers in " +
-                   std::to_string(lowest) + ".." + std::to_string(highest) + " as " + name + " holds them");
+        throw fail("its table is '" + std::string(gguf_get_val_str(metadata, table)) +
+                   "', not 16 integers in " + std::to_string(lowest) + ".." + std::to_string(highest) +
+                   " as " + name + " holds them");
     }
     return found;
 }

@@ -39,8 +39,8 @@ public:
 
     Batch batch(int64_t plane) const {
         const int64_t i2 = plane % x_->ne[2], i3 = plane / x_->ne[2];
-        const char * matrix = at<char>(matrices_, 0, i2 / (x_->ne[2] / matrices_->ne[2]),
-                                       i3 / (x_->ne[3] / matrices_->ne[3]));
+        const char * matrix =
+            at<char>(matrices_, 0, i2 / (x_->ne[2] / matrices_->ne[2]), i3 / (x_->ne[3] / matrices_->ne[3]));
         return {matrix, plane * x_->ne[1], x_->ne[1]};
     }
 
@@ -57,7 +57,9 @@ private:
 class Experts {
 public:
     Experts(const ggml_tensor * op, void * work)
-        : op_(op), n_experts_(n_batches(op)), begin_(static_cast<int64_t *>(work)),
+        : op_(op),
+          n_experts_(n_batches(op)),
+          begin_(static_cast<int64_t *>(work)),
           choices_(reinterpret_cast<Choice *>(begin_ + n_experts_ + 1)) {}
 
     static size_t work_size(const ggml_tensor * op) {
@@ -88,7 +90,8 @@ public:
     Column column(int64_t i) const {
         const Choice choice = choices_[i];
         const ggml_tensor * x = op_->src[1];  // one row for all choices of a token, or one for each
-        return {at<float>(x, choice.slot % x->ne[1], choice.token), at<float>(op_, choice.slot, choice.token)};
+        return {at<float>(x, choice.slot % x->ne[1], choice.token),
+                at<float>(op_, choice.slot, choice.token)};
     }
 
 private:

@@ -32,7 +32,8 @@ struct Layout {
         n_chunks = (n_groups + groups_per_chunk - 1) / groups_per_chunk;
         activations = GGML_PAD(Columns::work_size(op), 64);
         groups = activations + GGML_PAD(size_t(n_columns * n_blocks) * sizeof(Activations), 64);
-        groups_size = is_interleaved(op->src[0]) ? 0 : size_t(groups_per_chunk * n_blocks) * sizeof(TableGroup);
+        groups_size =
+            is_interleaved(op->src[0]) ? 0 : size_t(groups_per_chunk * n_blocks) * sizeof(TableGroup);
         size = groups + size_t(n_threads) * groups_size;
     }
 
@@ -53,7 +54,8 @@ public:
           table_(table_of(op->src[0])),
           interleaved_(is_interleaved(op->src[0])),
           activations_(reinterpret_cast<Activations *>(work(layout_.activations))),
-          groups_(reinterpret_cast<TableGroup *>(work(layout_.groups + size_t(params->ith) * layout_.groups_size))) {
+          groups_(reinterpret_cast<TableGroup *>(
+              work(layout_.groups + size_t(params->ith) * layout_.groups_size))) {
         GGML_ASSERT(op->src[1]->type == GGML_TYPE_F32 && op->src[1]->nb[0] == sizeof(float));
         GGML_ASSERT(op->nb[0] == sizeof(float) && params->wsize >= layout_.size);
     }
@@ -85,7 +87,8 @@ private:
         BlockQ8_0 quantized[at_once];
         int64_t passed = 0;
         const int64_t total = layout_.n_columns * layout_.n_blocks;
-        const int64_t begin = total * params_->ith / params_->nth, end = total * (params_->ith + 1) / params_->nth;
+        const int64_t begin = total * params_->ith / params_->nth,
+                      end = total * (params_->ith + 1) / params_->nth;
         for (int64_t i = 0; i < layout_.n_batches; ++i) {
             const Batch batch = columns_.batch(i);
             Activations * out = activations_ + passed;
@@ -128,13 +131,16 @@ private:
                 multiply(groups + (group - begin) * n_blocks, table_, x + first, batch.n_columns, n_blocks, n,
                          products);
                 for (int c = 0; c < n; ++c) {
-                    std::memcpy(y[c] + group * kGroup, products + c * kGroup, size_t(rows_of(group)) * sizeof(float));
+                    std::memcpy(y[c] + group * kGroup, products + c * kGroup,
+                                size_t(rows_of(group)) * sizeof(float));
                 }
             }
         }
     }
 
-    int rows_of(int64_t group) const { return int(std::min<int64_t>(kGroup, layout_.n_rows - group * kGroup)); }
+    int rows_of(int64_t group) const {
+        return int(std::min<int64_t>(kGroup, layout_.n_rows - group * kGroup));
+    }
 
     const ggml_compute_params * params_;
     const Layout<Columns> layout_;
@@ -148,7 +154,8 @@ private:
 }  // namespace
 
 size_t product_work_size(const ggml_tensor * op, int n_threads) {
-    return op->op == GGML_OP_MUL_MAT ? Layout<Planes>(op, n_threads).size : Layout<Experts>(op, n_threads).size;
+    return op->op == GGML_OP_MUL_MAT ? Layout<Planes>(op, n_threads).size
+                                     : Layout<Experts>(op, n_threads).size;
 }
 
 void multiply_matrices(ggml_compute_params * params, ggml_tensor * op) {
@@ -165,7 +172,8 @@ void get_rows(ggml_compute_params * params, ggml_tensor * op) {
         const char * id = at<char>(ids, i1, i2) + i0 * int64_t(ids->nb[0]);
         const int64_t row = *reinterpret_cast<const int32_t *>(id);
         GGML_ASSERT(row >= 0 && row < rows->ne[1]);
-        decode_table(table, at<BlockQ4_0>(rows, row, i1, i2), rows->ne[0] / kBlock, at<float>(op, i0, i1, i2));
+        decode_table(table, at<BlockQ4_0>(rows, row, i1, i2), rows->ne[0] / kBlock,
+                     at<float>(op, i0, i1, i2));
     }
 }
 

@@ -111,8 +111,7 @@ void CodeCounter::count_rows(const Block * blocks, int64_t n_rows, int64_t block
     counts.runs[kRunBins - 1] += windows[kRunBins] - windows[kRunBins + 1];
 }
 
-void CodeCounter::count(const void * blocks, int64_t n_rows, int64_t blocks_per_row,
-                        CodeCounts & counts) {
+void CodeCounter::count(const void * blocks, int64_t n_rows, int64_t blocks_per_row, CodeCounts & counts) {
     nibbles_ ? count_rows(static_cast<const BlockQ4_0 *>(blocks), n_rows, blocks_per_row, counts)
              : count_rows(static_cast<const BlockQ8_0 *>(blocks), n_rows, blocks_per_row, counts);
 }

@@ -9,7 +9,7 @@ namespace pyquant::kernels {
 inline constexpr int kRunBins = 16;  // lengths 1..15, and 16 or more in the last
 
 struct CodeCounts {
-    uint64_t codes[256] = {};        // by stored code: nibble, or byte
+    uint64_t codes[256] = {};  // by stored code: nibble, or byte
     uint64_t runs[kRunBins] = {};
 
     CodeCounts & operator+=(const CodeCounts & other);

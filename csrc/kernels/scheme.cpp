@@ -152,17 +152,16 @@ void fold(const Scheme & scheme, void * blocks, int64_t n_blocks) {
     uint8_t folded[256];
     for (int byte = 0; byte < 256; ++byte) {
         const auto nibble = [&](int code) { return uint8_t(scheme.value[uint8_t(code - 8)] + shift); };
-        folded[byte] = scheme.storage == Storage::q8_0
-                           ? uint8_t(scheme.value[byte])
-                           : uint8_t(nibble(byte & 15) | nibble(byte >> 4) << 4);
+        folded[byte] = scheme.storage == Storage::q8_0 ? uint8_t(scheme.value[byte])
+                                                       : uint8_t(nibble(byte & 15) | nibble(byte >> 4) << 4);
     }
     scheme.storage == Storage::q8_0 ? replace_bytes<BlockQ8_0>(folded, blocks, n_blocks)
-                                        : replace_bytes<BlockQ4_0>(folded, blocks, n_blocks);
+                                    : replace_bytes<BlockQ4_0>(folded, blocks, n_blocks);
 }
 
 void decode(Storage stock, const void * blocks, int64_t n_blocks, float * x) {
     stock == Storage::q4_0 ? decode_blocks<BlockQ4_0>(blocks, n_blocks, x)
-                             : decode_blocks<BlockQ8_0>(blocks, n_blocks, x);
+                           : decode_blocks<BlockQ8_0>(blocks, n_blocks, x);
 }
 
 void decode_table(const Table & table, const BlockQ4_0 * blocks, int64_t n_blocks, float * x) {
@@ -181,7 +180,7 @@ void expand(const Table & table, Storage stock, const BlockQ4_0 * blocks, int64_
     for (int64_t i = 0; i < n_blocks; ++i) {
         look_up(table, blocks[i], block);
         stock == Storage::q4_0 ? store(block, static_cast<BlockQ4_0 *>(out)[i])
-                                 : store(block, static_cast<BlockQ8_0 *>(out)[i]);
+                               : store(block, static_cast<BlockQ8_0 *>(out)[i]);
     }
 }
 

@@ -93,7 +93,9 @@ struct Distribution {
     double log_sum;
 
     Distribution(const float * x, int64_t n)
-        : x(x), largest(largest_of(x, n)), log_sum(std::log(sum_of_exp(x, n, largest))) {}
+        : x(x),
+          largest(largest_of(x, n)),
+          log_sum(std::log(sum_of_exp(x, n, largest))) {}
 
     double nll(int32_t token) const { return log_sum - (double(x[token]) - double(largest)); }
 
@@ -133,8 +135,8 @@ void share_rows(int64_t n_rows, int n_threads, const Work & work) {
 
 }  // namespace
 
-void negative_log_likelihood(const float * logits, int64_t n_rows, int64_t n_vocab,
-                             const int32_t * targets, double * nll, int n_threads) {
+void negative_log_likelihood(const float * logits, int64_t n_rows, int64_t n_vocab, const int32_t * targets,
+                             double * nll, int n_threads) {
     share_rows(n_rows, n_threads, [&](int64_t row) {
         nll[row] = Distribution(logits + row * n_vocab, n_vocab).nll(targets[row]);
     });

@@ -9,9 +9,9 @@
 
 namespace pyquant::kernels {
 
-inline constexpr int kGroup = 16;   // rows
-inline constexpr int kTile = 12;    // columns that are multiplied at once, at most
-inline constexpr int kQuad = 4;     // weights of a row that lie together
+inline constexpr int kGroup = 16;  // rows
+inline constexpr int kTile = 12;   // columns that are multiplied at once, at most
+inline constexpr int kQuad = 4;    // weights of a row that lie together
 inline constexpr int kQuads = kBlock / kQuad;
 inline constexpr int kPlanes = kQuads / 2;
 
@@ -43,7 +43,7 @@ using Multiply = void (*)(const TableGroup * group, const Table & table, const A
 
 enum class Path : uint8_t { portable, avx2, avx512_vnni };
 
-bool has_path(Path path);   // whether this processor can run it
+bool has_path(Path path);  // whether this processor can run it
 Multiply multiply(Path path);
 Multiply fastest_multiply();
 

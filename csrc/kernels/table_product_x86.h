@@ -41,7 +41,8 @@ struct Avx2 {
                     weights[p] = _mm256_shuffle_epi8(values, _mm256_and_si256(codes, nibble));
                     weights[p + kPlanes] = _mm256_shuffle_epi8(values, high);
                 }
-                const __m256 d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(group[b].d + half * rows)));
+                const __m256 d =
+                    _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(group[b].d + half * rows)));
                 for (int c = 0; c < n_columns; ++c) {
                     const Activations & column = x[b * x_stride + c];
                     __m256i products = _mm256_setzero_si256();

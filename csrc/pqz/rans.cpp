@@ -180,9 +180,8 @@ void Decoder::decode(const uint8_t * coded, size_t n_coded, uint8_t * data, size
         }
         words += after - before;
     }
-    if (words != end || std::any_of(std::begin(states), std::end(states), [](uint32_t state) {
-            return state != kLeastState;
-        })) {
+    if (words != end || std::any_of(std::begin(states), std::end(states),
+                                    [](uint32_t state) { return state != kLeastState; })) {
         throw Damaged("a stream is too long");
     }
 }

@@ -62,21 +62,20 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
                 _mm256_mullo_epi32(frequency, _mm256_srli_epi32(state[r], kFrequencyBits)), before);
             const __m256i is_low = _mm256_cmpeq_epi32(_mm256_srli_epi32(next, 16), _mm256_setzero_si256());
             const unsigned set = unsigned(_mm256_movemask_ps(_mm256_castsi256_ps(is_low)));
-            const __m256i low = _mm256_permutevar8x32_epi32(
-                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)word)),
-                _mm256_load_si256((const __m256i *)kTakers.word[set]));
+            const __m256i low =
+                _mm256_permutevar8x32_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)word)),
+                                            _mm256_load_si256((const __m256i *)kTakers.word[set]));
             state[r] = _mm256_blendv_epi8(next, _mm256_or_si256(_mm256_slli_epi32(next, 16), low), is_low);
             word += 2 * __builtin_popcount(set);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < kRegisters; r += 4) {
-            const __m256i first = _mm256_packus_epi32(_mm256_and_si256(entry[r], byte),
-                                                      _mm256_and_si256(entry[r + 1], byte));
+            const __m256i first =
+                _mm256_packus_epi32(_mm256_and_si256(entry[r], byte), _mm256_and_si256(entry[r + 1], byte));
             const __m256i second = _mm256_packus_epi32(_mm256_and_si256(entry[r + 2], byte),
                                                        _mm256_and_si256(entry[r + 3], byte));
-            _mm256_storeu_si256(
-                (__m256i *)(data + r * kWidth),
-                _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), in_order));
+            _mm256_storeu_si256((__m256i *)(data + r * kWidth),
+                                _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), in_order));
         }
     }
 #pragma GCC unroll 8

@@ -20,9 +20,7 @@ public:
 
     int64_t block_size() const override { return ggml_blck_size(type_); }
 
-    int64_t row_bytes(int64_t n_per_row) const override {
-        return int64_t(ggml_row_size(type_, n_per_row));
-    }
+    int64_t row_bytes(int64_t n_per_row) const override { return int64_t(ggml_row_size(type_, n_per_row)); }
 
     void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
                 void * rows) const override {

@@ -22,7 +22,9 @@ struct Sums {
 class Side {
 public:
     Side(const StoredTensor & tensor, int64_t n_per_row)
-        : tensor_(tensor), n_per_row_(n_per_row), row_bytes_(tensor.decoder->row_bytes(n_per_row)) {}
+        : tensor_(tensor),
+          n_per_row_(n_per_row),
+          row_bytes_(tensor.decoder->row_bytes(n_per_row)) {}
 
     void read(int64_t first_row, int64_t n_rows) {
         bytes_.resize(size_t(n_rows * row_bytes_));
@@ -99,8 +101,8 @@ ComparisonResult compare(const Comparison & comparison, const std::function<void
     share(
         chunks, n_threads,
         [&](int thread, int64_t chunk) {
-            sums[size_t(chunk)] = workers[size_t(thread)].process(chunks.first_row[size_t(chunk)],
-                                                                  chunks.n_rows(chunk));
+            sums[size_t(chunk)] =
+                workers[size_t(thread)].process(chunks.first_row[size_t(chunk)], chunks.n_rows(chunk));
         },
         tick);
     ComparisonResult result;

@@ -32,8 +32,8 @@ public:
             result = out_.data();
         }
         if (pass_.target || pass_.check) {
-            const int64_t tile =
-                pass_.target ? pass_.target->rows_at_once(n_per_row) : std::max<int64_t>(1, kTileWeights / n_per_row);
+            const int64_t tile = pass_.target ? pass_.target->rows_at_once(n_per_row)
+                                              : std::max<int64_t>(1, kTileWeights / n_per_row);
             for (int64_t row = 0; row < n_rows; row += tile) {
                 const int64_t index = (first_row + row) * n_per_row;
                 try {
@@ -48,8 +48,7 @@ public:
             counter_.count(result, n_rows, n_per_row / kBlock, counts);
         }
         if (pass_.out_file >= 0) {
-            write_fully(pass_.out_file, result, n_rows * out_row,
-                        pass_.out_offset + first_row * out_row);
+            write_fully(pass_.out_file, result, n_rows * out_row, pass_.out_offset + first_row * out_row);
         }
         return error;
     }
@@ -105,8 +104,8 @@ PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
     share(
         chunks, n_threads,
         [&](int thread, int64_t chunk) {
-            errors[size_t(chunk)] = workers[size_t(thread)].process(chunks.first_row[size_t(chunk)],
-                                                                    chunks.n_rows(chunk));
+            errors[size_t(chunk)] =
+                workers[size_t(thread)].process(chunks.first_row[size_t(chunk)], chunks.n_rows(chunk));
         },
         tick);
     PassResult result;

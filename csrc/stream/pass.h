@@ -34,11 +34,11 @@ struct Pass {
     void * copy = nullptr;
     const Encoder * copy_as = nullptr;
 
-    bool check = false;    // refuse infinities and NaNs in weights that are copied
-    bool measure = false;  // compare what target made of the weights with them
-    bool count = false;    // count the codes of what comes out
-    bool nibbles = false;  // its codes are nibbles (else bytes)
-    uint8_t zero_code = 0; // the code whose runs are counted
+    bool check = false;     // refuse infinities and NaNs in weights that are copied
+    bool measure = false;   // compare what target made of the weights with them
+    bool count = false;     // count the codes of what comes out
+    bool nibbles = false;   // its codes are nibbles (else bytes)
+    uint8_t zero_code = 0;  // the code whose runs are counted
 
     int n_threads = 1;
 };

@@ -59,14 +59,16 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
         const auto first = exactly(x.data(), size_t(n * kColumns));
         std::unique_ptr<char[]> some(new char[size_t(n * row_bytes)]);
         encoder.encode(first.get(), n, kColumns, nullptr, some.get());
-        expect(std::memcmp(all.get(), some.get(), size_t(n * row_bytes)) == 0, "rows do not know of each other");
+        expect(std::memcmp(all.get(), some.get(), size_t(n * row_bytes)) == 0,
+               "rows do not know of each other");
         std::unique_ptr<float[]> values(new float[size_t(n * kColumns)]);
         encoder.decode(some.get(), n, kColumns, values.get());
         for (int64_t k = 0; k < n * kColumns; ++k) {
             expect(std::isfinite(values[size_t(k)]), "what is stored is finite");
         }
     }
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         std::vector<float> damaged = x;
         damaged[size_t(2 * kColumns + 300)] = bad;
         try {
@@ -85,7 +87,8 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
     }
 }
 
-void encode_by_every_format(const std::shared_ptr<const Factor> & factor, int together, const std::vector<float> & x) {
+void encode_by_every_format(const std::shared_ptr<const Factor> & factor, int together,
+                            const std::vector<float> & x) {
     for (const ggml_type type : compensated_types()) {
         if (columns_together(type) == together) {
             encode_rows(*compensated_encoder(type, factor), x);
@@ -103,10 +106,12 @@ void encode_by_every_format(const std::shared_ptr<const Factor> & factor, int to
     }
     const auto n_values = int(std::size(values));
     for (const int n : {1, 2, n_values}) {
-        for (const kernels::Storage storage : {kernels::Storage::q4_0, kernels::Storage::q8_0, kernels::Storage::q4_t}) {
+        for (const kernels::Storage storage :
+             {kernels::Storage::q4_0, kernels::Storage::q8_0, kernels::Storage::q4_t}) {
             const auto some = exactly(values, size_t(n));
             const auto their_codes = exactly(codes, size_t(n));
-            encode_rows(*compensated_table_encoder(storage, some.get(), their_codes.get(), n, table, factor), x);
+            encode_rows(*compensated_table_encoder(storage, some.get(), their_codes.get(), n, table, factor),
+                        x);
         }
     }
 }
@@ -127,8 +132,9 @@ void refuse(const std::vector<float> & h) {
     const auto encoder = compensated_encoder(GGML_TYPE_Q4_0, factor);
     std::vector<float> x(kColumns / 2);
     std::vector<char> out(size_t(encoder->row_bytes(kColumns)));
-    expect_error<std::invalid_argument>([&] { encoder->encode(x.data(), 1, kColumns / 2, nullptr, out.data()); },
-                                        "rows of another length are refused");
+    expect_error<std::invalid_argument>(
+        [&] { encoder->encode(x.data(), 1, kColumns / 2, nullptr, out.data()); },
+        "rows of another length are refused");
 }
 
 void learn(std::mt19937 & random) {
@@ -165,7 +171,8 @@ int main() {
             const auto factor = std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together));
             encode_by_every_format(factor, together, x);
         }
-        encode_by_every_format(std::make_shared<const Factor>(independent(weights.get(), kColumns)), together, x);
+        encode_by_every_format(std::make_shared<const Factor>(independent(weights.get(), kColumns)), together,
+                               x);
     }
     refuse(h);
     learn(random);

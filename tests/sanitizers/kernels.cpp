@@ -84,7 +84,8 @@ std::vector<char> encode_blocks(const float * x, int64_t n_blocks, Grid grid) {
             value = value & 15;
         }
         std::unique_ptr<BlockQ4_0[]> q4_t(new BlockQ4_0[size_t(n)]);
-        expect(encode(scheme, weights.get(), n, q4_t.get()) == n_encoded, "with a table or without, the same blocks encode");
+        expect(encode(scheme, weights.get(), n, q4_t.get()) == n_encoded,
+               "with a table or without, the same blocks encode");
         scheme = stock(grid);
     }
     return all;
@@ -141,14 +142,19 @@ void sum_up_moments(const float * x, int64_t n_weights) {
             const Chunks panels((n_in + kPanel - 1) / kPanel, 1 << 20, 0);
             Bf16Inputs rounded;
             rounded.resize(n, n_in);
-            share(panels, 2, [&](int, int64_t p) { rounded.round({inputs.get(), n, n_in}, p); }, [](int64_t) {});
-            share(panels, 2, [&](int, int64_t p) {
-                const int64_t height = n_in - p * kPanel;
-                std::vector<float> panel(size_t(height * std::min(kPanel, height)));
-                if (Bf16Inputs::supported()) {
-                    rounded.add_products(1, p, panel.data());
-                }
-            }, [](int64_t) {});
+            share(
+                panels, 2, [&](int, int64_t p) { rounded.round({inputs.get(), n, n_in}, p); },
+                [](int64_t) {});
+            share(
+                panels, 2,
+                [&](int, int64_t p) {
+                    const int64_t height = n_in - p * kPanel;
+                    std::vector<float> panel(size_t(height * std::min(kPanel, height)));
+                    if (Bf16Inputs::supported()) {
+                        rounded.add_products(1, p, panel.data());
+                    }
+                },
+                [](int64_t) {});
         }
     }
 }
@@ -198,10 +204,13 @@ void share_all() {
         std::vector<int64_t> rows(size_t(chunks.n_threads(n_threads)));
         std::vector<int64_t> done(size_t(chunks.size()));
         int64_t ticks = 0, bytes = 0;
-        share(chunks, n_threads, [&](int thread, int64_t chunk) {
-            rows[size_t(thread)] += chunks.n_rows(chunk);
-            ++done[size_t(chunk)];
-        }, [&](int64_t n_bytes) { ++ticks, bytes = n_bytes; });
+        share(
+            chunks, n_threads,
+            [&](int thread, int64_t chunk) {
+                rows[size_t(thread)] += chunks.n_rows(chunk);
+                ++done[size_t(chunk)];
+            },
+            [&](int64_t n_bytes) { ++ticks, bytes = n_bytes; });
         int64_t sum = 0;
         for (const int64_t n : rows) {
             sum += n;
@@ -209,11 +218,14 @@ void share_all() {
         expect(sum == 1000 && bytes == 1000 << 17 && ticks > 0, "every row is worked on");
         expect(std::count(done.begin(), done.end(), 1) == chunks.size(), "every chunk is done once");
         try {
-            share(chunks, n_threads, [&](int, int64_t chunk) {
-                if (chunk >= 40) {
-                    throw std::runtime_error(std::to_string(chunk));
-                }
-            }, [](int64_t) {});
+            share(
+                chunks, n_threads,
+                [&](int, int64_t chunk) {
+                    if (chunk >= 40) {
+                        throw std::runtime_error(std::to_string(chunk));
+                    }
+                },
+                [](int64_t) {});
             expect(false, "a failure is told");
         } catch (const std::runtime_error & error) {
             expect(error.what() == std::string("40"), "the first failure is told");

@@ -27,7 +27,7 @@ public:
         inputs_.resize(names.size());
         weights_.assign(names.size(), 1);
         for (size_t i = 0; i < names.size(); ++i) {
-            ggml_tensor & matrix = matrices_[i], & input = inputs_[i], & node = nodes_[i];
+            ggml_tensor &matrix = matrices_[i], &input = inputs_[i], &node = nodes_[i];
             matrix = {}, input = {}, node = {};
             std::strncpy(matrix.name, names[i].c_str(), GGML_MAX_NAME - 1);
             matrix.data = &weights_[i];
@@ -99,7 +99,8 @@ void round_in_order() {
     std::vector<float> gone_by;
     Lockstep steps(kWanted, [&](ggml_tensor * matrix, const Rows * before, const Rows * now) {
         order.push_back(matrix->name);
-        expect((before == nullptr) == (order.back() == "experts"), "the tokens of experts are not told apart");
+        expect((before == nullptr) == (order.back() == "experts"),
+               "the tokens of experts are not told apart");
         if (before) {
             gone_by.push_back(sum(*before) - sum(*now));
         }
@@ -107,7 +108,8 @@ void round_in_order() {
     });
     walk_both(steps, original, changed);
     steps.rethrow();
-    expect(order == std::vector<std::string>({"q", "k", "experts", "up", "down"}), "in the order of the graph");
+    expect(order == std::vector<std::string>({"q", "k", "experts", "up", "down"}),
+           "in the order of the graph");
     expect(gone_by[0] == 0 && gone_by[1] > 0, "later matrices see what was rounded before them");
     for (size_t i = 0; i < kNames.size(); ++i) {
         expect(original.weight(i) == 1, "the model as it is stays so");

@@ -89,11 +89,13 @@ void begin_anew() {
     file.write(std::vector<char>(64, 'x'));
     is_new(Spool(file.descriptor(), kSizes, key_of(2)), "a file of other bytes begins anew");
     is_new(Spool(file.descriptor(), {1, 1, 1}, key_of(3)), "records of one size have one spare place");
-    expect_error<pyquant::stream::WriteError>([] { Spool(1 << 20, kSizes, key_of(1)); }, "a file that is not open is named");
+    expect_error<pyquant::stream::WriteError>([] { Spool(1 << 20, kSizes, key_of(1)); },
+                                              "a file that is not open is named");
     Spool spool(file.descriptor(), kSizes, key_of(1));
     expect(ftruncate(file.descriptor(), 4096) == 0, "a file can be cut");
     std::vector<float> data(1024);
-    expect_error<pyquant::stream::ReadError>([&] { spool.read(1, data.data()); }, "a record that is cut off is named");
+    expect_error<pyquant::stream::ReadError>([&] { spool.read(1, data.data()); },
+                                             "a record that is cut off is named");
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <random>
 #include <stdexcept>
 
-#include "support.h"
 #include "stream/compare.h"
 #include "stream/pass.h"
+#include "support.h"
 
 using namespace pyquant::kernels;
 using namespace pyquant::stream;
@@ -46,7 +46,8 @@ Scheme q4_0_scheme() {
 class Tensor {
 public:
     Tensor(const Shape & shape, ggml_type type, const std::vector<float> & x)
-        : shape_(shape), encoder_(ggml_encoder(type)) {
+        : shape_(shape),
+          encoder_(ggml_encoder(type)) {
         std::vector<char> stored(size_t(encoder_->row_bytes(shape.n_per_row) * shape.n_rows));
         encoder_->encode(x.data(), shape.n_rows, shape.n_per_row, nullptr, stored.data());
         file_.write(stored, kOffset);
@@ -84,7 +85,8 @@ void convert(std::mt19937 & random) {
                                         size_t(n_experts * shape.n_per_row));
         for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16}) {
             const Tensor tensor(shape, type, x);
-            for (const Encoder * target : {scheme.get(), stock.get(), halves.get(), static_cast<Encoder *>(nullptr)}) {
+            for (const Encoder * target :
+                 {scheme.get(), stock.get(), halves.get(), static_cast<Encoder *>(nullptr)}) {
                 Pass pass = tensor.pass(target);
                 pass.count = target == scheme.get() || target == stock.get();
                 pass.nibbles = target == scheme.get();
@@ -98,7 +100,8 @@ void convert(std::mt19937 & random) {
                     pass.out_file = out.descriptor(), pass.out_offset = 11, pass.n_threads = n_threads;
                     int64_t told = 0;
                     const PassResult result = run(pass, [&](int64_t bytes) { told = bytes; });
-                    expect(told == shape.n_rows * pass.source->row_bytes(shape.n_per_row), "all of it is read");
+                    expect(told == shape.n_rows * pass.source->row_bytes(shape.n_per_row),
+                           "all of it is read");
                     uint64_t n_codes = 0;
                     for (const uint64_t n : result.counts.codes) {
                         n_codes += n;
@@ -180,7 +183,8 @@ void fail(std::mt19937 & random) {
         }
         pass.out_file = -1;
         expect_error<std::runtime_error>(
-            [&] { run(pass, [](int64_t) { throw std::runtime_error("stop"); }); }, "what a tick throws ends the pass");
+            [&] { run(pass, [](int64_t) { throw std::runtime_error("stop"); }); },
+            "what a tick throws ends the pass");
         pass.in_file = 1 << 20;
         expect_error<ReadError>([&] { run(pass, kNoTick); }, "what cannot be read is named");
     }

@@ -33,7 +33,7 @@ public:
         const auto found = search_scale_and_minimum(x, w, kHighest);
         const Floats scale = representable(stored, kScale, found.scale);
         const Floats least = representable(stored, kMinimum, found.minimum);
-        static constexpr float steps[][2] = {{0, 0}, {1, 0}, {-1, 0}, {0, 1}, {0, -1},
+        static constexpr float steps[][2] = {{0, 0}, {1, 0},   {-1, 0}, {0, 1}, {0, -1},
                                              {1, 1}, {-1, -1}, {1, -1}, {-1, 1}};
         trials.n = 9;
         for (int t = 0; t < trials.n; ++t) {
@@ -42,7 +42,9 @@ public:
         }
     }
 
-    Floats value(const Stored & stored, Part part, Floats factor) const { return stored.whole[part] * factor; }
+    Floats value(const Stored & stored, Part part, Floats factor) const {
+        return stored.whole[part] * factor;
+    }
 
     Floats representable(const Stored & stored, Part part, Floats value) const {
         return within(nearest(minimum(value * inverse(stored.whole[part]), all(63.0f))));

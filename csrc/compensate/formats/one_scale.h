@@ -16,7 +16,9 @@ public:
 
     void open(const Floats *, const float *, Stored &) const {}
 
-    Floats value(const Stored &, Part part, Floats stored) const { return part == kScale ? stored : Floats{}; }
+    Floats value(const Stored &, Part part, Floats stored) const {
+        return part == kScale ? stored : Floats{};
+    }
 
     void store(const Stored & stored, const Codes * codes, int row, uint8_t * out) const {
         const uint16_t d = kernels::float_to_half(stored.of_sub[0][kScale][row]);

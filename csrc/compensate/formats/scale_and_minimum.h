@@ -22,7 +22,7 @@ public:
     void trials(const Stored &, const Floats * x, const float * w, Trials & trials) const {
         const auto best = search_scale_and_minimum(x, w, highest);
         // Factors on the scale, and how many scales the minimum moves.
-        static constexpr float tried[][2] = {{1, 0}, {1, -0.5f}, {1, 0.5f}, {0.97f, 0}, {1.03f, 0},
+        static constexpr float tried[][2] = {{1, 0},     {1, -0.5f}, {1, 0.5f},      {0.97f, 0},   {1.03f, 0},
                                              {0.94f, 0}, {1.06f, 0}, {0.94f, -0.5f}, {1.06f, 0.5f}};
         trials.n = 9;
         for (int t = 0; t < trials.n; ++t) {

@@ -1,6 +1,6 @@
 // Blocks with one scale whose codes stand for the values of a table: what schemes are stored in.
-#include "compensate/encoders.h"
 #include "compensate/compensated_encoder.h"
+#include "compensate/encoders.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
@@ -15,10 +15,12 @@ std::unique_ptr<stream::Encoder> compensated_table_encoder(kernels::Storage stor
     switch (storage) {
         case kernels::Storage::q8_0:
             return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor),
-                              OneScale<TableLevels, Bytes>(levels));
+                                OneScale<TableLevels, Bytes>(levels));
         case kernels::Storage::q4_0:
-            return make_encoder(GGML_TYPE_Q4_0, stream::ggml_decoder(GGML_TYPE_Q4_0), std::move(factor), nibbles);
-        case kernels::Storage::q4_t: return make_encoder(GGML_TYPE_Q4_0, stream::table_decoder(table), std::move(factor), nibbles);
+            return make_encoder(GGML_TYPE_Q4_0, stream::ggml_decoder(GGML_TYPE_Q4_0), std::move(factor),
+                                nibbles);
+        case kernels::Storage::q4_t:
+            return make_encoder(GGML_TYPE_Q4_0, stream::table_decoder(table), std::move(factor), nibbles);
     }
     throw std::invalid_argument("no such storage");
 }

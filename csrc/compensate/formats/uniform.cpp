@@ -1,13 +1,13 @@
 // One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
-#include "compensate/encoders.h"
 #include "compensate/compensated_encoder.h"
+#include "compensate/encoders.h"
 #include "compensate/formats/code_layouts.h"
 #include "compensate/formats/one_scale.h"
 
 namespace pyquant::compensate {
 namespace {
 
-constexpr float kFits = 112;  // some room to 127 is left for what is passed on within the block
+constexpr float kFits = 112;            // some room to 127 is left for what is passed on within the block
 constexpr float kLargestPower = 32768;  // of two, in fp16
 
 // Blocks whose weights do not fit into int8 by the scale get the first of its doubles by which they do.
@@ -46,7 +46,8 @@ private:
 }  // namespace
 
 std::unique_ptr<stream::Encoder> uniform_encoder(uint16_t step, std::shared_ptr<const Factor> factor) {
-    return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor), UniformFormat(step));
+    return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor),
+                        UniformFormat(step));
 }
 
 }  // namespace pyquant::compensate
