@@ -123,7 +123,7 @@ class StudyConfig(_MetricSettings):
         for quantizer in made:
             if quantizer.information:
                 _check_texts(calibrations[quantizer.information.name])
-            if quantizer.target.like is not None and not (self.texts and self.needs_texts):
+            if quantizer.needs_evaluation and not (self.texts and self.needs_texts):
                 raise ConfigError("like: needs a metric that is measured on texts; it is met on the first")
         return made
 

@@ -152,7 +152,7 @@ def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None)
     calibrations = read_calibrations(config, quantizers)
     sources = read_sources(config.models, store.folder / "hashes.json", hashing)
     evaluation: dict[str, Any] = {"n_ctx": config.ctx, "n_chunks": config.chunks}
-    if any(quantizer.target.like is not None for quantizer in quantizers):
+    if any(quantizer.needs_evaluation for quantizer in quantizers):
         evaluation["text"] = read_text(config.texts[0]).sha256
     inputs = [quantizer_inputs(quantizer, calibrations, evaluation) for quantizer in quantizers]
     plan = StudyPlan(config, texts, [])

@@ -134,12 +134,12 @@ def quantizer_inputs(
         inputs["sensitivity"] = file_sha256("sensitivity", inputs["sensitivity"])
     if str(inputs.get("table", "")).endswith(".toml"):
         inputs["table"] = _table_inputs(mode, inputs["table"])
-    if target.searched:
+    if target is not None:
         del inputs["step"]
-    if target.like is not None:
-        inputs["like"] = {"type": target.like, **evaluation}
-    if target.code_bits is not None:
-        inputs["bpw"] = target.code_bits
+        if target.key == "like":
+            inputs["like"] = {"type": target.value, **evaluation}
+        else:
+            inputs["bpw" if target.key == "code_bits" else target.key] = target.value
     return inputs | ({"packed": True} if quantizer.pqz else {})
 
 

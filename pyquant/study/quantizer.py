@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pyquant.errors import ConfigError
 from pyquant.fit.learn_tables import Per
-from pyquant.fit.step_search import LARGEST_CODE_BITS, START
+from pyquant.fit.step_search import START
+from pyquant.fit.target import KEYS, Target, read_target
 from pyquant.schemes import Mode
 from pyquant.schemes.settings import explain, make_mode
 from pyquant.schemes.table import TableSearch
@@ -27,29 +28,21 @@ LEARNED = "learned:"  # before what each learned table is for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
+# How a target is written in a name.
+LABELS = {"bits": "{:g} bits in all", "size": "{:,} bytes", "like": "like {}", "code_bits": "{:g} bits"}
 RENAMED = {"packed": "pqz", "bpw": "code_bits"}  # keys of a quantizer, as the version before had them
 
 
-class Target(BaseModel):
-    """What the step of mode `uniform` is searched for."""
+class OfStudies(BaseModel):
+    """Keys of a quantizer that its mode does not have. All but `pqz` are keys of `pyquant.fit.target`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    code_bits: float | None = Field(
-        None, gt=0, le=LARGEST_CODE_BITS, description="bits per weight of the quantized tensors, in a .pqz"
-    )
-    like: str | None = Field(None, description="a stock type, to be as near to the model as that is")
-
-    @property
-    def searched(self) -> bool:
-        """Whether the step is searched for."""
-        return self.code_bits is not None or self.like is not None
-
-
-class OfStudies(Target):
-    """Keys of a quantizer that its mode does not have."""
-
     pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
+    bits: float | None = Field(None, description="bits per weight of the whole file")
+    size: int | str | None = Field(None, description="bytes of the whole file")
+    like: str | None = Field(None, description="a stock type, to be as near to the model as that is")
+    code_bits: float | None = Field(None, description="bits per weight of the quantized tensors")
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ class Quantizer:
         As it is written: names stand where files are that the study makes, and any step where it is
         searched for.
     target
-        What the step is searched for.
+        What the step is searched for; None where it is given, or there is none.
     pqz
         Whether its files are entropy-coded.
     calibration, imatrix
@@ -90,7 +83,7 @@ class Quantizer:
     """
 
     mode: Mode
-    target: Target
+    target: Target | None
     pqz: bool
     calibration: Reference | None
     imatrix: Reference | None
@@ -128,6 +121,11 @@ class Quantizer:
         return cast(Per, table.removeprefix(LEARNED)) if table.startswith(LEARNED) else None
 
     @property
+    def needs_evaluation(self) -> bool:
+        """Whether its step is searched for by divergence on a text."""
+        return self.target is not None and self.target.key == "like"
+
+    @property
     def measured(self) -> bool:
         """Whether sensitivities are measured."""
         return str(getattr(self.mode, "sensitivity", None)) == MEASURED
@@ -152,7 +150,7 @@ def make_quantizers(
     ConfigError
         A setting is wrong. The message says of which quantizer.
     """
-    made: dict[tuple[Mode, Target, bool], Quantizer] = {}
+    made: dict[tuple[Mode, Target | None, bool], Quantizer] = {}
     for i, settings in enumerate(quantizers, 1):
         hidden = common.keys() - settings.keys()
         for flat in _combinations({**common, **settings}):
@@ -184,13 +182,15 @@ def _make(
         of_study = OfStudies.model_validate({"pqz": is_uniform, **given})
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, OfStudies, 'a quantizer')}") from None
-    target = Target(**of_study.model_dump(exclude={"pqz"}))
-    if target.searched:
-        if not is_uniform:
-            raise ConfigError(f"{where}: code_bits and like are for mode uniform, whose step they find")
-        if len({"step", "code_bits", "like"} & (settings.keys() | given.keys())) > 1:
-            raise ConfigError(f"{where}: give one of step, code_bits and like")
+    wanted = of_study.model_dump(exclude={"pqz"}) | {"step": settings.get("step")}
+    try:
+        target = read_target({key: wanted[key] for key in KEYS}, mode=settings.get("mode"))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if target is not None and target.searched:
         settings["step"] = START
+    else:
+        target = None
     mode = make_mode(settings, where)
     hidden = {*hidden, *({"damping"} - settings.keys())}  # whose default depends on the rest
     of_inputs = ("calibration", "imatrix", "damping", "sequential", "sensitivity")
@@ -200,8 +200,8 @@ def _make(
         pqz=of_study.pqz,
         calibration=_reference(mode, "calibration", where, calibrations),
         imatrix=_reference(mode, "imatrix", where, calibrations),
-        label=_label(mode, of_study, hidden),
-        alike=_label(mode, of_study, {*hidden, *of_inputs}),
+        label=_label(mode, target, of_study.pqz, hidden),
+        alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}),
     )
     _check(quantizer, where)
     return quantizer
@@ -238,20 +238,17 @@ def _check(quantizer: Quantizer, where: str) -> None:
             f"{where}: sensitivity: measured on the text of a calibration of the study, and "
             f"{str(mode.calibration)!r} is none"
         )
-    if quantizer.target.like is not None:
-        make_mode({"mode": f"ggml:{quantizer.target.like}"}, f"{where}: like")
 
 
-def _label(mode: Mode, of_study: OfStudies, hidden: Collection[str]) -> str:
+def _label(mode: Mode, target: Target | None, pqz: bool, hidden: Collection[str]) -> str:
     parts = [mode.mode]
     unusual = mode.model_dump(exclude={"mode", *hidden}, exclude_defaults=True)
-    if of_study.searched:
+    if target:
         del unusual["step"]
     for key, value in unusual.items():
         if key in FILES:
             value = Path(value).stem
         bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
-    parts += [f"{of_study.code_bits:g} bits"] if of_study.code_bits else []
-    parts += [f"like {of_study.like}"] if of_study.like else []
-    return " ".join([*parts, "pqz"] if of_study.pqz and mode.mode != Uniform.name else parts)
+    parts += [LABELS[target.key].format(target.value)] if target else []
+    return " ".join([*parts, "pqz"] if pqz and mode.mode != Uniform.name else parts)

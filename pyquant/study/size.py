@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from pyquant.fit.step_search import Evaluation, StepSearch
+from pyquant.fit.candidate import Evaluation
+from pyquant.fit.step_search import StepSearch
+from pyquant.fit.target import Target
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import StreamUse
 from pyquant.models.tensor_reader import Progress
@@ -104,13 +106,12 @@ def find_step(
     text: Path | None,
     progress: Callable[[float, str], None],
     *,
+    target: Target,
     threads: int | None = None,
-    code_bits: float | None = None,
-    like: str | None = None,
     n_ctx: int = 512,
     n_chunks: int | None = None,
 ) -> Mode:
-    """Find the step of mode `uniform` for a number of code bits, or for a divergence.
+    """Find the step of mode `uniform` that reaches a target.
 
     Parameters
     ----------
@@ -119,15 +120,13 @@ def find_step(
     mode
         Mode `uniform` with any step.
     text
-        What divergence is measured on, for `like`.
+        What divergence is measured on, where the target needs it.
     progress
         Told what came out of each step.
+    target
+        What is to be reached.
     threads
         How many to use.
-    code_bits
-        Bits per weight that the quantized tensors take at most, whatever the others take.
-    like
-        A stock type; the model is to be as good on the text as that is.
     n_ctx, n_chunks
         How divergence is measured.
 
@@ -138,8 +137,4 @@ def find_step(
     """
     assert isinstance(mode, Uniform)
     search = StepSearch(source, mode, threads=threads, tell=lambda line: progress(0.0, line))
-    if like is not None:
-        assert text is not None
-        return search.for_divergence_of(like, Evaluation(text, n_ctx, n_chunks))
-    assert code_bits is not None
-    return search.for_code_bits(code_bits)
+    return search.find(target, Evaluation(text, n_ctx, n_chunks) if text else None)

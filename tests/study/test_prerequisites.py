@@ -19,6 +19,8 @@ from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.plan import make_plan
+from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
+from pyquant.study.quantizer import make_quantizers
 from pyquant.study.report.comparison import compensation_rows, compensation_table
 from pyquant.study.report.figures import figure
 from pyquant.study.report.results import ModelResults, read_results
@@ -279,6 +281,25 @@ def _toml(**settings: object) -> str:
     return "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items()) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "ending", "inputs"),
+    [
+        ("code_bits", 4.0, "4 bits", {"bpw": 4.0}),
+        ("bits", 5.5, "5.5 bits in all", {"bits": 5.5}),
+        ("size", "3MB", "3,000,000 bytes", {"size": 3_000_000}),
+        ("like", "Q4_K", "like Q4_K", {"like": {"type": "Q4_K", "n_ctx": 32}}),
+    ],
+)
+def test_targets_are_in_labels_and_keys(key: str, value: object, ending: str, inputs: dict) -> None:
+    settings = {"mode": "uniform", "calibration": "matched", key: value}
+    (quantizer,) = make_quantizers([settings], {}, ["matched"])
+    assert quantizer.label == f"uniform calibration=matched {ending}"
+    matched = CalibrationInputs([], [], None, None, 0.25)
+    made_of = quantizer_inputs(quantizer, {"matched": matched}, {"n_ctx": 32})
+    assert inputs.items() <= made_of.items()
+    assert "step" not in made_of
+
+
 MATCHED = '[[calibration]]\nname = "matched"\ntexts = ["matched.txt"]\n'
 UNIFORM = {"mode": "uniform", "calibration": "matched"}
 
@@ -289,9 +310,9 @@ UNIFORM = {"mode": "uniform", "calibration": "matched"}
         (UNIFORM | {"calibration": "mathced", "code_bits": 4.0}, ["'mathced'", "did you mean 'matched'?"]),
         ({"mode": "uniform", "code_bits": 4.0}, ["uniform needs 'calibration'"]),
         (UNIFORM, ["uniform needs 'step'"]),
-        (UNIFORM | {"code_bits": 4.0, "step": 0.01}, ["give one of step, code_bits and like"]),
-        (UNIFORM | {"code_bits": 4.0, "like": "Q4_K"}, ["give one of step, code_bits and like"]),
-        (UNIFORM | {"code_bits": 9.0}, ["code_bits", "less than or equal to"]),
+        (UNIFORM | {"code_bits": 4.0, "step": 0.01}, ["give one of step, bits, size, like and code_bits"]),
+        (UNIFORM | {"code_bits": 4.0, "like": "Q4_K"}, ["give one of step, bits, size, like and code_bits"]),
+        (UNIFORM | {"code_bits": 9.0}, ["code_bits", "above 0 to 6.5"]),
         (UNIFORM | {"like": "Q4_Z"}, ["like", "'ggml:Q4_Z' is no type"]),
         (UNIFORM | {"like": "Q4_K"}, ["like: needs a metric that is measured on texts"]),
         ({"mode": "q4_0", "code_bits": 4.0}, ["for mode uniform"]),

@@ -46,11 +46,11 @@ class Size(Metric):
     )  # fmt: skip
 
     def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        if row.quantizer is None or not row.quantizer.target.searched:
+        if row.quantizer is None or row.quantizer.target is None:
             return Work(COST)
-        config, target = plan.config, row.quantizer.target
-        options: dict[str, Any] = {"code_bits": target.code_bits, "like": target.like}
-        if target.like is None:
+        config = plan.config
+        options: dict[str, Any] = {"target": row.quantizer.target}
+        if not row.quantizer.needs_evaluation:
             return Work(TRIED * COST, options)
         first = plan.texts[0]
         tokens = TRIED * (COST + about_n_tokens(first, config.ctx, config.chunks))
