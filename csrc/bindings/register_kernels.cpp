@@ -8,8 +8,8 @@
 #include "bindings/register.h"
 #include "kernels/block.h"
 #include "kernels/count.h"
+#include "kernels/divergence.h"
 #include "kernels/scheme.h"
-#include "kernels/score.h"
 
 namespace pyquant::bindings {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compensate/search.h"
+#include "compensate/scale_search.h"
 
 namespace pyquant::compensate {
 

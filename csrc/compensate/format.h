@@ -8,7 +8,7 @@
 #include <array>
 
 #include "compensate/levels.h"
-#include "compensate/search.h"
+#include "compensate/scale_search.h"
 
 namespace pyquant::compensate {
 

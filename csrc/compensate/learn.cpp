@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compensate/search.h"
+#include "compensate/scale_search.h"
 #include "stream/chunks.h"
 #include "stream/file.h"
 

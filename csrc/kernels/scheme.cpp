@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/block.h"
-#include "kernels/grid.h"
+#include "kernels/block_scale.h"
 
 namespace pyquant::kernels {
 namespace {

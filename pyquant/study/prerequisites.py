@@ -21,6 +21,9 @@ from pyquant.study.task import about_n_tokens
 from pyquant.tables.fold_table import read_table
 from pyquant.tables.table_set import read_table_set
 
+# Raised when the same calibration makes another file. 2: types that llama.cpp falls back to are compensated.
+COMPENSATION = 2
+
 # As `pyquant sensitivity` has them: few chunks tell kinds of tensors apart.
 SENSITIVITY_STEP, SENSITIVITY_CHUNKS = 0.01, 32
 
@@ -128,6 +131,8 @@ def quantizer_inputs(
             inputs[key] = {"kind": reference.uses, **calibrations[reference.name].to_json()}
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
+    if mode.calibration:
+        inputs["compensation"] = COMPENSATION
     if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):

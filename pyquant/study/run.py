@@ -19,12 +19,12 @@ from pyquant.study import executor
 from pyquant.study.config import StudyConfig
 from pyquant.study.measure import perform
 from pyquant.study.metrics import Metric
+from pyquant.study.missing import tasks
 from pyquant.study.plan import StudyPlan, make_plan
 from pyquant.study.report.html import report
 from pyquant.study.sources import Hashing
 from pyquant.study.store import Store, digest
 from pyquant.study.task import Outcome, Task
-from pyquant.study.tasks import tasks
 
 WATCH_EVERY = 0.25  # seconds
 

@@ -18,6 +18,7 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
+from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
 from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
 from pyquant.study.quantizer import make_quantizers
@@ -28,7 +29,6 @@ from pyquant.study.report.tables import results_table
 from pyquant.study.report.tradeoff import points, tradeoff
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
-from pyquant.study.tasks import tasks
 from tests.support import ROOT
 from tests.support.models import Model
 from tests.support.studies import contents, start, wait_for

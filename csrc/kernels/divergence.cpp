@@ -1,4 +1,4 @@
-#include "kernels/score.h"
+#include "kernels/divergence.h"
 
 #include <algorithm>
 #include <cmath>
