@@ -33,7 +33,7 @@ bench: $(installed) $(oracle)
 lint: $(installed)
 	$(venv)/bin/ruff check .
 	$(venv)/bin/ruff format --check .
-	$(if $(wildcard .clang-format),$(venv)/bin/clang-format --dry-run --Werror $(cpp))
+	$(venv)/bin/clang-format --dry-run --Werror $(cpp)
 	PYTHONPATH=. $(venv)/bin/lint-imports
 	$(venv)/bin/mypy
 	$(python) cmake/write_stub.py --check

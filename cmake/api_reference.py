@@ -21,8 +21,10 @@ def main() -> None:
         setattr(pyquant, name, getattr(pyquant, name))
     # Each by its name, as `__all__` of a room would hide its modules; pdoc finds the others twice.
     warnings.filterwarnings("ignore", "The module specification .* already been added")
-    # A dataclass's inherited fields name types that its own module need not import.
-    warnings.filterwarnings("ignore", r"Error parsing type annotation .*\.__init__")
+    # Annotations are text; inherited fields and aliases name types that a module need not import itself.
+    warnings.filterwarnings("ignore", "Error parsing type annotation")
+    # Settings of metrics become fields of a study's settings as pyquant is imported: no class has them.
+    warnings.filterwarnings("ignore", "Cannot determine where pyquant.study.config.")
     found = (module.name for module in pkgutil.walk_packages(pyquant.__path__, "pyquant."))
     modules = ["pyquant", *(name for name in found if not name.startswith(NOT_FOR_PYTHON))]
     pdoc.render.configure(docformat="numpy", footer_text=f"pyquant {importlib.metadata.version('pyquant')}")

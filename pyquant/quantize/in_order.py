@@ -65,8 +65,10 @@ def write_in_order(
         copy: NDArray[np.uint8],
     ) -> None:
         tensor = by_name[name]
-        enough = original is not None and len(original) >= ENOUGH * tensor.n_per_row
-        write(tensor, aim.weights(tensor, original, changed) if enough else None, copy)
+        corrected = None
+        if original is not None and changed is not None and len(original) >= ENOUGH * tensor.n_per_row:
+            corrected = aim.weights(tensor, original, changed)
+        write(tensor, corrected, copy)
 
     steps = _core.Lockstep(set(by_name), round_matrix)
     with Model(model.path) as as_it_is:
