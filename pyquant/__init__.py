@@ -61,7 +61,7 @@ _HOME = {
     "read_text": "files.text",
 }
 
-# Names of the last version, and what they are called now. They go with the next version.
+# Names of the last version, and what they are called now. They go in 0.3.
 _RENAMED = {"quantize_packed": "quantize_to_pqz", "unpack_tables": "unpack_q4_t"}
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -76,7 +76,9 @@ def __getattr__(name: str) -> Any:
         import warnings
 
         new = _RENAMED[name]
-        warnings.warn(f"pyquant.{name} is now pyquant.{new}", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"pyquant.{name} is now pyquant.{new}; the old name goes in 0.3", DeprecationWarning, stacklevel=2
+        )
         name = new
     if name not in _HOME:
         raise AttributeError(f"module 'pyquant' has no attribute {name!r}")

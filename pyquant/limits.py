@@ -29,7 +29,7 @@ class Limit:
 
     def __str__(self) -> str:
         low = f"above {self.low:g}" if self.above_low else f"from {self._shown(self.low)}"
-        high = f"below {self.high:g}" if self.below_high else f"to {self._shown(self.high)}"
+        high = f"to below {self.high:g}" if self.below_high else f"to {self._shown(self.high)}"
         return f"a {'whole ' if self.whole else ''}number {low} {high}"
 
     def _shown(self, bound: float) -> str:

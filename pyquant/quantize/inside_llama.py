@@ -157,8 +157,8 @@ def _type_overrides(llama: Any, plan: Plan) -> Any:
     if Type(_core.default_type(int(plan.mode.file_type))) in UNQUANTIZED:
         raise ConfigError(f"tensors: llama.cpp's quantizer takes no choice of tensors for {plan.mode.mode}")
     overrides = (llama.llama_model_tensor_override * (len(plan.types) + 1))()
-    for override, (name, kind) in zip(overrides, plan.types.items()):
+    for override, (name, type_) in zip(overrides, plan.types.items()):
         # A regular expression of C++, where only these characters may be escaped.
         override.pattern = ("^" + re.sub(r"[.^$*+?()\[\]{}|\\]", r"\\\g<0>", name) + "$").encode()
-        override.type = int(kind)
+        override.type = int(type_)
     return overrides
