@@ -91,7 +91,7 @@ def read_target(
     if not given:
         return None
     if len(given) > 1:
-        *names, last = [prefix + key.replace("_", "-" if prefix.endswith("--") else "_") for key in settings]
+        *names, last = [prefix + key for key in settings]
         raise ConfigError(f"give one of {', '.join(names)} and {last}: all but the first find a step")
     (key,) = given
     name = prefix + key
