@@ -13,13 +13,14 @@
 namespace pyquant::stream {
 
 struct Pass {
-    // Where the tensor is: n_rows rows of n_per_row weights, in a file from in_offset on, or in memory.
+    // Where the tensor is: n_rows rows of n_per_row weights, in a file from in_offset on or, if that is not
+    // null, in memory.
     int in_file;
     int64_t in_offset;
-    const void * in_memory = nullptr;
     int64_t n_rows;
     int64_t n_per_row;
     const Decoder * source;
+    const void * in_memory = nullptr;
 
     // What becomes of it; null: its bytes stay as they are.
     const Encoder * target = nullptr;

@@ -116,6 +116,34 @@ void convert(std::mt19937 & random) {
     }
 }
 
+// Rows that are in memory, and the values they get put where they are wanted.
+void convert_in_memory(std::mt19937 & random) {
+    const auto target = scheme_encoder(q4_0_scheme()), copy_as = ggml_encoder(GGML_TYPE_F16);
+    const auto floats = ggml_decoder(GGML_TYPE_F32);
+    for (const Shape & shape : kShapes) {
+        const std::vector<float> x = weights(random, shape);
+        const auto rows = exactly(x.data(), x.size());
+        const Tensor tensor(shape, GGML_TYPE_F32, x);
+        const ScratchFile expected, out;
+        Pass from_file = tensor.pass(target.get());
+        from_file.out_file = expected.descriptor();
+        run(from_file, kNoTick);
+        std::vector<float> values(x.size());
+        target->decode(expected.bytes().data(), shape.n_rows, shape.n_per_row, values.data());
+        std::vector<char> halves(size_t(copy_as->row_bytes(shape.n_per_row) * shape.n_rows));
+        copy_as->encode(values.data(), shape.n_rows, shape.n_per_row, nullptr, halves.data());
+
+        const std::unique_ptr<char[]> copy(new char[halves.size()]);
+        Pass pass{-1, 0, shape.n_rows, shape.n_per_row, floats.get(), rows.get()};
+        pass.target = target.get(), pass.n_threads = 3, pass.out_file = out.descriptor();
+        pass.copy = copy.get(), pass.copy_as = copy_as.get();
+        run(pass, kNoTick);
+        expect(out.bytes() == expected.bytes(), "rows in memory become what rows of a file become");
+        expect(std::equal(halves.begin(), halves.end(), copy.get()),
+               "the copy has the values of what was written");
+    }
+}
+
 void compare_tensors(std::mt19937 & random) {
     for (const Shape & shape : kShapes) {
         const std::vector<float> x = weights(random, shape);
@@ -208,6 +236,7 @@ void fail(std::mt19937 & random) {
 int main() {
     std::mt19937 random(1);
     convert(random);
+    convert_in_memory(random);
     compare_tensors(random);
     find_bad_weights(random);
     fail(random);
