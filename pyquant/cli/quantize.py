@@ -19,6 +19,8 @@ from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.fit.target import Target
+    from pyquant.quantize.result import QuantizeResult
+    from pyquant.quantize.to_pqz import PqzResult
     from pyquant.schemes import Mode
 
 
@@ -122,11 +124,12 @@ def quantize(
     if chosen is None:
         raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
     packed = output.suffix == SUFFIX
-    found = {}
-    if searched:
+    search: dict[str, Any] = {}
+    if target is not None and searched:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, found = _search(source, chosen, target, text, ctx, chunks, threads)
+        chosen, search = _search(source, chosen, target, text, ctx, chunks, threads)
+    report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
         if packed and not dry_run:
             report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
@@ -134,7 +137,7 @@ def quantize(
             report = quantize_model(
                 source, output, chosen, threads=threads, force=force, dry_run=dry_run, progress=progress
             )
-    result = report.to_json() | found
+    result = report.to_json() | search
     size_name = "size, unpacked" if packed and dry_run else "size"
     show(result, json, lambda result: _print(result, dry_run, size_name))
     for line in _remarks(result["tensors"]):
@@ -174,7 +177,9 @@ def _search(
 ) -> tuple[Mode, dict[str, Any]]:
     """The mode with the step that reaches the target, and what was tried."""
     from pyquant.fit.step_search import Evaluation, StepSearch
+    from pyquant.schemes.uniform import Uniform
 
+    assert isinstance(mode, Uniform), "no other mode has a step"
     with progress_bar("step") as progress:
         search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
         evaluation = Evaluation(text, ctx, chunks) if text is not None else None
