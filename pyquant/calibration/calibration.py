@@ -19,20 +19,6 @@ from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 
-# What functions of the library take as a calibration.
-AnyCalibration: TypeAlias = "Calibration | str | os.PathLike[str]"
-
-
-def open_calibration(calibration: AnyCalibration) -> Calibration:
-    """Read a calibration by its path, or hand one on that was read.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read.
-    """
-    return calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-
 
 class Calibration:
     """What entered a model's matrices, from a STATS file, or its diagonals alone from an importance matrix.
@@ -242,3 +228,18 @@ class Calibration:
     def _array(self, name: str, what: str, dtype: type) -> NDArray[Any]:
         tensor = self._tensors[f"{self._inputs[name]}.{what}"]
         return np.fromfile(tensor.path, dtype, tensor.n_weights, offset=tensor.offset)
+
+
+# What functions of the library take as a calibration.
+AnyCalibration: TypeAlias = Calibration | str | os.PathLike[str]
+
+
+def open_calibration(calibration: AnyCalibration) -> Calibration:
+    """Read a calibration by its path, or hand one on that was read.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read.
+    """
+    return calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)

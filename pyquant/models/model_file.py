@@ -19,20 +19,6 @@ from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.shard import read_shard
 from pyquant.models.tensor import Tensor
 
-# What functions of the library take as a model.
-AnyModel: TypeAlias = "ModelFile | str | os.PathLike[str]"
-
-
-def open_model(model: AnyModel) -> ModelFile:
-    """Open a model by its path, or hand an opened one on.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read.
-    """
-    return model if isinstance(model, ModelFile) else ModelFile(model)
-
 
 class ModelFile:
     """A model, opened for reading: its headers, and all of its shards if it is split.
@@ -186,3 +172,18 @@ class ModelFile:
         return [
             first.with_name(f"{match[1]}-{i:05}-of-{n_shards:05}{match[4]}") for i in range(2, n_shards + 1)
         ]
+
+
+# What functions of the library take as a model.
+AnyModel: TypeAlias = ModelFile | str | os.PathLike[str]
+
+
+def open_model(model: AnyModel) -> ModelFile:
+    """Open a model by its path, or hand an opened one on.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be read.
+    """
+    return model if isinstance(model, ModelFile) else ModelFile(model)
