@@ -74,12 +74,6 @@ class Mode(BaseModel):
         values = (value for _, value in self if isinstance(value, (str, Path)))
         return [Path(value) for value in values if isinstance(value, Path) or value.endswith(".toml")]
 
-    def __reduce__(self) -> Any:
-        # Another process, such as a study's worker, has to load the file first.
-        if self.source is None:
-            return super().__reduce__()
-        return _make_again, (self.source, self.name, self.model_dump(exclude_unset=True))
-
     @property
     def q4_t(self) -> bool:
         """Whether codes are stored in 4 bits, with their table, instead of their values."""
@@ -102,13 +96,6 @@ class Mode(BaseModel):
     def parameters(self, scheme: Scheme | None) -> dict[str, str | int]:
         """List what goes into the file's metadata, under `pyquant.`, besides the mode."""
         return {}
-
-
-def _make_again(source: Path, name: str, settings: dict[str, Any]) -> Mode:
-    from pyquant.schemes.outside import load_modes
-
-    load_modes(source)
-    return Mode.registry[name].model_validate(settings)
 
 
 class TableMode(Mode):

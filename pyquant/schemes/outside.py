@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -10,6 +11,7 @@ import sys
 import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.schemes.mode import Mode
@@ -59,6 +61,7 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
         raise
     for mode in modes:
         mode.source = resolved
+        copyreg.pickle(mode, _reduce)
     _loaded[resolved] = modes
     return modes
 
@@ -84,6 +87,16 @@ def load_installed() -> None:
                 f"{type(error).__name__}: {error}"
             ) from None
     _installed_are_loaded = True
+
+
+def _reduce(mode: Mode) -> tuple[Any, ...]:
+    # Another process, such as a study's worker, has to load the file first.
+    return _make_again, (mode.source, mode.name, mode.model_dump(exclude_unset=True))
+
+
+def _make_again(source: Path, name: str, settings: dict[str, Any]) -> Mode:
+    load_modes(source)
+    return Mode.registry[name].model_validate(settings)
 
 
 def _loader(name: str, path: Path) -> importlib.machinery.SourceFileLoader:
