@@ -37,8 +37,8 @@ lint: $(installed)
 	PYTHONPATH=. $(venv)/bin/lint-imports
 	$(venv)/bin/mypy
 	$(python) cmake/write_stub.py --check
-	$(python) -m tests.docs.links
-	$(python) -m tests.docs.console_blocks --check
+	$(python) -m tests.support.links
+	$(python) -m tests.support.console_blocks --check
 
 # The types of the extension, pyquant/_core.pyi: after a change of csrc/bindings.
 stub: $(installed)
@@ -46,7 +46,7 @@ stub: $(installed)
 
 # What the commands in README.md and docs/ print, put into them.
 documents: $(installed)
-	$(python) -m tests.docs.console_blocks
+	$(python) -m tests.support.console_blocks
 
 # The source distribution, build/dist/pyquant-VERSION.tar.gz; tests/test_sdist.py installs one.
 sdist: $(installed)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console_blocks import compare, rerun
 from tests.support import ROOT
+from tests.support.console_blocks import compare, rerun
 
 
 def block(*lines: str, mark: str = "console") -> str:
@@ -15,7 +15,7 @@ def block(*lines: str, mark: str = "console") -> str:
 
 
 def check(document: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.docs.console_blocks", *options, str(document)]
+    command = [sys.executable, "-m", "tests.support.console_blocks", *options, str(document)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.links import problems_of, tracked_files
 from tests.support import ROOT
+from tests.support.links import problems_of, tracked_files
 
 
 @pytest.fixture

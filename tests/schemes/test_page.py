@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.docs.console_blocks import LINKED, compare, rerun_block
 from tests.support import ROOT
+from tests.support.console_blocks import LINKED, compare, rerun_block
 
 PAGE = ROOT / "docs" / "schemes.md"
 BLOCK = re.compile(r"^(```console [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,6 +1,6 @@
 """Runs the console blocks of README.md and docs/*.md again.
 
-    python -m tests.docs.console_blocks [--check] [FILE...]
+    python -m tests.support.console_blocks [--check] [FILE...]
 
 Without --check what the commands print now is put into the documents, with the figures that they write.
 With --check nothing is changed, and a difference fails.
