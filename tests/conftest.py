@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -20,6 +21,9 @@ from tests.support.oracle import Oracle
 from tests.support.studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
 
 WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
+
+# A shell ignores Ctrl-C for what it runs in the background, and processes inherit that: tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deadlines measure how busy the machine is; failing examples are printed to be kept as tests.
 settings.register_profile("pyquant", deadline=None, max_examples=50, print_blob=True)

@@ -15,7 +15,7 @@ from pyquant.cli.progress import progress_bar
 def histogram(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in any types, or packed."),
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUF of any types, or pqz file."),
     ],
     mode: options.ModeName = None,
     scheme: options.SchemeFile = None,

@@ -16,7 +16,7 @@ LONGEST = 200  # characters of a value; chat templates are longer
 def info(
     model: Annotated[
         Optional[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in any types, or packed."),
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUF of any types, or pqz file."),
     ] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
     json: options.Json = False,
@@ -60,7 +60,7 @@ def _print_model(result: dict[str, Any]) -> None:
             "file type": result["file_type"] or "-",
             "parameters": f"{result['n_weights']:,}",
             "size": size(result["n_bytes"]) + files,
-            **({"packed from": size(result["pqz"]["gguf_bytes"])} if result["pqz"] else {}),
+            **({"expands to": size(result["pqz"]["gguf_bytes"])} if result["pqz"] else {}),
             "bits per weight": number(result["bits_per_weight"], ".3f"),
             **{f"pyquant {key}": value for key, value in result["provenance"].items()},
         }

@@ -45,7 +45,7 @@ def _print(result: dict[str, Any]) -> None:
         }
     )
     print_table(
-        ["type", "bytes of", "before", "packed", "entropy"],
+        ["type", "bytes of", "before", "coded", "entropy"],
         [
             [
                 use["type"] or "metadata",

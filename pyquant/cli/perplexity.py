@@ -15,7 +15,7 @@ from pyquant.cli.progress import count_bar
 def perplexity(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Models in any types, or packed."),
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUFs of any types, or pqz files."),
     ],
     text: options.TextFile,
     ctx: options.Ctx = 512,

@@ -38,7 +38,7 @@ def quantize(
         typer.Argument(
             metavar="OUT.gguf",
             parser=paths.output,
-            help="File to write; with a name in .pqz it is packed, as by `pack`.",
+            help="File to write; with a name in .pqz codes are entropy-coded, as by `pack`.",
         ),
     ],
     mode: options.ModeName = None,
@@ -123,7 +123,7 @@ def quantize(
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
-    packed = output.suffix == SUFFIX
+    to_pqz = output.suffix == SUFFIX
     search: dict[str, Any] = {}
     if target is not None and searched:
         if not dry_run:  # finding a step takes a while
@@ -131,18 +131,18 @@ def quantize(
         chosen, search = _search(source, chosen, target, text, ctx, chunks, threads)
     report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
-        if packed and not dry_run:
+        if to_pqz and not dry_run:
             report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
         else:
             report = quantize_model(
                 source, output, chosen, threads=threads, force=force, dry_run=dry_run, progress=progress
             )
     result = report.to_json() | search
-    size_name = "size, unpacked" if packed and dry_run else "size"
+    size_name = "size, expanded" if to_pqz and dry_run else "size"
     show(result, json, lambda result: _print(result, dry_run, size_name))
     for line in _remarks(result["tensors"]):
         remark(line)
-    if chosen.mode == "uniform" and not packed:
+    if chosen.mode == "uniform" and not to_pqz:
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
 
 
@@ -157,13 +157,14 @@ def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
             reasons[tensor["not_compensated"]].append(tensor["name"])
     for (wanted, type_), names in fallbacks.items():
         why = f"blocks of {wanted} do not divide their rows"
-        yield f"{len(names)} tensors became {type_}, as {why}: {_some(names)}"
+        yield f"of type {type_}, as {why}: {_some(names)}"
     for reason, names in reasons.items():
-        yield f"{len(names)} tensors are not compensated, as {reason}: {_some(names)}"
+        yield f"not compensated, as {reason}: {_some(names)}"
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join([*names[:2], *(["..."] if len(names) > 2 else [])])
+    more = f" and {len(names) - 2} more tensors" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
 
 
 def _search(

@@ -122,7 +122,7 @@ def test_rows_that_no_block_divides_are_named(quantize: Quantize, tmp_path: Path
 def test_the_command_says_what_fell_back(narrow: Path, tmp_path: Path) -> None:
     done = run("quantize", narrow, tmp_path / "out.gguf", "--mode", "ggml:Q4_K", "--pure", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "tensors became Q5_0, as blocks of Q4_K do not divide their rows: " in done.stderr
+    assert "of type Q5_0, as blocks of Q4_K do not divide their rows: " in done.stderr
 
 
 def test_a_calibration_is_handed_on(stats_of) -> None:

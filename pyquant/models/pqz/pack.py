@@ -131,7 +131,7 @@ def pack_model(
     begin = time.perf_counter()
     source, output = _one_file(source), Path(output)
     if is_pqz(source):
-        raise ModelFileError(f"{source}: is already packed")
+        raise ModelFileError(f"{source}: is already a pqz file")
     check_output(output, sources=[source], force=force)
     tensors = sorted(read_shard(source).tensors, key=lambda tensor: tensor.offset)
     index = Index(

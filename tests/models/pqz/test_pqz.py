@@ -265,7 +265,7 @@ def test_shards_are_packed_one_by_one(tmp_path: Path) -> None:
 
 def test_what_is_packed_is_not_packed_again(small_model: Path, tmp_path: Path) -> None:
     pack_model(small_model, tmp_path / "m.pqz")
-    with pytest.raises(ModelFileError, match="already packed"):
+    with pytest.raises(ModelFileError, match="already a pqz file"):
         pack_model(tmp_path / "m.pqz", tmp_path / "n.pqz")
     with pytest.raises(ModelFileError, match="not a pqz file"):
         unpack_model(small_model, tmp_path / "m.gguf")
