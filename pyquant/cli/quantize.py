@@ -184,8 +184,8 @@ def _search(
     with progress_bar("step") as progress:
         search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
         evaluation = Evaluation(text, ctx, chunks) if text is not None else None
-        found = search.find(target, evaluation)
-    return found, {"search": search.to_json()}
+        stepped = search.find(target, evaluation)
+    return stepped, {"search": search.to_json()}
 
 
 def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:

@@ -59,8 +59,7 @@ def is_held_out(name: str) -> bool:
 
 def documents(*, held_out: bool) -> list[Document]:
     """All documents of one side, in the order of their names' hashes: any prefix is a fair sample."""
-    found = [Document(*named) for named in _all(held_out)]
-    return sorted(found, key=lambda document: _hash(document.name))
+    return sorted((Document(*named) for named in _all(held_out)), key=lambda document: _hash(document.name))
 
 
 def _hash(name: str) -> int:

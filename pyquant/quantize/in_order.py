@@ -88,11 +88,11 @@ def _check_memory(model: Model, n_bytes: int, tensors: Iterable[Tensor], tokens:
     widths = [tensor.n_per_row for tensor in tensors]
     activations = 4 * tokens.size * (4 * max(widths, default=0) + 6 * min(widths, default=0))
     logits = min(LOGITS_BYTES, 4 * tokens.size * model.n_vocab)
-    needed, there = n_bytes + 2 * (activations + logits), available_memory()
-    if there is not None and needed > there:
+    needed, free = n_bytes + 2 * (activations + logits), available_memory()
+    if free is not None and needed > free:
         raise ConfigError(
             f"sequential: {len(tokens)} chunks of {tokens.shape[1]} tokens need about {needed / 1e9:.2g} GB "
-            f"of memory, {there / 1e9:.2g} GB are free; give fewer chunks"
+            f"of memory, {free / 1e9:.2g} GB are free; give fewer chunks"
         )
 
 
