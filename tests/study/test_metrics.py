@@ -24,7 +24,7 @@ def test_metrics_are_in_order() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["config", "store", "plan", "tasks", "task", "measure", "run", "report/results", "report/columns",
+    ["config", "store", "plan", "missing", "task", "measure", "run", "report/results", "report/columns",
      "report/tables", "report/figures", "report/html", "report/export"],
 )  # fmt: skip
 def test_modules_know_no_metric_by_name(module: str) -> None:
