@@ -148,7 +148,8 @@ def list_runs(results: Results, json: options.Json = False) -> None:
         rows.append([record["key"], *what, items, made["started"], f"{made['seconds']:.1f} s"])
     if json:
         kept = ("key", "metric", "inputs", "items", "provenance")
-        print_json([{key: record[key] for key in kept if key in record} for record in records])
+        listed = [{key: record[key] for key in kept if key in record} for record in records]
+        print_json({"schema": "pyquant.study_runs/1", "runs": listed})
     else:
         print_table(["run", "model", "quantizer", "text", "items", "started", "time"], rows)
 
@@ -175,7 +176,7 @@ def show(
     of_study = read_results(store)
     rows = results_table(of_study)
     if json:
-        print_json(rows)
+        print_json({"schema": "pyquant.study_results/1", "results": rows})
         return
     together = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
     groups = [together, *(metric.columns for metric in MEASURABLE if metric.own_table)]

@@ -178,10 +178,14 @@ def test_commands(finished_study: Path, copied_study: Path, tmp_path: Path) -> N
     def printed(*words: object) -> Any:
         return json.loads(pyquant("study", *words).stdout)
 
-    listed = printed("ls", finished_study, "--json")
+    runs = printed("ls", finished_study, "--json")
+    assert runs["schema"] == "pyquant.study_runs/1"
+    listed = runs["runs"]
     assert len(listed) == 18
     assert printed("show", finished_study, listed[0]["key"])["key"] == listed[0]["key"]
-    assert [row["quantizer"] for row in printed("show", finished_study, "--json")] == LABELS
+    shown = printed("show", finished_study, "--json")
+    assert shown["schema"] == "pyquant.study_results/1"
+    assert [row["quantizer"] for row in shown["results"]] == LABELS
     assert "model-1.gguf on text.txt" in pyquant("study", "show", finished_study).stdout
     assert pyquant("study", "validate", finished_study).stdout == f"{finished_study}: 18 runs, all sound\n"
     broken = copied_study / "runs" / f"{listed[0]['key']}.json"
