@@ -51,7 +51,7 @@ std::unique_ptr<Encoder> ggml_encoder(ggml_type type);
 
 std::unique_ptr<Encoder> scheme_encoder(const kernels::Scheme & scheme);
 
-// Of stored Q4_T blocks. A table alone does not say how weights become its codes.
+// Decodes stored Q4_T blocks. A table alone does not say how weights become its codes.
 std::unique_ptr<Decoder> table_decoder(const kernels::Table & table);
 
 // Throws BadWeight at the first infinity or NaN.

@@ -14,7 +14,7 @@ from pyquant.schemes import Mode
 from pyquant.study.report.columns import Column, Flat
 from pyquant.study.report.figures import Drawing
 from pyquant.study.report.results import ModelResults, Results, RowResults
-from pyquant.study.task import Measured, Progress, Task
+from pyquant.study.task import Measured, Progress, Task, about_n_tokens
 
 if TYPE_CHECKING:
     from pyquant.study.config import StudyConfig
@@ -123,7 +123,8 @@ class Metric:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        Metric.registry[cls.name] = cls()
+        if hasattr(cls, "name"):  # a common base of metrics is none
+            Metric.registry[cls.name] = cls()
 
     @property
     def needs_files(self) -> bool:
@@ -176,3 +177,21 @@ class Metric:
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
         """Return further tables for the report."""
         return []
+
+
+class TextMetric(Metric):
+    """A metric of models that are run over a study's texts, in its chunks."""
+
+    unit = "text"
+
+    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
+        """Return the text and how it is cut into chunks."""
+        assert text is not None
+        return {"text": text.sha256, "n_ctx": config.ctx, "n_chunks": config.chunks}
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        """Return the work of running a model over the text."""
+        assert text is not None
+        n_ctx, n_chunks = plan.config.ctx, plan.config.chunks
+        options = {"n_ctx": n_ctx, "n_chunks": n_chunks}
+        return Work(about_n_tokens(text, n_ctx, n_chunks), options, text.path.resolve())

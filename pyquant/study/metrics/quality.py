@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyquant.errors import StudyError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores
-from pyquant.files.text import Text
 from pyquant.study.items import Items
-from pyquant.study.metrics.metric import Grid, Metric, Work
+from pyquant.study.metrics.metric import Grid, TextMetric
 from pyquant.study.report.columns import Column, Flat, get
 from pyquant.study.report.comparison import COLUMNS as COMPENSATION
 from pyquant.study.report.comparison import compensation_rows, compensation_table
@@ -21,21 +19,17 @@ from pyquant.study.report.figures import Drawing, Panel, Points, figure, tall
 from pyquant.study.report.findings import best_at_each_size, not_usable
 from pyquant.study.report.results import ModelResults, Result, RowResults
 from pyquant.study.report.tradeoff import points, tradeoff
-from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_count
+from pyquant.study.task import Measured, Progress, Task, of_count
 
-if TYPE_CHECKING:
-    from pyquant.study.config import StudyConfig
-    from pyquant.study.plan import Row, StudyPlan
 
 OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
 
 
-class Quality(Metric):
+class Quality(TextMetric):
     """Runs quantized models beside the unquantized one over a text."""
 
     name = "quality"
     version = 1
-    unit = "text"
     has_items = True
     columns = (
         Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
@@ -48,16 +42,6 @@ class Quality(Metric):
                "percent", error="same_top_error"),
     )  # fmt: skip
     tables = MappingProxyType({"compensation": compensation_table})
-
-    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
-        assert text is not None
-        return {"text": text.sha256, "n_ctx": config.ctx, "n_chunks": config.chunks}
-
-    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        assert text is not None
-        n_ctx, n_chunks = plan.config.ctx, plan.config.chunks
-        options = {"n_ctx": n_ctx, "n_chunks": n_chunks}
-        return Work(about_n_tokens(text, n_ctx, n_chunks), options, text.path.resolve())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         base, *others = task.files

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pyquant.evaluate.ranks import measure_ranks
-from pyquant.files.text import Text
-from pyquant.study.metrics.metric import Metric, Work
+from pyquant.study.metrics.metric import TextMetric
 from pyquant.study.report.columns import Column, Flat, get
 from pyquant.study.report.figures import Drawing, Points, figure, tall
 from pyquant.study.report.results import ModelResults, RowResults
-from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_count
+from pyquant.study.task import Measured, Progress, Task, of_count
 
-if TYPE_CHECKING:
-    from pyquant.study.config import StudyConfig
-    from pyquant.study.plan import Row, StudyPlan
 
 # Name of each class of ranks, and its first and last rank.
 CLASSES = {"1": (1, 1), "2-5": (2, 5), "6-20": (6, 20), "21+": (21, 2**31 - 1)}
 
 
-class Ranks(Metric):
+class Ranks(TextMetric):
     """Runs models over a text, one after the other, and averages what they give the right token."""
 
     name = "ranks"
     version = 1
-    unit = "text"
     has_items = True
     by_default = False
     title = "Probability of the right token, by its rank in the unquantized model"
@@ -37,16 +32,6 @@ class Ranks(Metric):
                f"unquantized model ranks it {name}", "percent", error=f"right_{name}_error")
         for name in CLASSES
     )  # fmt: skip
-
-    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
-        assert text is not None
-        return {"text": text.sha256, "n_ctx": config.ctx, "n_chunks": config.chunks}
-
-    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        assert text is not None
-        n_ctx, n_chunks = plan.config.ctx, plan.config.chunks
-        options = {"n_ctx": n_ctx, "n_chunks": n_chunks}
-        return Work(about_n_tokens(text, n_ctx, n_chunks), options, text.path.resolve())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         base, *others = task.files
