@@ -21,7 +21,6 @@ from pyquant.study.report.results import ModelResults, Result, RowResults
 from pyquant.study.report.tradeoff import points, tradeoff
 from pyquant.study.task import Measured, Progress, Task, of_count
 
-
 OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
 
 

@@ -13,7 +13,6 @@ from pyquant.study.report.figures import Drawing, Points, figure, tall
 from pyquant.study.report.results import ModelResults, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_count
 
-
 # Name of each class of ranks, and its first and last rank.
 CLASSES = {"1": (1, 1), "2-5": (2, 5), "6-20": (6, 20), "21+": (21, 2**31 - 1)}
 
