@@ -10,6 +10,7 @@ from pathlib import Path
 from pyquant import _core
 from pyquant.calibration.panels import triangle_size
 from pyquant.errors import ModelFileError
+from pyquant.files.json import parse_json
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
@@ -141,7 +142,7 @@ def read_header(file: ModelFile) -> StatsHeader:
             f"{path}: statistics of version {version}, this pyquant reads {VERSION}; calibrate anew"
         )
     try:
-        texts = [CalibrationText(**text) for text in json.loads(file.get(f"{KEY}.texts"))]
+        texts = [CalibrationText(**text) for text in parse_json(file.get(f"{KEY}.texts"))]
         origin = Origin(file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size"), texts)
         inputs = dict(zip(file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")))
     except (TypeError, ValueError) as error:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
+from pyquant.files.nesting import DEEPEST, TooDeep, check_content
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+LARGEST = 4 << 20  # bytes; tables for each of 20,000 tensors take fewer
+
+# A key of many parts: tomllib takes time and memory by the square of their number.
+LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){{{DEEPEST}}}""")
 
 
 def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
@@ -28,12 +35,31 @@ def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        The file is missing, or not TOML.
+        The file is missing, not TOML, too large or nested too deeply.
     """
     path = Path(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse(_read(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such {what} file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)  # whatever the file is: a model, or a pipe without an end
+    if len(data) > LARGEST:
+        raise ValueError(f"larger than {LARGEST:,} bytes")
+    return data.decode("utf-8")
+
+
+def _parse(text: str) -> dict[str, Any]:
+    if LONG_KEY.search(text):
+        raise TooDeep
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise TooDeep from None
+    check_content(content)
+    return content

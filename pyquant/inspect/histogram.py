@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.files.json import read_json
 from pyquant.inspect.code_counts import SCHEMA, CodeCounts, Histogram
 from pyquant.models.codebook import Codebook, codebook, stored_table, tensor_codebook
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -157,7 +157,7 @@ def code_counts(
 
 def _read_histogram(path: Path) -> list[dict[str, Any]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if content["schema"] != SCHEMA:
             raise KeyError
         return content["totals"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyquant.errors import PyquantError, StudyError
+from pyquant.files.json import read_json
 from pyquant.files.output_file import write_bytes
 from pyquant.machine import n_threads
 from pyquant.study import executor
@@ -247,7 +247,7 @@ class _Work:
 
     def _progress(self, task: Task) -> tuple[float, str]:
         with contextlib.suppress(OSError, ValueError):
-            share, what = json.loads(self._progress_file(task).read_text())
+            share, what = read_json(self._progress_file(task))
             return share, what
         return 0.0, ""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyquant.errors import ConfigError
+from pyquant.files.json import read_json
 from pyquant.files.output_file import write_bytes
 from pyquant.models.model_file import ModelFile
 
@@ -101,7 +102,7 @@ class _Hashes:
         self._path, self._hashing = path, hashing
         self._known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            self._known = json.loads(path.read_text())
+            self._known = read_json(path)
 
     def of(self, model: ModelFile) -> str:
         stats = [path.stat() for path in model.paths]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import OutputError, StudyError
+from pyquant.files.json import read_json
 from pyquant.files.output_file import write_bytes
 from pyquant.study.items import Items, problem_of, write_items
 
@@ -242,7 +243,7 @@ def _renamed(written: dict[str, Any]) -> dict[str, Any]:
 
 def _read_json(path: Path, *schemas: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         written_as = content["schema"]
     except FileNotFoundError:
         raise StudyError(f"{path}: no such run; `pyquant study ls` lists them") from None

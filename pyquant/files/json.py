@@ -1,0 +1,39 @@
+"""Read JSON in the same way for results, histograms and what is kept between runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pyquant.files.nesting import TooDeep, check_content
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON, or is nested too deeply.
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise TooDeep from None
+    check_content(content)
+    return content
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ValueError
+        It is not JSON in UTF-8, or is nested too deeply.
+    """
+    return parse_json(Path(path).read_text(encoding="utf-8"))
