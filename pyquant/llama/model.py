@@ -20,8 +20,9 @@ from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.vocabulary import check_vocabulary
 from pyquant.machine import n_threads
-from pyquant.models.model_file import AnyModel, ModelFile
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
@@ -69,9 +70,7 @@ class Model:
     def __init__(self, model: AnyModel, *, writable: bool = False) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
-        if not self.path.is_file():  # llama.cpp says only that it cannot read a magic number
-            what_it_is = "a folder, not a file" if self.path.is_dir() else "no such file"
-            raise ModelFileError(f"{self.path}: {what_it_is}")
+        check_vocabulary(open_model(model))
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
