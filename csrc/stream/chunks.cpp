@@ -35,7 +35,8 @@ int Chunks::n_threads(int asked) const {
 
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick) {
-    std::atomic<int64_t> next{0}, rows_done{0};
+    std::atomic<int64_t> next{0};
+    std::vector<std::atomic<int64_t>> at(static_cast<size_t>(n_threads));  // each thread's chunk
     std::atomic<bool> stop{false};
     std::mutex mutex;
     std::condition_variable finished;
@@ -43,6 +44,8 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     std::exception_ptr failure;
     int64_t failed_chunk = chunks.size();
 
+    // All chunks before the first that a thread is at are done: a thread says a chunk after it has taken it.
+    const auto rows_done = [&] { return chunks.first_row[size_t(*std::min_element(at.begin(), at.end()))]; };
     auto run = [&](int thread) {
         // A thread goes on to the end of the chunk it has, so of several bad chunks the first is named.
         while (!stop) {
@@ -50,6 +53,7 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
             if (chunk >= chunks.size()) {
                 break;
             }
+            at[size_t(thread)] = chunk;
             try {
                 work(thread, chunk);
             } catch (...) {
@@ -60,8 +64,8 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
                     failure = std::current_exception();
                 }
             }
-            rows_done += chunks.n_rows(chunk);
         }
+        at[size_t(thread)] = chunks.size();
         const std::lock_guard<std::mutex> lock(mutex);
         --n_running;
         finished.notify_one();
@@ -76,7 +80,7 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
         while (!finished.wait_for(lock, std::chrono::milliseconds(100), [&] { return n_running == 0; })) {
             lock.unlock();
             try {
-                tick(rows_done * chunks.row_bytes);
+                tick(rows_done() * chunks.row_bytes);
             } catch (...) {
                 stop = true;
                 lock.lock();

@@ -27,8 +27,8 @@ struct Chunks {
 };
 
 // Calls work(thread, chunk) once for every chunk, thread in [0, n_threads). tick(n) is called on the
-// calling thread, several times a second and at the end, with the bytes of the chunks done; what it
-// throws ends the work. Of several failures the one in the first chunk is rethrown.
+// calling thread, several times a second and at the end, with the bytes before the first chunk
+// that is not done; what it throws ends the work. Of several failures the one in the first chunk is rethrown.
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick);
 

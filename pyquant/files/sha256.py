@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -45,3 +48,54 @@ class SourceHash:
         """Wait until all has been read, and give the hash in hex."""
         self._thread.join()
         return self._digest
+
+
+class OutputHash:
+    """Hashes a file in a thread while it is written, from its beginning to where it is complete.
+
+    A context manager.
+    """
+
+    def __init__(self, file: int) -> None:
+        """Prepare to hash. file: the number of an open file, from which it is read again."""
+        self._file = file
+        self._changed = threading.Condition()
+        self._complete, self._last, self._given_up = 0, False, False
+        self._executor = ThreadPoolExecutor(1)
+        self._digest = self._executor.submit(self._run)
+
+    def _run(self) -> str:
+        digest, buffer, at, last = hashlib.sha256(), memoryview(bytearray(1 << 20)), 0, False
+        while not last:
+            complete, last = self._wait(at)
+            while at < complete and not self._given_up:
+                n = os.preadv(self._file, [buffer[: complete - at]], at)
+                if n == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                digest.update(buffer[:n])
+                at += n
+        return digest.hexdigest()
+
+    def _wait(self, at: int) -> tuple[int, bool]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._last or self._complete > at)
+            return self._complete, self._last
+
+    def reach(self, complete: int, *, last: bool = False) -> None:
+        """Say up to which byte the file is complete, and whether these are all of its bytes."""
+        with self._changed:
+            self._complete, self._last = max(complete, self._complete), last
+            self._changed.notify()
+
+    def result(self, size: int) -> str:
+        """Wait until all `size` bytes, which are complete now, have been read, and give the hash in hex."""
+        self.reach(size, last=True)
+        return self._digest.result()
+
+    def __enter__(self) -> OutputHash:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._given_up = True
+        self.reach(0, last=True)
+        self._executor.shutdown()

@@ -29,7 +29,6 @@ class Changed(Model):
         self.change_tokens(metadata["tokenizer.ggml.tokens"].value)
         metadata["tokenizer.ggml.model"].value = self.sort
         writer.add_token_merges(["a b"])
-        writer.add_vocab_size(self.n_vocab)
 
 
 def model(path: Path, change: Change, sort: str) -> Path:

@@ -1,6 +1,7 @@
 """Damages a packed model in many ways, its checksums made right again: `fuzz_packed.py N SEED FOLDER FILE`.
 
-So the damage comes to what reads descriptions and frames. Only a ModelFileError may come out of it.
+So the damage comes to what reads descriptions and frames. Only a ModelFileError may come out of it, or the
+bytes that were packed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.index import HEAD_BYTES
-from pyquant.models.pqz.pqz_file import PqzFile
+from pyquant.models.pqz.pqz_file import PqzFile, scratch_file
 from tests.support.fuzz import MEMORY, damage, run_apart
 from tests.support.models import resealed
 
@@ -29,13 +31,17 @@ def fuzz_packed(n_files: int, folder: Path, packed: Path) -> None:
     assert "sound" in printed
 
 
-def use(path: Path) -> None:
-    """Reads all that is in it."""
+def use(path: Path, stock: bytes) -> None:
+    """Reads all that is in it, by frame and as a whole."""
     packed = PqzFile(path)
     if packed.n_bytes > 1 << 26:
         return
     packed.verify(1)
     ModelFile(path)
+    with scratch_file() as file:
+        packed.expand(file.fileno(), 1)
+        if file.read() != stock:
+            raise ValueError("expanded without an error to other bytes")
 
 
 def main() -> None:
@@ -44,6 +50,8 @@ def main() -> None:
     rng = np.random.default_rng(seed)
     whole = packed.read_bytes()
     frames = PqzFile(packed)._frames
+    with as_gguf(packed) as expanded:
+        stock = expanded.read_bytes()
     path = folder / "damaged.pqz"
     outcomes: Counter[str] = Counter()
     for number in range(n_files):
@@ -59,7 +67,7 @@ def main() -> None:
             data[frame.coded_begin : frame.coded_begin + len(coded)] = coded
         path.write_bytes(resealed(data) if len(data) > HEAD_BYTES else data)
         try:
-            use(path)
+            use(path, stock)
             outcomes["sound"] += 1
         except ModelFileError as error:
             outcomes["ModelFileError"] += 1

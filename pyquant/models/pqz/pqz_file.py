@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
@@ -14,6 +14,7 @@ from typing import IO
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.files.output_file import output_errors, write_fully
+from pyquant.files.sha256 import OutputHash
 from pyquant.models.pqz.block_layout import kernel
 from pyquant.models.pqz.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
 from pyquant.models.progress import Progress
@@ -106,12 +107,12 @@ class PqzFile:
         return self._parts[self._part_of[name]].begin
 
     def expand(self, file: int, threads: int, progress: Progress | None = None) -> None:
-        """Write the GGUF, bit for bit.
+        """Write the GGUF, bit for bit, and read it again to check its SHA-256.
 
         Parameters
         ----------
         file
-            The number of an open file.
+            The number of an open file, for writing and reading.
         threads
             Threads that decode.
         progress
@@ -120,17 +121,26 @@ class PqzFile:
         Raises
         ------
         ModelFileError
-            The pqz file is damaged. The message names the tensor.
+            The pqz file is damaged. The message names the tensor, unless every frame is sound by itself and
+            only the whole has another hash.
         OutputError
             The file cannot be written.
         """
-        for begin, data in self._rest():
-            with _scratch_errors("the metadata"):
-                write_fully(file, data, begin)
-        self._unpack(file, self._frames[self._first_frame[1] :], threads, progress)
+        with OutputHash(file) as written:
+            for begin, data in self._rest():
+                with _scratch_errors("the metadata"):
+                    write_fully(file, data, begin)
+            self._unpack(file, self._frames[self._first_frame[1] :], threads, progress, written.reach)
+            with output_errors(self.path, "reading what it expands to"):
+                sha256 = written.result(self.n_bytes)
+        if sha256 != self.sha256:
+            raise ModelFileError(
+                f"{self.path}: is damaged: the SHA-256 of what it expands to begins with {sha256[:12]}, "
+                f"that of what was packed with {self.sha256[:12]}"
+            )
 
     def verify(self, threads: int, progress: Progress | None = None) -> None:
-        """Expand all of it to nowhere. Raises what `expand` raises."""
+        """Expand all of it to nowhere, which checks frame by frame, not the SHA-256. Raises as `expand`."""
         self._unpack(-1, self._frames, threads, progress)
 
     def expand_tensor(self, name: str, file: int, threads: int) -> None:
@@ -163,14 +173,27 @@ class PqzFile:
                 yield begin, rest[: end - begin]
                 rest = rest[end - begin :]
 
-    def _unpack(self, file: int, frames: list[_core.Frame], threads: int, progress: Progress | None) -> None:
+    def _unpack(
+        self,
+        file: int,
+        frames: list[_core.Frame],
+        threads: int,
+        progress: Progress | None,
+        reach: Callable[[int], None] | None = None,
+    ) -> None:
+        """reach: called with the byte before which all frames are written."""
+        if not frames:
+            return
         tell = None
-        if progress:
+        if progress or reach:
             ends = list(accumulate(frame.n_bytes for frame in frames))
 
             def tell(done: int) -> None:
-                at = min(bisect_right(ends, done), len(ends) - 1)
-                progress(done, ends[-1], self._parts[frames[at].part].name or "")
+                at = frames[min(bisect_right(ends, done), len(ends) - 1)]
+                if reach:
+                    reach(at.begin)
+                if progress:
+                    progress(done, ends[-1], self._parts[at.part].name or "")
 
         try:
             with self.path.open("rb", buffering=0) as source:

@@ -21,7 +21,7 @@ from pyquant.errors import ModelFileError, OutputError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.block_layout import TEXT, kernel
-from pyquant.models.pqz.index import HEAD, HEAD_BYTES, read_head
+from pyquant.models.pqz.index import FRAME, HEAD, HEAD_BYTES, read_head
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.pqz.unpack import unpack_model
@@ -159,6 +159,40 @@ def test_an_index_that_contradicts_itself(packed: Path, tmp_path: Path, change, 
 @pytest.mark.parametrize("n_files", [300, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_damaged_files_with_right_checksums(tmp_path: Path, packed: Path, n_files: int) -> None:
     fuzz_packed(n_files, tmp_path, packed)
+
+
+def with_another_frame(packed: Path) -> bytes:
+    """The file with another last weight under checksums that are right; only the SHA-256 is not."""
+    data, whole = packed.read_bytes(), PqzFile(packed)
+    frame, layout = whole._frames[-1], whole._layouts[-1]
+    content = bytearray(_core.decode_frame(layout, data[frame.coded_begin :], frame.n_bytes))
+    content[-1] ^= 1
+    coded = _core.encode_frame(layout, bytes(content))
+    changed = bytearray(data[: frame.coded_begin] + coded)
+    FRAME.pack_into(changed, whole._frames[0].coded_begin - FRAME.size, len(coded), 0)
+    return resealed(changed)
+
+
+def test_other_weights_under_right_checksums(packed: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.pqz"
+    damaged.write_bytes(with_another_frame(packed))
+    PqzFile(damaged).verify(1)  # frame by frame nothing is wrong
+    for progress in (None, lambda done, total, what: None):
+        with pytest.raises(ModelFileError, match="SHA-256 of what it expands to begins with"):
+            unpack_model(damaged, tmp_path / "out.gguf", progress=progress)
+    assert sorted(tmp_path.iterdir()) == [damaged]
+    with pytest.raises(ModelFileError, match="SHA-256 of what it expands to begins with"), as_gguf(damaged):
+        pass
+
+
+def test_a_model_without_tensors(tmp_path: Path) -> None:
+    stock = tmp_path / "vocabulary.gguf"
+    header = _core.Gguf()
+    header.set_text("general.architecture", "llama")
+    stock.write_bytes(header.header())
+    pack_model(stock, tmp_path / "vocabulary.pqz")
+    unpack_model(tmp_path / "vocabulary.pqz", tmp_path / "out.gguf", progress=lambda done, total, what: None)
+    assert (tmp_path / "out.gguf").read_bytes() == stock.read_bytes()
 
 
 def test_no_room(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
