@@ -14,6 +14,7 @@ import typer
 from pyquant.cli import (
     calibrate,
     compare,
+    completion,
     error,
     histogram,
     info,
@@ -56,6 +57,7 @@ app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)
 app.command()(info.info)
+app.command()(completion.completion)
 
 
 def _print_version(wanted: bool) -> None:
@@ -81,6 +83,7 @@ def main() -> None:
     warnings.showwarning = _show_warning
     try:
         streams.prepare()
+        completion.prepare()
         _run()
         sys.stdout.flush()
     except ConfigError as error:
@@ -98,6 +101,8 @@ def _run() -> None:
     try:
         app()
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # typer and rich call that a failure
+            raise leaving.__context__ from None
         if leaving.code == INTERRUPTED:  # typer's answer to Ctrl-C
             _fail("interrupted; nothing half-written is left", INTERRUPTED)
         if leaving.code:

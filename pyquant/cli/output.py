@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -152,8 +153,9 @@ def print_lines(lines: Mapping[str, str]) -> None:
 
 
 def remark(text: str) -> None:
-    """Prints a line beside the result."""
-    print(text, file=sys.stderr)
+    """Prints a line beside the result. Where nobody reads it, or nothing takes it, work goes on."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
 
 
 def size(n_bytes: float) -> str:

@@ -197,17 +197,22 @@ def show(
 
 
 @app.command()
-def validate(results: Results) -> None:
+def validate(results: Results, json: options.Json = False) -> None:
     """Check every file of a results folder against its name and its digest."""
     from pyquant.errors import StudyError
     from pyquant.study.store import Store
 
     store = Store(results)
     keys = store.finished()
-    problems = [problem for key in keys if (problem := store.problem(key))]
+    problems = {key: problem for key in keys if (problem := store.problem(key))}
+    if json:
+        print_json({"schema": "pyquant.study_validate/1", "n_runs": len(keys), "problems": problems})
+    elif not problems:
+        print(f"{results}: {len(keys)} runs, all sound")
     if problems:
-        raise StudyError(f"{len(problems)} of {len(keys)} runs are unsound:\n  " + "\n  ".join(problems))
-    print(f"{results}: {len(keys)} runs, all sound")
+        raise StudyError(
+            f"{len(problems)} of {len(keys)} runs are unsound:\n  " + "\n  ".join(problems.values())
+        )
 
 
 @app.command()

@@ -65,9 +65,8 @@ def read_shard(path: Path, metadata: _core.Gguf | None = None) -> Shard:
 def _read_header(path: Path, gguf: Path) -> _core.Gguf:
     """path: the file that errors name. gguf: the file that is read."""
     try:
-        if not path.is_file():
-            what = "a folder, not a file" if path.is_dir() else "no such file"
-            raise ModelFileError(f"{path}: {what}")
+        if problem := _problem(path):
+            raise ModelFileError(f"{path}: {problem}")
         path.open("rb").close()
         return _core.Gguf.read(os.fsencode(gguf))  # type: ignore[arg-type] # a name need not be UTF-8
     except OSError as error:
@@ -76,6 +75,16 @@ def _read_header(path: Path, gguf: Path) -> _core.Gguf:
         reasons = [line.partition(": ")[2] or line for line in str(error).splitlines()]
         reason = reasons[0] if reasons else "the header ends early"
         raise ModelFileError(f"{path}: not a readable GGUF file: {reason}") from None
+
+
+def _problem(path: Path) -> str | None:
+    if path.is_file():
+        return None
+    if path.is_dir():
+        return "a folder, not a file"
+    if path.exists():
+        return "a pipe or device, which is read only once, from its beginning; write it to a file first"
+    return "no such file"
 
 
 def _tensors(

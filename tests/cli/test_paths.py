@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import subprocess
+import sys
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,6 +163,23 @@ def test_a_model_is_no_stream(arguments, says, folder: Path, tmp_path: Path):
     refused = run(*(folder / "model.gguf" if word == "M" else word for word in arguments), cwd=tmp_path)
     assert refused.returncode == 2
     assert says in " ".join(refused.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+PIPED = ["info P", "quantize P OUT --mode q4_0", "pack P OUT", "perplexity P --text T"]
+
+
+@pytest.mark.parametrize("command", PIPED)
+def test_a_model_from_a_pipe_is_refused_with_a_way_out(command: str, folder: Path, tmp_path: Path):
+    model = folder / "model.gguf"
+    words = {"OUT": f"{tmp_path}/out.pqz", "T": f"{folder}/text.txt"}
+    for pipe, more in ((f"<(cat {model})", ""), ("/dev/stdin", f"< <(cat {model})")):
+        line = " ".join({**words, "P": pipe}.get(word, word) for word in command.split())
+        shell = ["bash", "-c", f"{sys.executable} -m pyquant {line} {more}"]
+        refused = subprocess.run(shell, capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 1, refused.stderr
+        assert "a pipe or device, which is read only once" in refused.stderr
+        assert "write it to a file first" in refused.stderr
     assert not list(tmp_path.iterdir())
 
 

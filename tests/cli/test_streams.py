@@ -107,9 +107,25 @@ def test_what_an_encoding_lacks_is_escaped(model: Path, other: Path, text: Path)
     assert "RMS \\u0394p %" in done.stdout
 
 
-def test_a_reader_that_has_enough_is_no_failure(model: Path):
+def test_a_reader_that_has_enough_is_no_failure(model: Path, finished_study: Path):
     done = shell(f"{PYQUANT} histogram --mode q8_0 --json {model} | head -c 10")
     assert (done.returncode, done.stdout, done.stderr) == (0, '{\n  "schem', "")
+    for command in (
+        f"histogram --mode q8_0 {model}", "tables list", "--help", "info", f"study show {finished_study}",
+        f"study show {finished_study} --json", f"study ls {finished_study} --json",
+    ):  # fmt: skip
+        done = shell(f"{PYQUANT} {command} | true")
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_remarks_that_nobody_reads_stop_nothing(model: Path, tmp_path: Path):
+    command = f"{PYQUANT} quantize --mode ggml:Q4_K {model} {tmp_path}/out.gguf"
+    assert "blocks of" in shell(command).stderr
+    for nobody in ("2> >(true)", "2>/dev/full"):
+        (tmp_path / "out.gguf").unlink()
+        done = shell(f"{command} {nobody}")
+        assert done.returncode == 0
+        assert "written to" in done.stdout
 
 
 @pytest.mark.parametrize("columns", [40, 80, 100])

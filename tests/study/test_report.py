@@ -193,6 +193,12 @@ def test_commands(finished_study: Path, copied_study: Path, tmp_path: Path) -> N
     found = pyquant("study", "validate", copied_study)
     assert found.returncode == 1
     assert "1 of 18 runs are unsound" in found.stderr
+    found = pyquant("study", "validate", copied_study, "--json")
+    assert found.returncode == 1
+    validated = json.loads(found.stdout)
+    assert (validated["schema"], validated["n_runs"]) == ("pyquant.study_validate/1", 18)
+    assert list(validated["problems"]) == [listed[0]["key"]]
+    assert printed("validate", finished_study, "--json")["problems"] == {}
     nothing = pyquant("study", "ls", tmp_path)
     assert nothing.returncode == 1
     assert "no study in this folder" in nothing.stderr

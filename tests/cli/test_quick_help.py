@@ -1,0 +1,41 @@
+"""`pyquant --help` answers at once: 0.15 s of processor time, which large libraries alone would exceed."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command import commands, run
+
+# What takes long to import, and what only work needs.
+LARGE = {"numpy", "rich", "matplotlib", "gguf", "llama_cpp", "jinja2", "pyquant._core"}
+MOST = 0.15  # seconds, of the best of some runs: the machine may be busy with other things
+
+
+def imported(words: list[str]) -> set[str]:
+    script = (
+        "import sys\nfrom pyquant.cli import app\n"
+        f"try: app({words!r})\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    )
+    return set(run(script=script).stderr.split())
+
+
+@pytest.mark.parametrize("command", ["", *commands()])
+def test_help_imports_nothing_large(command: str) -> None:
+    modules = imported([*command.split(), "--help"])
+    assert "pyquant.cli" in modules
+    # Options of a command are checked with pydantic by typer itself.
+    assert modules & (LARGE if command else LARGE | {"pydantic"}) == set()
+
+
+def test_help_takes_little_time() -> None:
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "pyquant", "--help"], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(5)) <= MOST
