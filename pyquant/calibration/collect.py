@@ -18,6 +18,7 @@ import numpy as np
 from pyquant import _core, limits
 from pyquant.calibration.stats_file import Origin
 from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.files.kept import keeping
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
 from pyquant.models.model_file import ModelFile
@@ -127,7 +128,7 @@ def spool(
         raise ConfigError(f"memory: {memory:,} bytes; the sums of one input need {largest:,}")
     path = output.with_name(f".{output.name}.spool")
     try:
-        with path.open("r+b" if path.exists() else "w+b") as file:
+        with keeping(path, "the sums so far"), path.open("r+b" if path.exists() else "w+b") as file:
             collector.start(memory=memory, file=file.fileno(), key=key)  # type: ignore[arg-type] # bytes
             if shutil.disk_usage(output.parent).free < output_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -23,6 +23,7 @@ from pyquant.cli import (
     perplexity,
     quantize,
     sensitivity,
+    signals,
     speed,
     streams,
     study,
@@ -79,10 +80,14 @@ def _every_command(
 
 
 def main() -> None:
-    """Runs a command; exit status 0, 1 (it failed), 2 (it was called wrongly), 130 (Ctrl-C)."""
+    """Runs a command; exit status 0, 1 (it failed), 2 (it was called wrongly), 130 (Ctrl-C).
+
+    SIGTERM ends it as Ctrl-C does, but the process dies of that signal, as others expect it to.
+    """
     warnings.showwarning = _show_warning
     try:
         streams.prepare()
+        signals.prepare()
         completion.prepare()
         _run()
         sys.stdout.flush()
@@ -104,7 +109,7 @@ def _run() -> None:
         if isinstance(leaving.__context__, BrokenPipeError):  # typer and rich call that a failure
             raise leaving.__context__ from None
         if leaving.code == INTERRUPTED:  # typer's answer to Ctrl-C
-            _fail("interrupted; nothing half-written is left", INTERRUPTED)
+            signals.stopped(INTERRUPTED)
         if leaving.code:
             raise
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyquant.errors import PyquantError, StudyError
 from pyquant.files.json import read_json
+from pyquant.files.kept import keeping
 from pyquant.files.output_file import write_bytes
 from pyquant.machine import n_threads
 from pyquant.study import executor
@@ -122,7 +123,7 @@ def run_study(
     ConfigError, ModelFileError, TextError
         Something is wrong with the study, a model or a text; before anything is done.
     """
-    with Store(folder) as store:
+    with Store(folder) as store, keeping(store.folder, "what is finished"):
         for partial in store.leftovers():
             partial.unlink()
         plan = make_plan(config, store, hashing)

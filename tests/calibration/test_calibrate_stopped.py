@@ -92,6 +92,22 @@ def test_control_c_leaves_what_was_collected(
     assert (tmp_path / "stats").read_bytes() == undisturbed
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_what_stays_is_named(model: Path, text: Path, tmp_path: Path, number: int, status: int) -> None:
+    command = [sys.executable, "-m", "pyquant", "calibrate", model, "--text", text, "-o", tmp_path / "stats"]
+    command += ["--ctx", "64", "--chunks", "300"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    spool = tmp_path / ".stats.spool"
+    while not spool.exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == status
+    how = "interrupted" if number == signal.SIGINT else "terminated"
+    assert said == f"pyquant: {how}; {spool} holds the sums so far: the same command goes on from there\n"
+    assert list(tmp_path.iterdir()) == [spool]
+
+
 @pytest.mark.parametrize("left", [b"", b"pqspool1", "cut off", "of another run", "damaged head"])
 def test_what_is_no_spool_of_this_run_is_not_taken_up(
     model: Path, text: Path, tmp_path: Path, undisturbed: bytes, left: bytes | str

@@ -50,6 +50,8 @@ def test_control_c_keeps_what_is_finished(
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
+    said = f"interrupted; {results} holds what is finished: the same command goes on from there"
+    assert errors.splitlines()[-1] == f"pyquant: {said}"
     assert 2 <= len(contents(results)) < len(undisturbed_study)
     assert contents(results).items() <= undisturbed_study.items()
     subprocess.run(lab.command(results), check=True, capture_output=True)
