@@ -17,10 +17,15 @@ bool multiplies(const ggml_tensor * node) {
 std::optional<Rows> tokens_of(const ggml_tensor * node) {
     const ggml_tensor * x = node->src[1];
     const bool plain = node->op == GGML_OP_MUL_MAT && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float);
-    if (!plain || x->ne[2] * x->ne[3] != 1) {
+    const bool one_matrix = node->src[0]->ne[2] * node->src[0]->ne[3] == 1;
+    // Recurrent models keep their sequences apart: their tokens too are rows at even distances.
+    const bool even = (x->ne[2] == 1 || x->nb[2] == size_t(x->ne[1]) * x->nb[1]) &&
+                      (x->ne[3] == 1 || x->nb[3] == size_t(x->ne[2]) * x->nb[2]);
+    if (!plain || !one_matrix || !even) {
         return std::nullopt;
     }
-    return Rows{static_cast<const float *>(x->data), x->ne[1], int64_t(x->nb[1] / sizeof(float))};
+    return Rows{static_cast<const float *>(x->data), x->ne[1] * x->ne[2] * x->ne[3],
+                int64_t(x->nb[1] / sizeof(float))};
 }
 
 }  // namespace
