@@ -117,6 +117,27 @@ def quantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def dequantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Expanding to F16 beside llama-quantize with as many threads."""
+    source, threads = model(arguments, LARGE, "large-f16.gguf"), str(arguments.threads)
+    out, results = str(arguments.folder / "out.gguf"), []
+    for kind in ("Q4_1", "Q4_K"):
+        quantized = arguments.folder / f"large-{kind}.gguf"
+        if not quantized.exists():
+            quantize_model(source, quantized, make_mode({"mode": f"ggml:{kind}"}))
+        command = [PYQUANT, "dequantize", str(quantized), out, "--threads", threads]
+        ours = Runs(f"pyquant dequantize {kind}", command, clean=[out])
+        theirs = Runs(
+            f"llama-quantize {kind} to F16",
+            [str(ORACLE / "llama-quantize"), "--allow-requantize", str(quantized), out, "F16", threads],
+            clean=[out],
+        )
+        interleave([ours, theirs], arguments.rounds)
+        results += [row(ours, theirs, source.stat().st_size), row(theirs, None, source.stat().st_size)]
+    os.unlink(out)
+    return results
+
+
 def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Packed codes counted per second, on one thread and on all; Python's start not counted."""
     source = model(arguments, LARGE, "large-f16.gguf")
@@ -252,6 +273,7 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 SUITES = {
     "quantize": quantize,
+    "dequantize": dequantize,
     "histogram": histogram,
     "pqz": pqz,
     "perplexity": perplexity,

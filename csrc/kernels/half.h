@@ -67,6 +67,19 @@ inline void halves_to_floats(const uint16_t * in, int64_t n, float * out) {
     }
 }
 
+inline void floats_to_halves(const float * in, int64_t n, uint16_t * out) {
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+        const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), halves);
+    }
+#endif
+    for (; i < n; ++i) {
+        out[i] = float_to_half(in[i]);
+    }
+}
+
 inline void bfloats_to_floats(const uint16_t * in, int64_t n, float * out) {
     for (int64_t i = 0; i < n; ++i) {
         out[i] = float_from_bits(uint32_t(in[i]) << 16);

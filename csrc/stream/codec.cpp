@@ -43,6 +43,17 @@ class FloatEncoder : public GgmlEncoder {
 public:
     using GgmlEncoder::GgmlEncoder;
 
+    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+                void * rows) const override {
+        if (type_ != GGML_TYPE_F16) {
+            return GgmlEncoder::encode(x, n_rows, n_per_row, importance, rows);
+        }
+        const int64_t n = n_rows * n_per_row;
+        check_finite(x, n);
+        floats_to_halves(x, n, static_cast<uint16_t *>(rows));
+        check_stored(type_, rows, size_t(n) * sizeof(uint16_t), x, n);
+    }
+
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
         const int64_t n = n_rows * n_per_row;
         switch (type_) {

@@ -15,6 +15,7 @@ from pyquant.cli import (
     calibrate,
     compare,
     completion,
+    dequantize,
     error,
     histogram,
     info,
@@ -57,6 +58,7 @@ app.command()(speed.speed)
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)
+app.command()(dequantize.dequantize)
 app.command()(info.info)
 app.command()(completion.completion)
 

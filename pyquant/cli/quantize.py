@@ -49,6 +49,12 @@ def quantize(
     store: options.Store = None,
     config: options.Config = None,
     pure: options.Pure = None,
+    requantize: Annotated[
+        Optional[bool],
+        typer.Option(
+            "--requantize", help="Take a model that is quantized already; its errors stay, and new ones come."
+        ),
+    ] = None,
     imatrix: options.Imatrix = None,
     calibration: options.Calibration = None,
     damping: options.Damping = None,
@@ -117,7 +123,7 @@ def quantize(
     searched = target is not None and target.searched
     threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
-        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
+        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure, requantize=requantize,
         imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
         sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
     )  # fmt: skip
@@ -147,14 +153,19 @@ def quantize(
 
 
 def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
-    """Say which tensors got another type than was wanted, and which were not compensated."""
+    """Say which tensors were rounded twice, got another type than was wanted, or were not compensated."""
     fallbacks: dict[tuple[str, str], list[str]] = defaultdict(list)
     reasons: dict[str, list[str]] = defaultdict(list)
+    again: dict[str, list[str]] = defaultdict(list)
     for tensor in tensors:
+        if tensor["requantized"]:
+            again[tensor["source_type"]].append(tensor["name"])
         if tensor["fell_back_from"]:
             fallbacks[tensor["fell_back_from"], tensor["type"]].append(tensor["name"])
         if tensor["not_compensated"]:
             reasons[tensor["not_compensated"]].append(tensor["name"])
+    for type_, names in again.items():
+        yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
     for (wanted, type_), names in fallbacks.items():
         why = f"blocks of {wanted} do not divide their rows"
         yield f"of type {type_}, as {why}: {_some(names)}"

@@ -74,6 +74,15 @@ class Tensor:
         return self.shape[2] if len(self.shape) > 2 else 1
 
     @property
+    def has_weights(self) -> bool:
+        """Whether its type can be decoded to weights; integers cannot."""
+        try:
+            self.decoder()
+        except ValueError:
+            return False
+        return True
+
+    @property
     def layer(self) -> int:
         """The number of its layer; -1 for tensors outside of layers."""
         match = re.match(r"blk\.(\d+)\.", self.name)

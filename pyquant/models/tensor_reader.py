@@ -215,7 +215,9 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
         where = f"{tensor.path}: tensor {tensor.name!r}, weight {place(tensor, error.index)}"
         if not math.isfinite(error.value):
             raise ModelFileError(f"{where}: {error.value}; weights have to be finite") from None
-        raise ModelFileError(f"{where}: {error.value:g} is too large for fp16") from None
+        raise ModelFileError(
+            f"{where}: {error.value:g} is too large for fp16; BF16 and F32 hold it"
+        ) from None
     except _core.WriteError as error:
         raise OutputError(f"{error.strerror} while writing tensor {tensor.name!r}") from None
     except OSError as error:

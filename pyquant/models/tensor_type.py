@@ -10,7 +10,7 @@ from pyquant import _core
 class TensorType(IntEnum):
     """A type of blocks, by the number that GGUF files have for it.
 
-    gguf's own enumeration has the same members but for Q4_T, and cannot be extended.
+    gguf's own enumeration has the same members but for Q2_0 and Q4_T, and cannot be extended.
     """
 
     F32 = 0
@@ -47,4 +47,5 @@ class TensorType(IntEnum):
     MXFP4 = 39
     NVFP4 = 40
     Q1_0 = 41
+    Q2_0 = 42
     Q4_T = _core.TYPE_Q4_T

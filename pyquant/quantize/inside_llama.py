@@ -76,6 +76,10 @@ def quantize_patched(
     check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode, threads=threads)
     entries = importance_metadata(plan)
+    if any(plan.changes_quantized(tensor) for tensor in model.tensors):
+        raise ConfigError(
+            f"{model.path}: is quantized; llama.cpp's quantizer is given unquantized models here"
+        )
     if plan.calibration or any(plan.searched(tensor) for tensor in model.tensors):
         raise ConfigError(
             f"{mode.mode}: llama.cpp's quantizer sees no moments of inputs and no tables of tensors"

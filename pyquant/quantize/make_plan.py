@@ -61,6 +61,11 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
             t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
         }
     plan = Plan(model, mode, scheme, calibration, importance, types, wanted, _core.Gguf(), sha256)
+    if mode.sequential and plan.requantized_from:
+        raise ConfigError(
+            f"sequential: {model.path} is quantized, and a running copy of it could not hold other weights; "
+            f"`pyquant dequantize` makes a model that can be rounded in order"
+        )
     if calibration and calibration.origin:  # an importance matrix has no moments to be singular
         names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
         calibration.check_tokens(name for name in names if name in calibration.matrices)

@@ -26,15 +26,18 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
 
     Returns
     -------
-    Metadata by key; empty for files that llama-quantize would make too.
-        pyquant.mode and the mode's parameters. pyquant.damping, and pyquant.sequential, where errors are
+    Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
+        pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the mode's parameters. pyquant.damping, and pyquant.sequential, where errors are
         compensated. pyquant.not_compensated: the names of quantized tensors where they are not, separated
         by spaces. Tables of Q4_T tensors. pyquant.source.sha256.
     """
     mode, scheme = plan.mode, plan.scheme
+    entries: dict[str, str | int] = {}
+    if plan.requantized_from:
+        entries["pyquant.requantized_from"] = " ".join(plan.requantized_from)
     if scheme is None and plan.calibration is None:
-        return {}
-    entries: dict[str, str | int] = {"pyquant.mode": mode.mode}
+        return entries
+    entries["pyquant.mode"] = mode.mode
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
     if any(plan.compensated(tensor) for tensor in plan.model.tensors):
@@ -66,6 +69,15 @@ def _importance_entries(importance: ImportanceMatrix) -> dict[str, str | int]:
     return entries
 
 
+def _outdated(plan: Plan) -> set[str]:
+    """List what the source says of blocks that its quantized tensors no longer have."""
+    tensors = plan.model.tensors
+    if not any(plan.changes_quantized(tensor) for tensor in tensors):
+        return set()
+    kept = ((tensor.name, tensor.table) for tensor in tensors if tensor.table and not plan.changes(tensor))
+    return {key for key in plan.model.keys if key.startswith("pyquant.")} - table_entries(kept).keys()
+
+
 def _cut(text: str) -> str:
     """Cut a text to what llama-quantize keeps: 127 bytes."""
     return text.encode(errors="surrogateescape")[:127].decode(errors="surrogateescape")
@@ -80,7 +92,7 @@ def fill_header(plan: Plan) -> None:
     header.copy_keys(model.header)
     header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
     header.set_u32("general.file_type", int(plan.mode.file_type))
-    for key in LAYOUT_KEYS:
+    for key in (*LAYOUT_KEYS, *_outdated(plan)):
         header.remove(key)
     set_metadata(header, importance_metadata(plan))
     set_metadata(header, metadata(plan, sha256=plan.sha256 or "0" * 64))

@@ -84,6 +84,20 @@ class Plan:
         """Say whether a tensor gets another type."""
         return self.types[tensor.name] != tensor.type
 
+    def changes_quantized(self, tensor: Tensor) -> bool:
+        """Say whether a tensor that is quantized already gets another type."""
+        return self.changes(tensor) and tensor.type not in UNQUANTIZED
+
+    @property
+    def requantized_from(self) -> list[str]:
+        """The types of quantized tensors that are rounded again, in the order of their names."""
+        again = (
+            tensor
+            for tensor in self.model.tensors
+            if self.changes_quantized(tensor) and self.types[tensor.name] not in UNQUANTIZED
+        )
+        return sorted({tensor.type.name for tensor in again})
+
     def fell_back_from(self, tensor: Tensor) -> Type | None:
         """Give the type that a tensor would have got if that type's blocks divided its rows; else None."""
         wanted = self.wanted[tensor.name]

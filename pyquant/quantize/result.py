@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyquant.formulas import rmse, snr_db
+from pyquant.models.tensor import UNQUANTIZED
+from pyquant.models.tensor_type import TensorType as Type
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class TensorResult:
         """Whether it got another type."""
         return self.type != self.source_type
 
+    @property
+    def requantized(self) -> bool:
+        """Whether it was quantized already, and is again."""
+        types = Type[self.source_type], Type[self.type]
+        return self.quantized and not any(type_ in UNQUANTIZED for type_ in types)
+
     def to_json(self) -> dict[str, Any]:
         """Give the result as JSON."""
         return {
@@ -57,6 +65,7 @@ class TensorResult:
             "n_weights": self.n_weights,
             "n_bytes": self.n_bytes,
             **errors_of([self]),
+            "requantized": self.requantized,
             "fell_back_from": self.fell_back_from,
             "not_compensated": self.not_compensated,
         }

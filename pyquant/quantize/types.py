@@ -46,7 +46,8 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     Raises
     ------
     ModelFileError
-        llama.cpp does not know the architecture, or tensors to be quantized already are.
+        llama.cpp does not know the architecture, or tensors to be quantized already are and the mode
+        does not say `requantize`.
     ConfigError
         `mode.tensors` finds no tensor, or an importance matrix is missing.
     """
@@ -59,10 +60,16 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     types = Types(ask(model.tensors), ask([whole_blocks(tensor) for tensor in model.tensors]))
     changed = [tensor for tensor in model.tensors if types.chosen[tensor.name] != tensor.type]
     for tensor in changed:
-        if tensor.type not in UNQUANTIZED:
+        if not tensor.has_weights:
+            raise ModelFileError(
+                f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, which holds no weights"
+            )
+        again = tensor.type not in UNQUANTIZED and types.chosen[tensor.name] not in UNQUANTIZED
+        if again and not mode.requantize:
             raise ModelFileError(
                 f"{model.path}: already quantized: tensor {tensor.name!r} is {tensor.type.name}; "
-                f"start from the F32, F16 or BF16 model"
+                f"start from the F32, F16 or BF16 model. Where there is none, --requantize rounds again, and "
+                f"`pyquant dequantize` makes an F16 file of it"
             )
     if mode.tensors and not any(matches(tensor) for tensor in changed):
         raise ConfigError(f"tensors: {mode.tensors!r} finds no tensor to quantize in {model.path}")

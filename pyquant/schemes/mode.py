@@ -37,6 +37,7 @@ class Mode(BaseModel):
     mode: str
     pure: bool = Field(False, description="every tensor in the same type, no mixture")
     tensors: str | None = Field(None, description="only tensors whose name this expression finds")
+    requantize: bool = Field(False, description="round tensors again that are quantized already")
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
     calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
     damping: Annotated[float, limits.DAMPING.interval] = Field(

@@ -53,6 +53,7 @@ RESULTS = {
     "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],
+    "dequantize": ["model.gguf", "f16.gguf"],
     "info": ["model.gguf"],
     "tables list": [],
     "tables show": ["basic"],
