@@ -123,8 +123,8 @@ def quantize(
     searched = target is not None and target.searched
     threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
-        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure, requantize=requantize,
-        imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
+        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
+        requantize=requantize, imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
         sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
     )  # fmt: skip
     if chosen is None:
