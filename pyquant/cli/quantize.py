@@ -124,8 +124,8 @@ def quantize(
     threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
         config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
-        requantize=requantize, imatrix=imatrix, calibration=calibration, damping=damping, sequential=sequential,
-        sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
+        requantize=requantize, imatrix=imatrix, calibration=calibration, damping=damping,
+        sequential=sequential, sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
     )  # fmt: skip
     if chosen is None:
         raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")

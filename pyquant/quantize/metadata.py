@@ -27,9 +27,10 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     Returns
     -------
     Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
-        pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the mode's parameters. pyquant.damping, and pyquant.sequential, where errors are
-        compensated. pyquant.not_compensated: the names of quantized tensors where they are not, separated
-        by spaces. Tables of Q4_T tensors. pyquant.source.sha256.
+        pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the
+        mode's parameters. pyquant.damping, and pyquant.sequential, where errors are compensated.
+        pyquant.not_compensated: the names of quantized tensors where they are not, separated by spaces.
+        Tables of Q4_T tensors. pyquant.source.sha256.
     """
     mode, scheme = plan.mode, plan.scheme
     entries: dict[str, str | int] = {}

@@ -50,7 +50,7 @@ def blocks(type_: Type, n_weights: int, seed: int) -> bytes:
 
 
 def write(source: Path, path: Path, type_: Type) -> Path:
-    """Give a model random blocks of a type in all matrices, whether llama-quantize makes such files or not."""
+    """Give a model random blocks of a type in all matrices, also one that llama-quantize does not make."""
     model, header, data = ModelFile(source), _core.Gguf(), []
     header.copy_keys(model.header)
     for seed, tensor in enumerate(model.tensors):
