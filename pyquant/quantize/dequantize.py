@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import AnyModel
@@ -15,7 +15,7 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.result import errors_of
 from pyquant.schemes.settings import make_mode
 
-FloatType = Literal["F16", "BF16", "F32"]
+FLOAT_TYPES = ("F16", "BF16", "F32")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DequantizeResult:
 def dequantize_model(
     source: AnyModel,
     output: str | os.PathLike[str],
-    type: FloatType = "F16",
+    type: str = "F16",
     *,
     threads: int | None = None,
     force: bool = False,
@@ -91,7 +91,7 @@ def dequantize_model(
     OutputError
         `output` cannot be written.
     """
-    if type not in get_args(FloatType):
+    if type not in FLOAT_TYPES:
         raise ConfigError(f"type: expected F16, BF16 or F32, got {type!r}")
     mode = make_mode({"mode": f"ggml:{type}"})
     done = quantize_model(source, output, mode, threads=threads, force=force, progress=progress)
