@@ -17,11 +17,15 @@ sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo test bench lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 test bench lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
 	@$(python) analysis/demo.py $(if $(MODEL),--model "$(MODEL)")
+
+# A model that people run, into models/: what holds on the model in the box must hold on it.
+smollm2: $(installed)
+	@$(python) analysis/smollm2.py models
 
 test: $(installed) $(oracle)
 	$(python) -m pytest $(PYTEST)
