@@ -9,6 +9,7 @@ import typing
 
 import numpy
 import numpy.typing
+import typing_extensions
 
 class Grid:
     """
@@ -335,7 +336,7 @@ class Lockstep:
     def original(self) -> LockstepPass: ...
 
 def build_info() -> dict: ...
-def checksum(data: bytes) -> int: ...
+def checksum(data: typing_extensions.Buffer) -> int: ...
 def choose_types(
     traits: ModelTraits,
     tensors: collections.abc.Sequence[PolicyTensor],

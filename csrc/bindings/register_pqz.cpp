@@ -99,6 +99,17 @@ py::bytes decode(const Layout & layout, const py::bytes & coded, size_t n) {
     return py::bytes(data);
 }
 
+// Of anything whose bytes stand side by side in memory.
+uint64_t checksum_of(const py::buffer & data) {
+    Py_buffer bytes;
+    if (PyObject_GetBuffer(data.ptr(), &bytes, PyBUF_SIMPLE) != 0) {
+        throw py::error_already_set();
+    }
+    const uint64_t result = checksum(static_cast<const uint8_t *>(bytes.buf), size_t(bytes.len));
+    PyBuffer_Release(&bytes);
+    return result;
+}
+
 }  // namespace
 
 void register_pqz(py::module_ & module) {
@@ -144,13 +155,7 @@ void register_pqz(py::module_ & module) {
                py::arg("progress") = py::none());
     module.def("encode_frame", &encode, py::arg("layout"), py::arg("data"));
     module.def("decode_frame", &decode, py::arg("layout"), py::arg("coded"), py::arg("n_bytes"));
-    module.def(
-        "checksum",
-        [](const py::bytes & data) {
-            const std::string_view bytes = view(data);
-            return checksum(bytes_of(bytes), bytes.size());
-        },
-        py::arg("data"));
+    module.def("checksum", &checksum_of, py::arg("data"));
     module.attr("ZSTD_VERSION") = ZSTD_versionString();
 }
 

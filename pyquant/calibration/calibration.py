@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
 from pyquant.calibration.panels import full_matrix
 from pyquant.calibration.sample import spread
+from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.calibration.stats_file import TOKENS, Origin, StatsHeader, is_stats, read_header
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import Tensor
 
 
 class Calibration:
@@ -39,12 +39,12 @@ class Calibration:
     def __init__(self, path: Path, contents: StatsHeader | ImportanceMatrix) -> None:
         self.path = path
         self._imatrix = contents if isinstance(contents, ImportanceMatrix) else None
+        self._rows = contents.rows if isinstance(contents, StatsHeader) else None
         self._inputs: dict[str, str]
-        self._tensors: dict[str, Tensor]
         if isinstance(contents, StatsHeader):
-            self.origin, self._inputs, self._tensors = contents.origin, contents.inputs, contents.tensors
+            self.origin, self._inputs = contents.origin, contents.inputs
         else:
-            self.origin, self._inputs, self._tensors = None, {name: name for name in contents.weights}, {}
+            self.origin, self._inputs = None, {name: name for name in contents.weights}
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -105,9 +105,11 @@ class Calibration:
         (n_experts,) float64
             An importance matrix may have one count for all experts.
         """
-        return (
-            self._array(name, "counts", np.float64) if self._imatrix is None else self._imatrix.counts[name]
-        )
+        if self._imatrix is not None:
+            return self._imatrix.counts[name]
+        counts = self._all(name, "counts", np.float64)[0]
+        check_values(self.path, f"the counts of tokens that entered {name}", counts)
+        return counts
 
     def diagonal(self, name: str) -> NDArray[np.float32]:
         """Give the mean of x^2 over the texts, x what enters the matrix.
@@ -120,8 +122,11 @@ class Calibration:
         if self._imatrix is not None:
             return self._imatrix.weights[name]
         counts = self.counts(name)[:, None]
-        sums = self._array(name, "in_sum2", np.float32).reshape(len(counts), -1)
-        return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 1).astype(np.float32)
+        sums = self._all(name, "in_sum2", np.float32).reshape(len(counts), -1)
+        with np.errstate(all="ignore"):  # what comes out infinite is refused
+            means = np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 1).astype(np.float32)
+        check_values(self.path, f"the sums of squares of what enters {name}", means)
+        return means
 
     def has_moments(self, name: str) -> bool:
         """Say whether second moments are known of a matrix's input, for one expert at least."""
@@ -141,9 +146,11 @@ class Calibration:
 
     def _moment_counts(self, name: str) -> NDArray[np.float64]:
         """(n_experts,) weighted tokens in the moments; (0,) where there are none."""
-        if f"{self._inputs.get(name)}.moments" not in self._tensors:
+        if self._rows is None or f"{self._inputs.get(name)}.moments" not in self._rows.tensors:
             return np.empty(0)
-        return self._array(name, "moment_counts", np.float64)
+        counts = self._all(name, "moment_counts", np.float64)[0]
+        check_values(self.path, f"the counts of tokens in the second moments of {name}", counts)
+        return counts
 
     def moments(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
         """Give the mean of x x^T over the tokens that entered a matrix, each times its weight.
@@ -154,14 +161,24 @@ class Calibration:
         -------
         (n_in, n_in) float32
             None if only the diagonal is known, or no token entered the expert.
+
+        Raises
+        ------
+        ModelFileError
+            They are damaged or not finite.
         """
-        tensor = self._tensors.get(f"{self._inputs[name]}.moments")
-        if tensor is None or (count := self._moment_counts(name)[expert]) == 0:
+        stored, counts = self._inputs[name], self._moment_counts(name)
+        if self._rows is None or not len(counts) or counts[expert] == 0:
             return None
-        offset = tensor.offset + 4 * expert * tensor.n_per_row
-        triangle = np.fromfile(tensor.path, np.float32, tensor.n_per_row, offset=offset)
-        triangle *= np.float32(1 / count)
-        return full_matrix(triangle, self._tensors[f"{self._inputs[name]}.in_sum2"].n_per_row)
+        triangle = self._rows.read(f"{stored}.moments", np.float32, expert, 1)[0]
+        with np.errstate(all="ignore"):  # what comes out infinite is refused
+            triangle *= np.float32(1 / counts[expert])
+        check_values(self.path, f"the second moments of what enters {name}", triangle, least=-LARGEST)
+        return full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
+
+    def _all(self, name: str, what: str, dtype: type) -> NDArray[Any]:
+        assert self._rows is not None
+        return self._rows.read(f"{self._inputs[name]}.{what}", dtype)
 
     def tokens(self, n_chunks: int) -> NDArray[np.int32]:
         """Give some of the tokens that the model was run over, random ones among them.
@@ -176,11 +193,9 @@ class Calibration:
         ModelFileError
             The file has none.
         """
-        tensor = self._tensors.get(TOKENS)
-        if tensor is None:
+        if self._rows is None or TOKENS not in self._rows.tensors:
             raise ModelFileError(f"{self.path}: holds no tokens to run the model over; calibrate anew")
-        kept = np.fromfile(tensor.path, np.int32, tensor.n_weights, offset=tensor.offset)
-        return spread(kept.reshape(-1, tensor.n_per_row), n_chunks)
+        return spread(self._rows.read(TOKENS, np.int32), n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:
         """Refuse a model that the calibration is not of.
@@ -224,10 +239,6 @@ class Calibration:
             return "more text"
         n_chunks = sum(text.n_chunks for text in self.origin.texts if text.sha256)
         return f"{int(np.ceil(n_chunks * needed / met)):,} chunks of {self.origin.chunk_size} or more"
-
-    def _array(self, name: str, what: str, dtype: type) -> NDArray[Any]:
-        tensor = self._tensors[f"{self._inputs[name]}.{what}"]
-        return np.fromfile(tensor.path, dtype, tensor.n_weights, offset=tensor.offset)
 
 
 # What functions of the library take as a calibration.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.soundness import check_values
 from pyquant.errors import ModelFileError
 from pyquant.files.output_file import write_bytes
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -78,7 +79,7 @@ def read_imatrix(file: AnyModel) -> ImportanceMatrix:
     Raises
     ------
     ModelFileError
-        The file cannot be read, or its values are not finite. The message names file and tensor.
+        The file cannot be read, or its values are not finite or negative. The message names file and tensor.
     """
     with np.errstate(all="ignore"):  # what comes out infinite or NaN is refused below
         if isinstance(file, ModelFile) or is_gguf(Path(file)):
@@ -86,8 +87,8 @@ def read_imatrix(file: AnyModel) -> ImportanceMatrix:
         else:
             matrix = _read_legacy(Path(file))
     for name, weights in matrix.weights.items():
-        if not np.isfinite(weights).all():
-            raise ModelFileError(f"{matrix.path}: values for tensor {name!r} are not finite")
+        check_values(matrix.path, f"values for tensor {name!r}", weights)
+        check_values(matrix.path, f"counts of tokens for tensor {name!r}", matrix.counts[name])
     return matrix
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from pyquant import _core
 from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.stats_rows import RowReader, add_checksums
 from pyquant.errors import ModelFileError
 from pyquant.files.json import parse_json
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
-VERSION = 1
+VERSION = 2
+WITHOUT_CHECKSUMS = 1  # a version that is still read
 KEY = "pyquant.calibration"  # general.type, and before every key
 TOKENS = "tokens"  # the tensor that holds them
 
@@ -76,20 +81,20 @@ class StatsHeader:
         Where the file comes from.
     inputs
         By matrix, the key of its input. Matrices that share an input share a key.
-    tensors
-        The sums, by name.
+    rows
+        The tokens and sums.
     """
 
     origin: Origin
     inputs: dict[str, str]
-    tensors: dict[str, Tensor]
+    rows: RowReader
 
 
 def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -> _core.Gguf:
     """Make the header of a STATS file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
-    counts and, where they were collected, moments.
+    counts and, where they were collected, moments; and the checksums of all these.
 
     Parameters
     ----------
@@ -119,6 +124,7 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -
         if i.all_moments:
             header.add_tensor(f"{name}.moment_counts", Type.F64, [i.n_groups])
             header.add_tensor(f"{name}.moments", Type.F32, [triangle_size(i.n_in), i.n_groups])
+    add_checksums(header)
     return header
 
 
@@ -134,23 +140,44 @@ def read_header(file: ModelFile) -> StatsHeader:
     ------
     ModelFileError
         The file is of another version, or damaged.
+
+    Warns
+    -----
+    FutureWarning
+        The file is of version 1, which has no checksums.
     """
     path = file.path
     version = file.get(f"{KEY}.version")
-    if version != VERSION or file.get(f"{KEY}.panel") != _core.PANEL:
+    if version not in (VERSION, WITHOUT_CHECKSUMS) or file.get(f"{KEY}.panel") != _core.PANEL:
         raise ModelFileError(
             f"{path}: statistics of version {version}, this pyquant reads {VERSION}; calibrate anew"
         )
+    if version == WITHOUT_CHECKSUMS:
+        warnings.warn(
+            f"{path}: of version 1, which has no checksums: damage is not seen; `pyquant calibrate` writes "
+            f"version {VERSION}",
+            FutureWarning,
+            stacklevel=2,
+        )
+    rows = RowReader(file, checked=version != WITHOUT_CHECKSUMS)
     try:
-        texts = [CalibrationText(**text) for text in parse_json(file.get(f"{KEY}.texts"))]
-        origin = Origin(file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size"), texts)
-        inputs = dict(zip(file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")))
+        texts = _TEXTS.validate_python(parse_json(file.get(f"{KEY}.texts")))
+        sha256, chunk_size = file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size")
+        if not isinstance(sha256, str) or not isinstance(chunk_size, int) or chunk_size < 1:
+            raise ValueError("no hash of a model, or no size of chunks")
+        matrices, inputs = file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")
+        if not isinstance(matrices, list) or not isinstance(inputs, list):
+            raise ValueError("no list of matrices, or none of their inputs")
     except (TypeError, ValueError) as error:
-        raise ModelFileError(f"{path}: its header is damaged: {error}") from None
-    tensors = {tensor.name: tensor for tensor in file.tensors}
-    for name in set(inputs.values()):
-        _check_shapes(path, name, tensors)
-    return StatsHeader(origin, inputs, tensors)
+        reason = str(error).splitlines()[0]
+        raise ModelFileError(f"{path}: its header is damaged: {reason}") from None
+    by_matrix = dict(zip(matrices, inputs))
+    for name in set(inputs):
+        _check_shapes(path, name, rows.tensors)
+    return StatsHeader(Origin(sha256, chunk_size, texts), by_matrix, rows)
+
+
+_TEXTS = TypeAdapter(list[CalibrationText])
 
 
 def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.stats_file import TOKENS
+from pyquant.calibration.stats_rows import RowWriter
 from pyquant.files.output_file import OutputFile
 
 # By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
@@ -58,22 +59,22 @@ def write_sums(
     kept: NDArray[np.int32],
 ) -> None:
     """Write a STATS file: its header, the tokens that are kept, and the sums."""
-    begin = header.header()
-    file.write(begin, 0)
-    at = {name: len(begin) + offset for name, _, _, offset, _ in header.tensors()}
-    file.write(kept.tobytes(), at[TOKENS])
+    rows = RowWriter(file, header)
+    for number, chunk in enumerate(np.ascontiguousarray(kept)):
+        rows.write(TOKENS, number, chunk)
     for i in collector.inputs:
         name = i.matrices[0]
         sums, n_tokens = squares[name]
-        file.write(sums.tobytes(), at[f"{name}.in_sum2"])
-        file.write(n_tokens.tobytes(), at[f"{name}.counts"])
+        for group in range(i.n_groups):
+            rows.write(f"{name}.in_sum2", group, np.ascontiguousarray(sums[group]))
+        rows.write(f"{name}.counts", 0, n_tokens)
         if not i.all_moments:
             continue
         counts = np.array([collector.count(i, group) for group in range(i.n_groups)])
-        file.write(counts.tobytes(), at[f"{name}.moment_counts"])
+        rows.write(f"{name}.moment_counts", 0, counts)
         for group in range(i.n_groups):
-            moments = collector.sums(i, group)[i.n_in :].data.cast("B")
-            file.write(moments, at[f"{name}.moments"] + group * moments.nbytes)
+            rows.write(f"{name}.moments", group, collector.sums(i, group)[i.n_in :])
+    rows.finish()
 
 
 def importance_of(collector: _core.Collector, squares: Squares) -> Squares:

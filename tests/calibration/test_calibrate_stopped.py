@@ -150,7 +150,7 @@ def test_statistics_of_a_later_version(model: Path, text: Path, tmp_path: Path) 
     content = stats.read_bytes()
     at = content.index(key) + len(key) + 4
     stats.write_bytes(content[:at] + b"\x09" + content[at + 1 :])
-    with pytest.raises(ModelFileError, match="version 9, this pyquant reads 1"):
+    with pytest.raises(ModelFileError, match="version 9, this pyquant reads 2"):
         Calibration.read(stats)
 
 

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
+from pyquant import _core
+from pyquant.calibration import imatrix
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.data import model_path
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.fuzz import fuzz
@@ -96,3 +99,33 @@ def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path
 @pytest.mark.parametrize("name", ["i.gguf", "i.dat"])
 def test_damaged_matrices_in_great_number(tmp_path: Path, tiny: Path, name: str, n_files: int) -> None:
     fuzz(n_files, tmp_path, tiny, write_imatrix(tmp_path / name, tiny))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(np.inf, "not finite"), (np.nan, "not finite"), (-1.0, "negative"), (1e30, "too large")],
+)
+def test_values_that_no_run_gives(tmp_path: Path, value: float, says: str, legacy: bool) -> None:
+    path = tmp_path / "imatrix"
+    values = np.array([1, value, 1], np.float32)
+    if legacy:
+        path.write_bytes(struct.pack("<ii1sii", 1, 1, b"a", 1, 3) + values.tobytes())
+    else:
+        sums = {"a": (values[None], np.array([1.0]))}
+        imatrix.write_imatrix(path, sums, datasets=[], chunk_size=64, sources=[], force=False)
+    with pytest.raises(ModelFileError, match=f"values for tensor 'a' are {says}"):
+        read_imatrix(path)
+
+
+@pytest.mark.parametrize(
+    ("count", "says"), [(np.inf, "not finite"), (np.nan, "not finite"), (-1, "negative")]
+)
+def test_counts_that_no_run_gives(tmp_path: Path, count: float, says: str) -> None:
+    header, values = _core.Gguf(), np.array([count, *[0.0] * 7, *[1.0] * 8], np.float32)
+    for name in ("a.counts", "a.in_sum2"):
+        header.add_tensor(name, Type.F32, [1])
+    path = tmp_path / "imatrix"
+    path.write_bytes(header.header() + values.tobytes())
+    with pytest.raises(ModelFileError, match=f"counts of tokens for tensor 'a' are {says}"):
+        read_imatrix(path)
