@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import typer
 
 from pyquant.cli import options, paths
 from pyquant.cli.output import print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from pyquant.tables.fold_table import Table
 
 app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
 
@@ -43,49 +46,76 @@ def show_table(
             metavar="TABLE", parser=paths.source_or_word, help="A built-in table, or a TOML file."
         ),
     ],
+    model: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="MODEL.gguf",
+            parser=paths.source,
+            help="The model that `balanced` is for; default: the one in the box.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Show the 16 ranges of 8-bit codes of a table, and what each decodes to."""
-    from pyquant.tables.fold_table import named_table
-
-    shown = named_table(table)
+    shown, by_name = _tables(table, model)
     result = {
         "schema": "pyquant.tables.show/1",
-        "name": shown.name,
-        "values": shown.values.tolist(),
-        "lower": shown.lower.tolist(),
+        **_ranges(shown),
+        "tables": {name: _ranges(own) for name, own in by_name.items()},
     }
-    show(result, json, _print_table)
+    show(result, json, _print_tables)
 
 
-def _print_table(result: dict[str, Any]) -> None:
+def _tables(name: str, model: Path | None = None) -> tuple[Table, dict[str, Table]]:
+    from pyquant.tables.table_set import named_tables
+
+    if name != "balanced":
+        return named_tables(name)
+    from pyquant.data import model_path
+    from pyquant.inspect.histogram import code_counts
+    from pyquant.tables.fold_table import balanced
+
+    return balanced(code_counts(model or model_path())), {}
+
+
+def _ranges(table: Table) -> dict[str, Any]:
+    return {"name": table.name, "values": table.values.tolist(), "lower": table.lower.tolist()}
+
+
+def _print_tables(result: dict[str, Any]) -> None:
     lower, values = result["lower"], result["values"]
     upper = [*(below - 1 for below in lower[1:]), 127]
     rows = [[str(code), *map(str, row)] for code, row in enumerate(zip(lower, upper, values))]
     print_table(["code", "from", "to", "value"], rows, title=result["name"])
+    if result["tables"]:
+        rows = [[name, *map(str, own["values"])] for name, own in result["tables"].items()]
+        print_table(["tensors", *map(str, range(16))], rows, title="Values of codes in tables of their own")
 
 
 @app.command()
 def check(
     tables: Annotated[
-        list[Path],
-        typer.Argument(metavar="TABLE.toml", parser=paths.source, help="Table files to check."),
+        list[str],
+        typer.Argument(
+            metavar="TABLE...", parser=paths.source_or_word, help="Tables to check: TOML files, or built-in."
+        ),
     ],
     json: options.Json = False,
 ) -> None:
-    """Check whether table files are sound; exit status 2 at the first that is not."""
-    from pyquant.tables.fold_table import read_table
-
+    """Check whether tables are sound; exit status 2 at the first that is not."""
+    checked = {name: _tables(name) for name in tables}
     result = {
         "schema": "pyquant.tables.check/1",
-        "tables": {str(path): read_table(path).name for path in tables},
+        "tables": {name: table.name for name, (table, _) in checked.items()},
+        "more": {name: list(by_name) for name, (_, by_name) in checked.items() if by_name},
     }
     show(result, json, _print_checked)
 
 
 def _print_checked(result: dict[str, Any]) -> None:
     for path, name in result["tables"].items():
-        print(f"{path}: {name}, 16 values, sound")
+        more = len(result["more"].get(path, []))
+        print(f"{path}: {name}, 16 values{f' and {more} times 16 more' if more else ''}, sound")
 
 
 @app.command()

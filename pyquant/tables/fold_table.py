@@ -163,11 +163,21 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         if lower[0] != LOWEST:
             raise ConfigError(f"{path}: lower: the first range begins at -128, not at {lower[0]}")
     else:
-        lower = _nearest(values)
+        return nearest_table(checked_name(path, content), values)
+    return Table(checked_name(path, content), values.astype(np.int8), lower.astype(np.int16))
+
+
+def checked_name(path: Path, content: dict[str, Any]) -> str:
+    """Give the name in a table's file, or the file's own. Raises ConfigError if it cannot be a name."""
     name = content.get("name", path.stem)
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 64 or '"' in name:
         raise ConfigError(f"{path}: name: expected up to 64 printable characters without quotes")
-    return Table(name, values.astype(np.int8), lower.astype(np.int16))
+    return name
+
+
+def nearest_table(name: str, values: NDArray[np.int8] | NDArray[np.int64]) -> Table:
+    """Make the table in which every code goes to the nearest of 16 ascending values; see `read_table`."""
+    return Table(name, values.astype(np.int8), _nearest(values.astype(np.int64)).astype(np.int16))
 
 
 def ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.models.tensor_name import kind_of
-from pyquant.tables.fold_table import ascending
+from pyquant.tables.fold_table import Table, ascending, checked_name, named_table, nearest_table
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,28 @@ def read_table_set(path: str | os.PathLike[str]) -> TableSet:
     if not isinstance(tables, dict):
         raise ConfigError(f"{path}: tables: expected a table of tables, by tensor or kind of tensor")
     return TableSet(
-        str(content.get("name", path.stem)),
+        checked_name(path, content),
         ascending(path, "values", content["values"]).astype(np.int8),
         {key: ascending(path, f"tables.{key}", given).astype(np.int8) for key, given in tables.items()},
     )
+
+
+def named_tables(name: str) -> tuple[Table, dict[str, Table]]:
+    """Find a built-in table, or read the one or all in a file whose name ends in .toml.
+
+    Returns
+    -------
+    table, by_name
+        The table for all tensors that `by_name` does not name, and those for tensors or kinds of tensors.
+        Where a file has tables for some tensors, every code goes to the nearest value.
+
+    Raises
+    ------
+    ConfigError
+        There is no such table, or its file is wrong.
+    """
+    if not name.endswith(".toml") or "tables" not in read_toml(name, "table"):
+        return named_table(name), {}
+    tables = read_table_set(name)
+    by_name = {key: nearest_table(key, values) for key, values in tables.by_name.items()}
+    return nearest_table(tables.name, tables.values), by_name
