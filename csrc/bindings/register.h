@@ -13,5 +13,6 @@ void register_pqz(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
+void register_sample(pybind11::module_ & module);
 
 }  // namespace pyquant::bindings

@@ -1,0 +1,189 @@
+#include "sample/draw.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/share_rows.h"
+#include "sample/truncate.h"
+#include "sample/weights.h"
+
+namespace pyquant::sample {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// Where all that a mask allows weighs less, beside 1 for the most likely token of all, digits are lost.
+constexpr float kTooLight = 1e-26f;
+
+// The first token at which the sum of weights exceeds `uniform` of the total.
+int32_t invert(const Weights & weights, double uniform) {
+    double wanted = uniform * weights.total;
+    size_t tile = 0;
+    while (tile + 1 < weights.tiles.size() && weights.tiles[tile] <= wanted) {
+        wanted -= weights.tiles[tile++];
+    }
+    // Rounding may leave `wanted` at or beyond the end of the last tile that has any weight.
+    while (tile > 0 && weights.tiles[tile] == 0) {
+        --tile;
+    }
+    const float * values = weights.values.data() + tile * kTile;
+    double sum = 0;
+    int last = 0;
+    for (int j = 0; j < kTile; ++j) {
+        if (values[j] > 0) {
+            last = j;
+            sum += double(values[j]);
+            if (sum > wanted) {
+                break;
+            }
+        }
+    }
+    return int32_t(tile) * kTile + last;
+}
+
+int32_t invert(const std::vector<int32_t> & tokens, const std::vector<float> & weights, double uniform) {
+    double total = 0;
+    for (const float weight : weights) {
+        total += double(weight);
+    }
+    double sum = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        sum += double(weights[i]);
+        if (sum > uniform * total) {
+            return tokens[i];
+        }
+    }
+    return tokens.back();
+}
+
+struct Row {
+    int32_t token;
+    double log_p;
+    double allowed;
+};
+
+// Room for a row's work; a thread has one.
+class Drawer {
+public:
+    Drawer(int64_t n_vocab, const Settings & settings)
+        : settings_(settings),
+          weights_(n_vocab) {}
+
+    Row operator()(const float * logits, const int32_t * mask, double uniform) {
+        float largest = kernels::largest_of(logits, weights_.n_vocab);
+        weights_.set(logits, largest, 1.0f);
+        const double free_total = weights_.total;
+        if (!std::isfinite(largest) || !std::isfinite(free_total)) {
+            return {0, std::numeric_limits<double>::quiet_NaN(), 1};
+        }
+        const double log_sum = std::log(free_total) + double(largest);
+        double allowed = 1;
+        if (mask != nullptr) {
+            weights_.keep(mask);
+            allowed = weights_.total / free_total;
+            if (weights_.largest() < kTooLight) {
+                largest = largest_allowed(logits, mask);
+                if (largest == kNever) {
+                    return {-1, 0, allowed};
+                }
+                reweigh(logits, mask, largest, 1.0f);
+            }
+        }
+        const int32_t token = choose(logits, mask, uniform);
+        return {token, double(logits[token]) - log_sum, allowed};
+    }
+
+private:
+    float largest_allowed(const float * logits, const int32_t * mask) const {
+        float largest = kNever;
+        for (int64_t j = 0; j < weights_.n_vocab; ++j) {
+            largest = mask == nullptr || allows(mask, j) ? std::max(largest, logits[j]) : largest;
+        }
+        return largest;
+    }
+
+    void reweigh(const float * logits, const int32_t * mask, float largest, float temperature) {
+        weights_.set(logits, largest, temperature);
+        if (mask != nullptr) {
+            weights_.keep(mask);
+        }
+    }
+
+    // weights_ are those at temperature 1.
+    int32_t choose(const float * logits, const int32_t * mask, double uniform) {
+        if (settings_.temperature == 0) {
+            return most_likely(logits);
+        }
+        if (!settings_.truncates()) {
+            if (settings_.temperature != 1) {
+                reweigh(logits, mask, logits[most_likely(logits)], settings_.temperature);
+            }
+            return invert(weights_, uniform);
+        }
+        const std::vector<int32_t> tokens = truncate(logits, weights_, settings_);
+        std::vector<float> weights;
+        const float scale = 1.0f / settings_.temperature;
+        for (const int32_t token : tokens) {
+            weights.push_back(kernels::exp_nonpositive((logits[token] - logits[tokens[0]]) * scale));
+        }
+        return invert(tokens, weights, uniform);
+    }
+
+    // Of the largest weight, the largest logit, for two logits may have one weight; then the first.
+    int32_t most_likely(const float * logits) const {
+        const float largest = weights_.largest();
+        int32_t best = -1;
+        for (size_t g = 0; g < weights_.peaks.size(); ++g) {
+            for (int j = 0; weights_.peaks[g] == largest && j < kGroup; ++j) {
+                const int32_t token = int32_t(g) * kGroup + j;
+                if (weights_.values[token] == largest && (best < 0 || logits[token] > logits[best])) {
+                    best = token;
+                }
+            }
+        }
+        return best;
+    }
+
+    Settings settings_;
+    Weights weights_;
+};
+
+}  // namespace
+
+void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_vocab,
+          const Settings & settings, const double * uniform, const Drawn & drawn, int n_threads) {
+    kernels::share_rows(n_rows, n_threads, [&](int64_t begin, int64_t end) {
+        Drawer drawer(n_vocab, settings);
+        for (int64_t row = begin; row < end; ++row) {
+            const int32_t * allowed = mask == nullptr ? nullptr : mask + row * mask_words(n_vocab);
+            const Row result = drawer(logits + row * n_vocab, allowed, uniform[row]);
+            drawn.token[row] = result.token;
+            drawn.log_p[row] = result.log_p;
+            drawn.allowed[row] = result.allowed;
+        }
+    });
+}
+
+void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads) {
+    kernels::share_rows(n_rows, n_threads, [&](int64_t begin, int64_t end) {
+        std::vector<float> products(kTile);
+        Weights weights(n_vocab);
+        for (int64_t row = begin; row < end; ++row) {
+            const float * x = logits + row * n_vocab;
+            const float largest = kernels::largest_of(x, n_vocab);
+            weights.set(x, largest, 1.0f);
+            double sum = 0;
+            for (size_t t = 0; t < weights.tiles.size(); ++t) {
+                const int n = int(std::min<int64_t>(kTile, n_vocab - int64_t(t) * kTile));
+                for (int j = 0; j < n; ++j) {
+                    products[size_t(j)] = weights.values[t * kTile + j] * (x[t * kTile + j] - largest);
+                }
+                std::fill(products.begin() + n, products.end(), 0.0f);
+                sum += sum_of_tile(products.data());
+            }
+            entropy[row] = std::log(weights.total) - sum / weights.total;
+        }
+    });
+}
+
+}  // namespace pyquant::sample

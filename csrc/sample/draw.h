@@ -1,0 +1,34 @@
+// Draws tokens from what a model says: the whole vocabulary, or what a mask and truncation leave of it.
+#pragma once
+
+#include <cstdint>
+
+namespace pyquant::sample {
+
+// In this order, as llama.cpp applies them; the mask comes before all.
+struct Settings {
+    int32_t top_k;      // keep so many of the most likely tokens; 0: all
+    float top_p;        // keep the most likely ones until they have this share; 1: all
+    float min_p;        // keep those with at least this part of the most likely one's probability; 0: all
+    float temperature;  // divides logits; 0: the most likely token, of equal ones the first
+
+    bool truncates() const { return top_k > 0 || top_p < 1 || min_p > 0; }
+};
+
+// What was drawn; all arrays (n_rows,). Logits that are not numbers give token 0, of which log_p is NaN.
+struct Drawn {
+    int32_t * token;   // -1 where the mask allows none
+    double * log_p;    // log of its probability, of all tokens at temperature 1; in nats
+    double * allowed;  // the share of all tokens' probability that the mask leaves; 1 without one
+};
+
+// logits: (n_rows, n_vocab); mask: (n_rows, ceil(n_vocab / 32)) whose bit j % 32 of word j / 32 allows token
+// j, or null; uniform: (n_rows,), each in [0, 1). Tokens are drawn by inversion: without truncation in the
+// order of the vocabulary, else from the most likely one down. Threads share the rows.
+void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_vocab,
+          const Settings & settings, const double * uniform, const Drawn & drawn, int n_threads);
+
+// entropy: (n_rows,), of the distribution of all tokens at temperature 1, in nats.
+void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads);
+
+}  // namespace pyquant::sample

@@ -1,0 +1,15 @@
+// What top-k, top-p and min-p leave of a vocabulary.
+#pragma once
+
+#include <vector>
+
+#include "sample/draw.h"
+#include "sample/weights.h"
+
+namespace pyquant::sample {
+
+// The tokens that are left, the most likely first, of equally likely ones the first in the vocabulary.
+// logits: (n_vocab,); weights: exp(logit - a constant) of them, 0 where the mask refuses; one is not 0.
+std::vector<int32_t> truncate(const float * logits, const Weights & weights, const Settings & settings);
+
+}  // namespace pyquant::sample

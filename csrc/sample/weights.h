@@ -1,0 +1,95 @@
+// A row of logits as weights exp(logit - largest), and their sums in an order that numpy can repeat.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/softmax.h"
+
+namespace pyquant::sample {
+
+using kernels::kLanes;
+constexpr int kTile = 512;  // weights of a tile are summed together; a draw looks for its tile first
+constexpr int kGroup = 256;  // of which the largest weight is kept: most groups have no likely token
+
+// Lanes first, each from top to bottom; then from the first lane to the last.
+inline double sum_of_tile(const float * tile) {
+    double lanes[kLanes] = {};
+    for (int j = 0; j < kTile; j += kLanes) {
+        for (int l = 0; l < kLanes; ++l) {
+            lanes[l] += double(tile[j + l]);
+        }
+    }
+    double sum = 0;
+    for (const double lane : lanes) {
+        sum += lane;
+    }
+    return sum;
+}
+
+// Weights of a vocabulary, a whole number of tiles of them: those after the vocabulary's end are 0.
+struct Weights {
+    int64_t n_vocab;
+    std::vector<float> values;
+    std::vector<double> tiles;  // sum of each tile
+    std::vector<float> peaks;   // largest weight of each group
+    double total = 0;           // sum of tiles, from the first to the last
+
+    explicit Weights(int64_t n_vocab)
+        : n_vocab(n_vocab),
+          values(size_t((n_vocab + kTile - 1) / kTile) * kTile),
+          tiles(values.size() / kTile),
+          peaks(values.size() / kGroup) {}
+
+    // values[j] = exp((x[j] - largest) / temperature), of all tokens.
+    void set(const float * x, float largest, float temperature) {
+        const float scale = 1.0f / temperature;
+        each_tile([&](int64_t begin, int n, float * tile) {
+            for (int j = 0; j < n; ++j) {
+                tile[j] = kernels::exp_nonpositive(std::min(0.0f, (x[begin + j] - largest) * scale));
+            }
+        });
+    }
+
+    // Makes the weights of tokens that the mask refuses 0.
+    void keep(const int32_t * mask) {
+        each_tile([&](int64_t begin, int n, float * tile) {
+            for (int j = 0; j < kTile; j += 32) {
+                const uint32_t word = j < n ? uint32_t(mask[(begin + j) / 32]) : 0;
+                for (int b = 0; b < 32; ++b) {
+                    tile[j + b] = (word >> b) & 1 ? tile[j + b] : 0.0f;
+                }
+            }
+        });
+    }
+
+    float largest() const { return *std::max_element(peaks.begin(), peaks.end()); }
+
+private:
+    template <class Change>
+    void each_tile(const Change & change) {
+        total = 0;
+        for (size_t t = 0; t < tiles.size(); ++t) {
+            float * tile = values.data() + t * kTile;
+            const int64_t begin = int64_t(t) * kTile;
+            change(begin, int(std::min<int64_t>(kTile, n_vocab - begin)), tile);
+            tiles[t] = sum_of_tile(tile);
+            total += tiles[t];
+            for (int g = 0; g < kTile / kGroup; ++g) {
+                peaks[t * (kTile / kGroup) + g] = kernels::largest_of(tile + g * kGroup, kGroup);
+            }
+        }
+    }
+};
+
+// Words of a mask of n_vocab tokens.
+inline int64_t mask_words(int64_t n_vocab) {
+    return (n_vocab + 31) / 32;
+}
+
+inline bool allows(const int32_t * mask, int64_t token) {
+    return (uint32_t(mask[token / 32]) >> (token % 32)) & 1;
+}
+
+}  // namespace pyquant::sample
