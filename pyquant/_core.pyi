@@ -390,8 +390,22 @@ def decode_table(
     table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8], blocks: numpy.typing.NDArray[numpy.uint8]
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def default_type(ftype: int) -> int: ...
+def draw(
+    logits: numpy.typing.NDArray[numpy.float32],
+    mask: numpy.typing.NDArray[numpy.int32] | None,
+    uniform: numpy.typing.NDArray[numpy.float64],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    n_threads: int,
+) -> tuple: ...
 def encode(scheme: Scheme, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.uint8]: ...
 def encode_frame(layout: Layout, data: bytes) -> bytes: ...
+def entropy(
+    logits: numpy.typing.NDArray[numpy.float32], n_threads: int
+) -> numpy.typing.NDArray[numpy.float64]: ...
 def expand(
     table: typing.Annotated[numpy.typing.ArrayLike, numpy.int8],
     stock: Storage,

@@ -87,3 +87,10 @@ SEQUENCES = Limit(1, 256)  # what llama.cpp computes at once
 SHARE = Limit(0, 1, whole=False, below_high=True)
 WEIGHT = Limit(0, 1e6, whole=False, above_low=True)
 BITS = Limit(0, 32, whole=False, above_low=True)  # per weight
+TEMPERATURE = Limit(0, 100, whole=False)
+TOP_K = Limit(0, 1 << 20)  # 0: all tokens
+TOP_P = Limit(0, 1, whole=False, above_low=True)
+MIN_P = Limit(0, 1, whole=False)
+SEED = Limit(0, 2**64 - 1)
+SAMPLES = Limit(1, 10_000_000)
+PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt

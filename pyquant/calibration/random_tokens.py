@@ -36,5 +36,6 @@ def random_chunks(
     n_ctx = texts[0].n_ctx
     n_chunks = max(1, round(n_of_texts * share))
     weighted = sum(text.n_chunks * weight for text, weight in zip(texts, weights))
-    tokens = np.random.default_rng(SEED).choice(model.ordinary_tokens(), (n_chunks, n_ctx)).astype(np.int32)
+    ordinary = model.vocabulary.ordinary_tokens()
+    tokens = np.random.default_rng(SEED).choice(ordinary, (n_chunks, n_ctx)).astype(np.int32)
     return Chunks(tokens), weighted * share / (1 - share) / n_chunks

@@ -17,6 +17,7 @@ from pyquant.cli import (
     completion,
     dequantize,
     error,
+    generate,
     histogram,
     info,
     pack,
@@ -55,6 +56,7 @@ app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
+app.command()(generate.generate)
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)

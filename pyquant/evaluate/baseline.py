@@ -183,5 +183,9 @@ def check_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text) -> N
             f"their probabilities cannot be compared"
         )
     tokens = cut(model, text, n_ctx=chunks.n_ctx, n_chunks=chunks.n_chunks).tokens
-    if tokens.shape != chunks.tokens.shape or (tokens != chunks.tokens).any() or model.bos != base.bos:
+    if (
+        tokens.shape != chunks.tokens.shape
+        or (tokens != chunks.tokens).any()
+        or model.vocabulary.bos != base.vocabulary.bos
+    ):
         raise ModelFileError(f"{model.path}: its tokenizer cuts the text otherwise than that of {base.path}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
+from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import UBATCH, n_scored_together, together
-from pyquant.llama.model import padded_ctx
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
 
@@ -91,13 +91,11 @@ def context_memory(model: ModelFile, n_ctx: int) -> int:
     It is an fp16 cache of keys and values, the logits of a batch's scored tokens, and the activations of
     512 tokens, of which their logits and a layer's are the largest.
     """
-    n_embd, n_layer = model.hyperparameter("embedding_length"), model.hyperparameter("block_count")
+    n_embd = model.hyperparameter("embedding_length")
     n_head = max(1, model.hyperparameter("attention.head_count"))
-    n_head_kv = model.hyperparameter("attention.head_count_kv", n_head)
     key = model.hyperparameter("attention.key_length", n_embd // n_head)
-    value = model.hyperparameter("attention.value_length", n_embd // n_head)
     n_ff = model.hyperparameter("feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
-    cache = 2 * n_layer * n_head_kv * (key + value) * together(n_ctx) * padded_ctx(n_ctx)
+    cache = cache_memory(model, n_ctx, together(n_ctx))
     logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
     activations = 4 * UBATCH * (8 * max(n_embd, n_head * key) + 2 * n_ff)
     return cache + logits + activations

@@ -100,7 +100,7 @@ def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) ->
     limits.CTX.check("ctx", n_ctx)
     if n_chunks is not None:
         limits.CHUNKS.check("chunks", n_chunks)
-    tokens = model.tokenize(text.data)
+    tokens = model.vocabulary.tokenize(text.data)
     n_whole = len(tokens) // n_ctx
     if n_whole == 0:
         raise TextError(
@@ -154,7 +154,7 @@ def portions(
     positions : (n,) int64
         Of these tokens in their chunks.
     """
-    n_ctx, bos = chunks.n_ctx, context.model.bos
+    n_ctx, bos = chunks.n_ctx, context.model.vocabulary.bos
     begin = group * together(n_ctx)
     given = chunks.tokens[begin : begin + together(n_ctx)].copy()
     if bos is not None:

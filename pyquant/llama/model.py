@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.errors import ModelFileError, TextError
+from pyquant.errors import ModelFileError
+from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
-from pyquant.llama.vocabulary import check_vocabulary
+from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine import n_threads
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
@@ -51,12 +52,11 @@ class Model:
     Attributes
     ----------
     path : Path
+    vocabulary : Vocabulary
     n_vocab : int
         Tokens of the vocabulary.
     n_ctx_train : int
         Tokens of context that it was trained with.
-    bos : int or None
-        The token that begins every text; None where the model has none put there.
 
     Raises
     ------
@@ -83,51 +83,14 @@ class Model:
             raise ModelFileError(
                 f"{self.path}: llama.cpp cannot load it: {reason(errors, 'it does not say why')}"
             )
-        self._vocab = vocab = llama.llama_model_get_vocab(self._model)
-        self.n_vocab = llama.llama_vocab_n_tokens(vocab)
+        self.vocabulary = Vocabulary(llama, self._model, self.path)
+        self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
-        self.bos = llama.llama_vocab_bos(vocab) if llama.llama_vocab_get_add_bos(vocab) else None
 
-    def tokenize(self, text: bytes) -> NDArray[np.int32]:
-        """Cut UTF-8 text into tokens, special ones added at its ends as the model wants them.
-
-        Returns
-        -------
-        tokens : (n,) int32
-
-        Raises
-        ------
-        ModelFileError
-            The model has no vocabulary.
-        TextError
-            The text is too long.
-        """
-        llama = self._llama
-        if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
-            raise ModelFileError(f"{self.path}: has no vocabulary, so texts cannot be evaluated")
-        if len(text) > 2**31 - 3:
-            raise TextError(f"{len(text):,} bytes of text; llama.cpp takes less than 2 GiB at once")
-        tokens = np.empty(len(text) + 2, np.int32)
-        n = llama.llama_tokenize(
-            self._vocab, text, len(text), _pointer(tokens, ctypes.c_int32), len(tokens), True, False
-        )
-        if n < 0:
-            raise TextError(f"llama.cpp cannot tokenize this text with {self.path}")
-        return tokens[:n].copy()
-
-    def ordinary_tokens(self) -> NDArray[np.int32]:
-        """Return the tokens that texts are made of: none that controls, is unknown or is not in use.
-
-        Returns
-        -------
-        tokens : (n,) int32
-        """
-        llama = self._llama
-        other = (
-            llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
-        )
-        attributes = [llama.llama_vocab_get_attr(self._vocab, token) for token in range(self.n_vocab)]
-        return np.flatnonzero((np.array(attributes) & other) == 0).astype(np.int32)
+    def chat_template(self) -> str | None:
+        """Return the Jinja template by which the model wants conversations written; None without one."""
+        text = self._llama.llama_model_chat_template(self._model, None)
+        return text.decode(errors="replace") if text else None
 
     def context(
         self,
@@ -234,20 +197,49 @@ class Context:
         ------
         ModelFileError
         """
-        llama = self._llama
         n_seq, n = tokens.shape
-        token = np.ascontiguousarray(tokens, np.int32).reshape(-1)
-        position = np.tile(np.arange(begin, begin + n, dtype=np.int32), n_seq)
-        sequence = np.repeat(np.arange(n_seq, dtype=np.int32), n)
-        sequences = sequence.ctypes.data + 4 * np.arange(n_seq * n, dtype=np.uintp)
-        ones = np.ones(n_seq * n, np.int32)
-        output = np.tile(wanted.astype(np.int8), n_seq)
+        logits = self.run(
+            tokens.reshape(-1),
+            np.tile(np.arange(begin, begin + n), n_seq),
+            np.repeat(np.arange(n_seq), n),
+            np.tile(wanted, n_seq),
+        )
+        return logits.reshape(n_seq, int(wanted.sum()), self.model.n_vocab)
+
+    def run(
+        self,
+        tokens: NDArray[np.int32],
+        positions: NDArray[np.integer[Any]],
+        sequences: NDArray[np.integer[Any]],
+        wanted: NDArray[np.bool_],
+    ) -> NDArray[np.float32]:
+        """Continue sequences, each from where it is. Ctrl-C is heard as in `decode`.
+
+        Parameters
+        ----------
+        tokens, positions, sequences, wanted : (n,)
+            Each token's number, its position, its sequence, and whether logits are wanted after it.
+
+        Returns
+        -------
+        logits : (n_wanted, n_vocab) float32
+            A view of llama.cpp's buffer, valid until the next call.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        llama, n = self._llama, len(tokens)
+        token = np.ascontiguousarray(tokens, np.int32)
+        position, sequence = positions.astype(np.int32), sequences.astype(np.int32)
+        own_sequence = sequence.ctypes.data + 4 * np.arange(n, dtype=np.uintp)
+        ones, output = np.ones(n, np.int32), wanted.astype(np.int8)
         batch = llama.llama_batch(
-            n_tokens=n_seq * n,
+            n_tokens=n,
             token=_pointer(token, ctypes.c_int32),
             pos=_pointer(position, ctypes.c_int32),
             n_seq_id=_pointer(ones, ctypes.c_int32),
-            seq_id=_pointer(sequences, ctypes.POINTER(ctypes.c_int32)),
+            seq_id=_pointer(own_sequence, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(output, ctypes.c_int8),
         )
         with collect_errors() as errors, self._interrupt.held():
@@ -256,13 +248,31 @@ class Context:
             raise ModelFileError(
                 f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
             )
-        shape = (n_seq, int(wanted.sum()), self.model.n_vocab)
+        shape = (int(wanted.sum()), self.model.n_vocab)
         if 0 in shape:
             return np.empty(shape, np.float32)
         logits = llama.llama_get_logits(self._context)
         if not logits:
             raise ModelFileError(f"{self.model.path}: has no logits: it is not a language model")
         return np.ctypeslib.as_array(logits, shape)
+
+    def copy(self, source: int, target: int) -> None:
+        """Let a sequence be what another one is; what it was before is forgotten."""
+        memory = self._llama.llama_get_memory(self._context)
+        self._llama.llama_memory_seq_rm(memory, target, -1, -1)
+        self._llama.llama_memory_seq_cp(memory, source, target, -1, -1)
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Forget all tokens of a sequence but the first `length` ones.
+
+        Raises
+        ------
+        ModelFileError
+            The model keeps a state that cannot go back, as recurrent ones do.
+        """
+        memory = self._llama.llama_get_memory(self._context)
+        if not self._llama.llama_memory_seq_rm(memory, sequence, length, -1):
+            raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
 
     def feed(self, tokens: NDArray[np.int32], *, at_once: bool) -> None:
         """Continue one sequence by tokens, for the time that it takes: there are no logits.

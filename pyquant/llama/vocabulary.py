@@ -1,36 +1,131 @@
-"""Check a vocabulary before llama.cpp loads it: one that has a token twice would end the process."""
+"""A model's vocabulary in llama.cpp: texts to tokens, and tokens to bytes."""
 
 from __future__ import annotations
 
-import reprlib
+import ctypes
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from pyquant.errors import ModelFileError
-from pyquant.models.model_file import ModelFile
+import numpy as np
+from numpy.typing import NDArray
 
-TOKENS = "tokenizer.ggml.tokens"
-NO_VOCABULARY = ("no_vocab", "none")  # tokenizers for which llama.cpp reads no tokens
+from pyquant.errors import ModelFileError, TextError
+
+LONGEST_TEXT = 2**31 - 3  # bytes
 
 
-def check_vocabulary(model: ModelFile) -> None:
-    """Refuse a vocabulary that has a token twice.
+class Vocabulary:
+    """The tokens that a model knows. It lives as long as its model.
 
-    Every tokenizer of llama.cpp that reads tokens counts them and asserts that they differ
-    (`llama_vocab::impl::load`). It gives an empty token the name "[EMPTY_7]", where 7 is its number.
+    Parameters
+    ----------
+    llama, model
+        llama.cpp's functions, and its handle of the model.
+    path
+        The model's file, for messages.
 
-    Raises
-    ------
-    ModelFileError
-        The message names the token and both of its numbers.
+    Attributes
+    ----------
+    n_tokens : int
+    bos : int or None
+        The token that begins every text; None where the model has none put there.
     """
-    tokens = model.get(TOKENS)
-    if model.get("tokenizer.ggml.model") in NO_VOCABULARY or not isinstance(tokens, list):
-        return
-    names = [token or f"[EMPTY_{number}]" for number, token in enumerate(tokens)]
-    last = {name: number for number, name in enumerate(names)}
-    if len(last) == len(names):
-        return
-    first, token = next((number, name) for number, name in enumerate(names) if last[name] != number)
-    raise ModelFileError(
-        f"{model.path}: the token {reprlib.repr(token)} is in its vocabulary twice, as number {first:,} and "
-        f"{last[token]:,}; llama.cpp cannot run such a model"
-    )
+
+    def __init__(self, llama: ModuleType, model: Any, path: Path) -> None:
+        self._llama, self._path = llama, path
+        self._vocab = llama.llama_model_get_vocab(model)
+        self.n_tokens: int = llama.llama_vocab_n_tokens(self._vocab)
+        self.bos: int | None = (
+            llama.llama_vocab_bos(self._vocab) if llama.llama_vocab_get_add_bos(self._vocab) else None
+        )
+
+    def tokenize(self, text: bytes, *, ends: bool = True, special: bool = False) -> NDArray[np.int32]:
+        """Cut UTF-8 text into tokens.
+
+        Parameters
+        ----------
+        text
+            UTF-8.
+        ends
+            Whether special tokens are added at the text's ends, as the model wants them.
+        special
+            Whether special tokens that are spelled in the text are taken as such.
+
+        Returns
+        -------
+        tokens : (n,) int32
+
+        Raises
+        ------
+        ModelFileError
+            The model has no vocabulary.
+        TextError
+            The text is too long.
+        """
+        llama = self._llama
+        if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
+            raise ModelFileError(f"{self._path}: has no vocabulary, so texts cannot be evaluated")
+        if len(text) > LONGEST_TEXT:
+            raise TextError(f"{len(text):,} bytes of text; llama.cpp takes less than 2 GiB at once")
+        tokens = np.empty(len(text) + 2, np.int32)
+        pointer = tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        n = llama.llama_tokenize(self._vocab, text, len(text), pointer, len(tokens), ends, special)
+        if n < 0:
+            raise TextError(f"llama.cpp cannot tokenize this text with {self._path}")
+        return tokens[:n].copy()
+
+    def ordinary_tokens(self) -> NDArray[np.int32]:
+        """Return the tokens that texts are made of: none that controls, is unknown or is not in use.
+
+        Returns
+        -------
+        tokens : (n,) int32
+        """
+        llama = self._llama
+        other = (
+            llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
+        )
+        attributes = [llama.llama_vocab_get_attr(self._vocab, token) for token in range(self.n_tokens)]
+        return np.flatnonzero((np.array(attributes) & other) == 0).astype(np.int32)
+
+    def end_tokens(self) -> NDArray[np.int32]:
+        """Return the tokens that end what a model writes: of the text, of its turn.
+
+        Returns
+        -------
+        tokens : (n,) int32
+        """
+        ends = [self._llama.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_tokens)]
+        return np.flatnonzero(ends).astype(np.int32)
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """Return the bytes that a token stands for; they may be part of a character.
+
+        Parameters
+        ----------
+        token
+            Its number.
+        special
+            Whether a token that controls is spelled; without, it stands for nothing.
+        """
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = self._llama.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            if n >= 0:
+                return buffer.raw[:n]
+            size = -n
+
+    def pieces(self) -> list[bytes]:
+        """Return the bytes of every token, without those of tokens that control."""
+        return [self.piece(token) for token in range(self.n_tokens)]
+
+    def begin_and_end(self) -> tuple[str, str]:
+        """Return how the tokens are spelled that begin and end texts; "" where there is none."""
+        llama = self._llama
+        tokens = llama.llama_vocab_bos(self._vocab), llama.llama_vocab_eos(self._vocab)
+        begin, end = (
+            self.piece(token, special=True).decode(errors="replace") if token >= 0 else "" for token in tokens
+        )
+        return begin, end

@@ -73,7 +73,7 @@ def write_in_order(
     steps = _core.Lockstep(set(by_name), round_matrix)
     with Model(model.path) as as_it_is:
         _check_memory(as_it_is, model.n_bytes, by_name.values(), tokens)
-        if (bos := as_it_is.bos) is not None:
+        if (bos := as_it_is.vocabulary.bos) is not None:
             tokens[:, 0] = bos
         with (
             Model(model.path, writable=True) as copy,

@@ -64,7 +64,7 @@ def test_moments_are_those_of_what_numpy_sends_in(
     stats = Calibration.read(tmp_path / "stats")
     with LlamaModel(path) as model:
         tokens = cut(model, read_text(text), n_ctx=48, n_chunks=3).tokens.copy()
-        tokens[:, 0] = model.bos
+        tokens[:, 0] = model.vocabulary.bos
     entered = [inputs_of(kind, sequence) for sequence in tokens]
     for matrix in entered[0]:
         if matrix == "blk.0.ffn_gate_inp.weight":
@@ -242,8 +242,8 @@ def test_random_tokens_have_their_share_of_the_moments_and_none_of_the_squares(
     of_text, both, mostly = (Calibration.read(tmp_path / name) for name in ("text", "both", "mostly"))
     with LlamaModel(dense) as model:
         assert [t.n_chunks for t in mostly.origin.texts] == [4, 3]
-        assert len(model.ordinary_tokens()) > model.n_vocab / 2
-        assert model.bos not in model.ordinary_tokens()
+        assert len(model.vocabulary.ordinary_tokens()) > model.n_vocab / 2
+        assert model.vocabulary.bos not in model.vocabulary.ordinary_tokens()
     for name in of_text.matrices:
         assert both.counts(name) == of_text.counts(name) == [256]
         np.testing.assert_array_equal(both.diagonal(name), of_text.diagonal(name))

@@ -51,6 +51,7 @@ RESULTS = {
     "compare": ["model.gguf", "other.gguf", *EVALUATION],
     "error": ["model.gguf", "other.gguf"],
     "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
+    "generate": ["model.gguf", "-p", "the", "--max-tokens", "4"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],
     "dequantize": ["model.gguf", "f16.gguf"],

@@ -18,8 +18,8 @@ from pyquant.llama.model import Model
 def test_llama_cpp_runs_it(n_expert: int, tied: bool, tmp_path: Path) -> None:
     generated = GeneratedModel(n_expert=n_expert, tied=tied, n_vocab=LEAST_VOCABULARY, type=Type.F16)
     with Model(generated.write(tmp_path / "model.gguf")) as model:
-        tokens = model.tokenize("the rain in the theatre: ünï".encode())
-        assert tokens[0] == model.bos
+        tokens = model.vocabulary.tokenize("the rain in the theatre: ünï".encode())
+        assert tokens[0] == model.vocabulary.bos
         assert 0 not in tokens  # bytes stand for what pieces do not spell
         with model.context(n_ctx=64) as context:
             logits = context.decode(tokens[None], 0, np.ones(len(tokens), bool))

@@ -87,7 +87,8 @@ def test_llama_cpp_splits_text_as_the_recipe_did() -> None:
     cases = json.loads((ROOT / "tests" / "data" / "model_in_the_box_tokens.json").read_text("utf-8"))
     with Model(model_path()) as model:
         for case in cases:
-            assert model.tokenize(case["text"].encode()).tolist() == [0, *case["tokens"]], case["text"]
+            tokens = model.vocabulary.tokenize(case["text"].encode())
+            assert tokens.tolist() == [0, *case["tokens"]], case["text"]
 
 
 def test_llama_cpp_splits_all_text_as_the_recipe_does(text: Path) -> None:
@@ -95,13 +96,13 @@ def test_llama_cpp_splits_all_text_as_the_recipe_does(text: Path) -> None:
     from recipe.text import tokenizer_of
 
     with Model(model_path()) as model:
-        tokens = model.tokenize(text.read_bytes())
+        tokens = model.vocabulary.tokenize(text.read_bytes())
     assert tokens.tolist() == [0, *tokenizer_of(model_path()).encode(text.read_text("utf-8")).ids]
 
 
 def test_logits_are_the_recipes_own(text: Path) -> None:
     with Model(model_path()) as model:
-        tokens = model.tokenize(text.read_bytes()[:20_000])[:512]
+        tokens = model.vocabulary.tokenize(text.read_bytes()[:20_000])[:512]
         with model.context(n_ctx=512) as context:
             logits = context.decode(tokens[None], 0, np.ones(len(tokens), bool))[0].copy()
     expected = Forward(model_path())(tokens)

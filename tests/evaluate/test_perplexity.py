@@ -73,11 +73,11 @@ def test_it_is_what_the_definition_says(model: Path, text: Path, n_ctx: int) -> 
     result = measure_perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks)
     nll = []
     with LlamaModel(model) as llama, llama.context(n_ctx=n_ctx, n_batch=n_ctx) as context:
-        tokens = llama.tokenize(text.read_bytes()[:-1])
+        tokens = llama.vocabulary.tokenize(text.read_bytes()[:-1])
         for i in range(n_chunks):
             chunk = tokens[i * n_ctx : (i + 1) * n_ctx]
             context.clear()
-            given = np.concatenate([[llama.bos], chunk[1:]])
+            given = np.concatenate([[llama.vocabulary.bos], chunk[1:]])
             logits = context.decode(given[None], 0, np.ones(n_ctx, bool))[0].astype(float)
             log_sum = np.logaddexp.reduce(logits, axis=1)
             scored = np.arange(n_ctx // 2, n_ctx - 1)

@@ -90,13 +90,13 @@ def test_a_model_that_is_not_there(tmp_path: Path, name: str, message: str) -> N
 def test_a_model_without_vocabulary_takes_no_text(tmp_path: Path) -> None:
     path = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, tokenizer=False).write(tmp_path / "bare.gguf")
     with pytest.raises(ModelFileError), LlamaModel(path) as model:
-        model.tokenize(b"text")
+        model.vocabulary.tokenize(b"text")
 
 
 def test_tokens_begin_with_bos(small_model: Path) -> None:
     with LlamaModel(small_model) as model:
-        tokens = model.tokenize(b"the\0a")
-        assert model.bos == tokens[0] == 1
+        tokens = model.vocabulary.tokenize(b"the\0a")
+        assert model.vocabulary.bos == tokens[0] == 1
         assert tokens.dtype == np.int32
         assert 0 + 3 in tokens  # the zero byte is text like any other
 

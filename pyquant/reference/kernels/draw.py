@@ -80,7 +80,9 @@ def draw(
     if temperature == 0:
         token = int(logits.argmax())
     elif top_k == 0 and top_p == 1 and min_p == 0:
-        token = _invert(exp_nonpositive((logits - logits.max()) * scale) if temperature != 1 else weights, uniform)
+        if temperature != 1:
+            weights = exp_nonpositive((logits - logits.max()) * scale)
+        token = _invert(weights, uniform)
     else:
         tokens = truncate(logits, weights, top_k=top_k, top_p=top_p, min_p=min_p)
         shares = exp_nonpositive((logits[tokens] - logits[tokens[0]]) * scale).astype(np.float64).cumsum()

@@ -1,0 +1,189 @@
+"""`pyquant generate`."""
+
+from __future__ import annotations
+
+import codecs
+import json as json_module
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.number import Number
+from pyquant.cli.output import remark, size
+from pyquant.cli.progress import count_bar
+from pyquant.errors import ConfigError
+
+SCHEMA = "pyquant.generate/1"
+
+if TYPE_CHECKING:
+    from pyquant.generate.generate import Plan
+    from pyquant.generate.prompt import Prompt
+    from pyquant.generate.result import Sample
+    from pyquant.generate.sampling import Sampling
+
+
+def generate(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUFs of any types, or pqz files."),
+    ],
+    prompt: Annotated[
+        Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
+    ] = None,
+    prompts: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            parser=paths.source,
+            help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
+        ),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")
+    ] = False,
+    n: Annotated[
+        int,
+        typer.Option(
+            "-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help="Texts for each prompt."
+        ),
+    ] = 1,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
+    ] = 128,
+    temperature: Annotated[
+        float,
+        typer.Option(metavar="X", parser=Number(limits.TEMPERATURE), help="0: always the most likely token."),
+    ] = 0.8,
+    top_k: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens.")
+    ] = 40,
+    top_p: Annotated[
+        float, typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens.")
+    ] = 0.95,
+    min_p: Annotated[
+        float, typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens.")
+    ] = 0.05,
+    seed: Annotated[
+        int,
+        typer.Option(metavar="N", parser=Number(limits.SEED), help="The same seed writes the same texts."),
+    ] = 0,
+    ctx: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="TOKENS",
+            parser=Number(limits.CTX),
+            help="Room for a prompt and its text; default: what they need, up to what the model was trained "
+            "with.",
+        ),
+    ] = None,
+    parallel: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=Number(limits.PARALLEL),
+            help="Texts that are written side by side; default: 16, or as many as there are.",
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each text as JSON, a line each.")] = False,
+) -> None:
+    """Let models write: continue a prompt, or answer it.
+
+    Draws tokens as llama.cpp does by default: top-k, top-p, min-p, then temperature.
+    """
+    from pyquant.generate.sampling import Sampling
+
+    sampling = Sampling(temperature, top_k, top_p, min_p, seed)
+    asked = _prompts(prompt, prompts, chat)
+    room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
+    for path in models:
+        if len(models) > 1 and not json:
+            print(f"{path}:")
+        _write(path, asked, sampling, room, threads, json)
+
+
+def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Prompt]:
+    from pyquant.generate.prompt import Prompt, read_prompts
+
+    if (prompt is None) == (prompts is None):
+        raise ConfigError("generate: give either --prompt TEXT or --prompts FILE.jsonl")
+    asked = read_prompts(prompts) if prompts is not None else [Prompt(prompt)]
+    return [prompt.chat() for prompt in asked] if chat else asked
+
+
+def _write(
+    path: Path,
+    prompts: list[Prompt],
+    sampling: Sampling,
+    room: dict[str, Any],
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    from pyquant.generate.generate import generate, make_plan
+    from pyquant.llama.model import Model
+
+    with Model(path) as model:
+        plan = make_plan(model, prompts, **room)
+        _say_memory(path, plan)
+        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
+        begin, n_tokens = time.monotonic(), 0
+        texts = generate(model, plan, sampling, threads=threads, on_token=_stream() if live else None)
+        with _progress(path, plan) as progress:
+            for done, sample in enumerate(_in_order(texts), start=1):
+                n_tokens += len(sample.log_p)
+                if as_json:
+                    print(
+                        json_module.dumps({"schema": SCHEMA, "model": str(path), **sample.to_json()}),
+                        flush=True,
+                    )
+                else:
+                    print("" if live else sample.text, flush=True)
+                progress(done, plan.n_texts)
+        seconds = time.monotonic() - begin
+        remark(f"{path.name}: {n_tokens:,} tokens in {seconds:.1f} s: {n_tokens / seconds:.1f} tokens/s")
+
+
+def _say_memory(path: Path, plan: Plan) -> None:
+    from pyquant.llama.cache import cache_memory
+    from pyquant.models.model_file import open_model
+
+    file = open_model(path)
+    room = size(cache_memory(file, plan.n_ctx, plan.n_sequences))
+    sequences = "1 sequence" if plan.n_sequences == 1 else f"{plan.n_sequences} sequences"
+    remark(f"{path.name}: {size(file.n_bytes)} of weights, {room} for {sequences} of {plan.n_ctx} tokens")
+
+
+def _progress(path: Path, plan: Plan) -> AbstractContextManager[Callable[..., None]]:
+    return count_bar(path.name, "texts") if plan.n_texts > 1 else nullcontext(lambda *_: None)
+
+
+def _in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yields samples as they were asked for; those that end early wait."""
+    waiting: dict[tuple[int, int], Sample] = {}
+    prompt = number = 0
+    for sample in samples:
+        waiting[sample.prompt, sample.number] = sample
+        while (prompt, number) in waiting or (prompt + 1, 0) in waiting:
+            if (prompt, number) not in waiting:
+                prompt, number = prompt + 1, 0
+            yield waiting.pop((prompt, number))
+            number += 1
+
+
+def _stream() -> Callable[[Sample, bytes], None]:
+    """Returns what prints a text's bytes as they come, characters whole."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def write(_sample: Sample, piece: bytes) -> None:
+        sys.stdout.write(decoder.decode(piece))
+        sys.stdout.flush()
+
+    return write

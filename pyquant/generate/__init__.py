@@ -1,0 +1,1 @@
+"""Let models write."""

@@ -1,0 +1,215 @@
+"""Let a model write: many texts side by side, each of which depends on its seed and prompt alone.
+
+A prompt is computed once, in a sequence of its own, which is copied for each text. Texts that end make room
+for the next ones. llama.cpp computes one row by other kernels than several, whose last bits differ; so where
+texts are written side by side no batch has less than two rows, and a text does not depend on those beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import limits
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.generate.prompt import Prompt
+from pyquant.generate.result import CONTEXT, END, LENGTH, Sample
+from pyquant.generate.sampling import Sampling, uniform
+from pyquant.generate.session import Session
+from pyquant.llama.model import Model
+
+# Called with a sample after each of its tokens, and the bytes that the token added.
+OnToken = Callable[[Sample, bytes], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written.
+
+    Attributes
+    ----------
+    prompts : list of (n,) int32
+        Tokens of each prompt.
+    names : list of str
+    n_samples : int
+        Texts for each prompt.
+    max_tokens : int
+        Tokens of a text.
+    n_parallel : int
+        Texts that are written side by side.
+    n_ctx : int
+        Tokens that a prompt and its text have room for.
+    """
+
+    prompts: list[NDArray[np.int32]]
+    names: list[str]
+    n_samples: int
+    max_tokens: int
+    n_parallel: int
+    n_ctx: int
+
+    @property
+    def n_texts(self) -> int:
+        """All texts."""
+        return len(self.prompts) * self.n_samples
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences that have room: those that are written, and where there are several, the prompt's own."""
+        return self.n_parallel + (self.n_texts > 1)
+
+
+def make_plan(
+    model: Model,
+    prompts: Sequence[Prompt],
+    *,
+    n_samples: int = 1,
+    max_tokens: int = 128,
+    n_parallel: int | None = None,
+    n_ctx: int | None = None,
+) -> Plan:
+    """Decide how much room the texts need.
+
+    Parameters
+    ----------
+    model
+    prompts
+        At least one.
+    n_samples
+        Texts for each prompt.
+    max_tokens
+        Tokens of a text.
+    n_parallel
+        Texts side by side; None: 16, or as many as there are.
+    n_ctx
+        Tokens that a prompt and its text have room for; None: the longest prompt and max_tokens, but no more
+        than the model was trained with.
+
+    Raises
+    ------
+    ConfigError
+        A number is outside of its range, or a prompt leaves no room for a token.
+    ModelFileError, TextError
+        A prompt cannot be cut into tokens.
+    """
+    limits.SAMPLES.check("n", n_samples)
+    limits.TOKENS.check("max-tokens", max_tokens)
+    if n_parallel is not None:
+        limits.PARALLEL.check("parallel", n_parallel)
+    tokens = [prompt.tokens(model) for prompt in prompts]
+    longest = max(map(len, tokens))
+    if n_ctx is None:
+        n_ctx = min(longest + max_tokens, max(model.n_ctx_train, longest + 1))
+    limits.CTX.check("ctx", max(n_ctx, int(limits.CTX.low)))
+    for prompt, its_tokens in zip(prompts, tokens):
+        if len(its_tokens) >= n_ctx:
+            raise ConfigError(
+                f"{prompt.name}: {len(its_tokens)} tokens leave no room in a context of {n_ctx}; "
+                f"give a larger one"
+            )
+    n_parallel = min(n_parallel or 16, len(prompts) * n_samples)
+    return Plan(tokens, [prompt.name for prompt in prompts], n_samples, max_tokens, n_parallel, n_ctx)
+
+
+def generate(
+    model: Model,
+    plan: Plan,
+    sampling: Sampling,
+    *,
+    threads: int | None = None,
+    on_token: OnToken | None = None,
+) -> Iterator[Sample]:
+    """Write the plan's texts, and yield each when it is complete.
+
+    Raises
+    ------
+    ConfigError, ModelFileError
+    """
+    n_rows = plan.n_parallel
+    with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session:
+        writer = _Writer(session, plan, sampling, on_token)
+        waiting = product(range(len(plan.prompts)), range(plan.n_samples))
+        writing: dict[int, Sample] = {}
+        while True:
+            for row in set(range(n_rows)) - set(writing):
+                for prompt, number in waiting:
+                    sample = writer.begin(row, prompt, number)
+                    if sample.finish:  # its first token ended it, and the row is free for another one
+                        yield sample
+                        continue
+                    writing[row] = sample
+                    break
+            if not writing:
+                return
+            for row in writer.step(writing):
+                yield writing.pop(row)
+
+
+class _Writer:
+    """Writes tokens of samples, each in the row of its sequence."""
+
+    def __init__(self, session: Session, plan: Plan, sampling: Sampling, on_token: OnToken | None) -> None:
+        self._session, self._plan, self._sampling, self._on_token = session, plan, sampling, on_token
+        vocabulary = session.model.vocabulary
+        self._ends = frozenset(vocabulary.end_tokens().tolist())
+        self._pieces = vocabulary.pieces()
+        self._prompt, self._after_prompt = -1, np.empty(0, np.float32)
+
+    def begin(self, row: int, prompt: int, number: int) -> Sample:
+        """Let a row continue a prompt, by a first token."""
+        session, alone = self._session, self._plan.n_texts == 1
+        of_prompt = 0 if alone else self._plan.n_parallel
+        if prompt != self._prompt:
+            session.roll_back(of_prompt, 0)
+            self._after_prompt = session.extend(of_prompt, self._plan.prompts[prompt])
+            self._prompt = prompt
+        if not alone:
+            session.copy(of_prompt, row)
+        sample = Sample(prompt, self._plan.names[prompt], number)
+        self._draw([sample], self._after_prompt[None])
+        return sample
+
+    def step(self, writing: dict[int, Sample]) -> list[int]:
+        """Continue all samples by a token; return the rows of those that are complete."""
+        rows = np.array(sorted(writing), np.int64)
+        tokens = np.array([writing[row].tokens[-1] for row in rows], np.int32)
+        logits = self._session.step(*self._at_least_two(rows, tokens))[: len(rows)]
+        self._draw([writing[row] for row in rows], logits)
+        return [row for row in rows.tolist() if writing[row].finish]
+
+    def _at_least_two(
+        self, rows: NDArray[np.int64], tokens: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        if len(rows) > 1 or self._plan.n_parallel == 1:
+            return rows, tokens
+        idle = 1 - min(rows[0], 1)
+        self._session.roll_back(idle, 0)
+        return np.append(rows, idle), np.append(tokens, tokens)
+
+    def _draw(self, samples: list[Sample], logits: NDArray[np.float32]) -> None:
+        seed = self._sampling.seed
+        numbers = [uniform(seed, s.prompt << 32 | s.number, len(s.tokens)) for s in samples]
+        drawn = self._sampling.draw(logits, np.array(numbers))
+        if not np.isfinite(drawn.log_p).all():
+            raise ModelFileError(f"{self._session.model.path}: its logits are not numbers")
+        for sample, token, log_p in zip(samples, drawn.tokens.tolist(), drawn.log_p.tolist()):
+            self._take(sample, token, log_p)
+
+    def _take(self, sample: Sample, token: int, log_p: float) -> None:
+        sample.log_p.append(log_p)
+        if token in self._ends:
+            sample.finish = END
+            return
+        sample.tokens.append(token)
+        sample.data += self._pieces[token]
+        length = len(self._plan.prompts[sample.prompt]) + len(sample.tokens)
+        if len(sample.tokens) == self._plan.max_tokens:
+            sample.finish = LENGTH
+        elif length > self._plan.n_ctx:
+            sample.finish = CONTEXT
+        if self._on_token:
+            self._on_token(sample, self._pieces[token])

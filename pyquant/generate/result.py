@@ -1,0 +1,58 @@
+"""What a model wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# Why a text ended.
+END = "end"  # the model ended it
+LENGTH = "length"  # it has as many tokens as were allowed
+CONTEXT = "context"  # there is no room for more
+
+
+@dataclass
+class Sample:
+    """A text that a model wrote, or is writing.
+
+    Attributes
+    ----------
+    prompt : int
+        Index of its prompt.
+    name : str
+        The prompt's name.
+    number : int
+        Which of the prompt's samples it is; with the seed it decides the random numbers.
+    tokens : list of int
+        Without the token that ended it.
+    log_p : list of float
+        Of each token, among all at temperature 1, in nats; that of the ending token too.
+    data : bytes
+        The tokens' bytes; the last ones may be part of a character.
+    finish : str
+        "end", "length" or "context"; "" while it is being written.
+    """
+
+    prompt: int
+    name: str
+    number: int
+    tokens: list[int] = field(default_factory=list)
+    log_p: list[float] = field(default_factory=list)
+    data: bytes = b""
+    finish: str = ""
+
+    @property
+    def text(self) -> str:
+        """The bytes as text; what is no UTF-8 is replaced."""
+        return self.data.decode(errors="replace")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant generate --json` prints each of its lines."""
+        return {
+            "prompt": self.name,
+            "sample": self.number,
+            "text": self.text,
+            "tokens": self.tokens,
+            "finish": self.finish,
+            "log_p": sum(self.log_p),
+        }

@@ -1,0 +1,122 @@
+"""How tokens are drawn: settings, and random numbers that depend on nothing but where they are used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core, limits
+
+
+class Drawn(NamedTuple):
+    """Tokens that were drawn, one of each row of logits.
+
+    Attributes
+    ----------
+    tokens : (n,) int32
+        -1 where a mask allows none.
+    log_p : (n,) float64
+        Logarithms of their probabilities among all tokens at temperature 1, in nats.
+    allowed : (n,) float64
+        The share of probability that a mask leaves.
+    """
+
+    tokens: NDArray[np.int32]
+    log_p: NDArray[np.float64]
+    allowed: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of a draw, applied in llama.cpp's order: top-k, top-p, min-p, temperature; a mask comes first.
+
+    Attributes
+    ----------
+    temperature : float
+        Divides logits; 0: the most likely token is taken.
+    top_k : int
+        Keep so many of the most likely tokens; 0: all.
+    top_p : float
+        Keep the most likely tokens until their probabilities add up to this; 1: all.
+    min_p : float
+        Keep tokens with at least this part of the most likely one's probability; 0: all.
+    seed : int
+
+    Raises
+    ------
+    ConfigError
+        A number is outside of its range.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
+            getattr(limits, name.upper()).check(name.replace("_", "-"), getattr(self, name))
+
+    @property
+    def truncates(self) -> bool:
+        """Whether less than the whole vocabulary can be drawn."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+    def draw(
+        self,
+        logits: NDArray[np.float32],
+        uniform: NDArray[np.float64],
+        mask: NDArray[np.int32] | None = None,
+        *,
+        threads: int = 1,
+    ) -> Drawn:
+        """Draw a token of each row.
+
+        Parameters
+        ----------
+        logits : (n, n_vocab) float32
+        uniform : (n,) float64
+            Random numbers in [0, 1).
+        mask : (n, ceil(n_vocab / 32)) int32, optional
+            Bit j % 32 of word j // 32 allows token j.
+        threads
+            Rows are shared among so many.
+        """
+        return Drawn(
+            *_core.draw(
+                logits,
+                mask,
+                uniform,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                min_p=self.min_p,
+                n_threads=threads,
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as results name them."""
+        return asdict(self)
+
+
+def uniform(seed: int, sample: int, position: int, attempt: int = 0) -> float:
+    """Return a random number in [0, 1) that depends on these four alone.
+
+    It is the first number of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) with
+    key (seed, sample) and counter (position, attempt): what else is drawn, and in which order, is
+    of no matter.
+
+    Parameters
+    ----------
+    seed, sample
+        Of a run, and which of its texts it is for.
+    position, attempt
+        Which token of the text, and which draw for it.
+    """
+    generator = np.random.Philox(key=[seed, sample], counter=[position, attempt, 0, 0])
+    return float(np.random.Generator(generator).random())

@@ -1,0 +1,128 @@
+"""Sequences of tokens that a model continues, each from where it is."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ConfigError
+from pyquant.llama.model import Model
+
+BATCH = 2048  # tokens of a prompt that are given at a time
+
+
+class Session:
+    """Sequences with positions of their own, in one context; a context manager.
+
+    Parameters
+    ----------
+    model
+    n_sequences
+        Each has room of its own.
+    n_ctx
+        Tokens that a sequence has room for.
+    threads
+        None: all processors.
+
+    Attributes
+    ----------
+    model : Model
+    n_ctx : int
+    lengths : (n_sequences,) int64
+        Tokens that each sequence has.
+
+    Raises
+    ------
+    ConfigError
+    ModelFileError
+    """
+
+    def __init__(self, model: Model, n_sequences: int, n_ctx: int, *, threads: int | None = None) -> None:
+        self.model = model
+        self.n_ctx = n_ctx
+        self.lengths = np.zeros(n_sequences, np.int64)
+        self._context = model.context(
+            n_ctx=n_ctx, n_seq=n_sequences, n_batch=max(BATCH, n_sequences), threads=threads
+        )
+
+    def extend(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Continue a sequence by several tokens.
+
+        Parameters
+        ----------
+        sequence
+        tokens : (n,) int32
+            At least one.
+
+        Returns
+        -------
+        logits : (n_vocab,) float32
+            After the last one; a copy.
+
+        Raises
+        ------
+        ConfigError
+            There is no room for so many.
+        ModelFileError
+        """
+        begin = int(self.lengths[sequence])
+        if begin + len(tokens) > self.n_ctx:
+            raise ConfigError(f"{begin + len(tokens)} tokens, where a sequence has room for {self.n_ctx}")
+        portion = self._context.n_batch
+        for start in range(0, len(tokens), portion):
+            part = tokens[start : start + portion]
+            wanted = np.zeros(len(part), bool)
+            wanted[-1] = start + portion >= len(tokens)
+            positions = np.arange(begin + start, begin + start + len(part))
+            logits = self._context.run(part, positions, np.full(len(part), sequence), wanted)
+        self.lengths[sequence] += len(tokens)
+        return logits[0].copy()
+
+    def step(self, sequences: NDArray[np.int64], tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Continue each of several sequences by a token.
+
+        Parameters
+        ----------
+        sequences : (n,) int64
+            All different.
+        tokens : (n,) int32
+
+        Returns
+        -------
+        logits : (n, n_vocab) float32
+            A view of llama.cpp's buffer, valid until the next call.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        logits = self._context.run(tokens, self.lengths[sequences], sequences, np.ones(len(tokens), bool))
+        self.lengths[sequences] += 1
+        return logits
+
+    def copy(self, source: int, target: int) -> None:
+        """Let a sequence have what another one has: its tokens' keys and values are copied."""
+        self._context.copy(source, target)
+        self.lengths[target] = self.lengths[source]
+
+    def roll_back(self, sequence: int, length: int) -> None:
+        """Let a sequence have only its first `length` tokens.
+
+        Raises
+        ------
+        ModelFileError
+            The model's state cannot go back.
+        """
+        if length < self.lengths[sequence]:
+            self._context.cut(sequence, length)
+            self.lengths[sequence] = length
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._context.__exit__(type_, error, trace)

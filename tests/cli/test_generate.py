@@ -1,0 +1,42 @@
+"""`pyquant generate`: text for people, lines of JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyquant import data
+from tests.support.command import run
+
+
+def test_a_text_is_printed_alone() -> None:
+    done = run("generate", data.model_path(), "-p", "def main(", "--max-tokens", 8, "--temperature", 0)
+    assert done.returncode == 0
+    assert done.stdout.endswith("\n")
+    assert len(done.stdout) > 8
+    assert "8 tokens in" in done.stderr
+    assert "1 sequence of" in done.stderr
+
+
+def test_json_has_a_line_for_each_text_in_order(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "import", "name": "a"}\n{"prompt": "The", "name": "b"}\n')
+    arguments = ["generate", data.model_path(), "--prompts", prompts, "-n", 3, "--max-tokens", 5, "--json"]
+    done = run(*arguments)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["prompt"], line["sample"]) for line in lines] == [(p, i) for p in "ab" for i in range(3)]
+    assert all(line["finish"] in ("end", "length") for line in lines)
+    assert run(*arguments, "--parallel", 4).stdout == done.stdout
+
+
+def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
+    model = data.model_path()
+    neither = run("generate", model)
+    assert neither.returncode == 2
+    assert "give either --prompt TEXT or --prompts FILE.jsonl" in neither.stderr
+    no_chat = run("generate", model, "-p", "x", "--chat")
+    assert no_chat.returncode == 1
+    assert "has no chat template; give a prompt without --chat" in no_chat.stderr
+    out_of_range = run("generate", model, "-p", "x", "--top-p", "1.5")
+    assert out_of_range.returncode == 2
+    assert "from" in out_of_range.stderr or "above" in out_of_range.stderr

@@ -1,0 +1,123 @@
+"""Drawing tokens: the kernel equals its numpy twin, and draws what it should as often as it should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyquant import _core
+from pyquant.generate.sampling import uniform
+from pyquant.reference.kernels import draw as twin
+
+SIZES = [1, 5, 31, 32, 33, 500, 512, 513, 1500]
+
+
+def some_logits(random: np.random.Generator, n: int) -> np.ndarray:
+    """From nearly flat to far beyond what exp can hold, at times with equal ones."""
+    logits = random.standard_normal(n) * random.choice([0.1, 1, 5, 30, 80])
+    return (np.round(logits) if random.random() < 0.3 else logits).astype(np.float32)
+
+
+def some_mask(random: np.random.Generator, n: int) -> np.ndarray | None:
+    """None, or bits that allow few tokens, half of them, or nearly all; at times none."""
+    if random.random() < 0.4:
+        return None
+    bits = random.random(-(-n // 32) * 32) < random.choice([0, 0.02, 0.5, 0.95])
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_kernel_draws_what_the_twin_draws(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for n in SIZES:
+        logits, mask = some_logits(random, n), some_mask(random, n)
+        settings = {
+            "temperature": float(random.choice([0, 0.5, 1, 1.7])),
+            "top_k": int(random.choice([0, 0, 1, 5, 40])),
+            "top_p": float(random.choice([1, 0.95, 0.5, 0.01])),
+            "min_p": float(random.choice([0, 0, 0.05, 0.9])),
+        }
+        number = float(random.choice([random.random(), 0, np.nextafter(1, 0)]))
+        masks = None if mask is None else mask[None]
+        drawn = _core.draw(logits[None], masks, np.array([number]), n_threads=1, **settings)
+        token, log_p, allowed = (values[0] for values in drawn)
+        expected = twin.draw(logits, mask, number, **settings)
+        assert (token, allowed) == (expected[0], expected[2]), settings
+        assert log_p == pytest.approx(expected[1], abs=1e-9)
+        assert _core.entropy(logits[None], 1)[0] == pytest.approx(twin.entropy(logits), abs=1e-9)
+
+
+def test_rows_do_not_depend_on_threads_or_on_each_other() -> None:
+    random = np.random.default_rng(0)
+    logits = np.stack([some_logits(random, 700) for _ in range(7)])
+    numbers = random.random(7)
+    settings = {"temperature": 0.9, "top_k": 50, "top_p": 0.9, "min_p": 0.0}
+    together = _core.draw(logits, None, numbers, n_threads=3, **settings)
+    for i in range(7):
+        alone = _core.draw(logits[i : i + 1], None, numbers[i : i + 1], n_threads=1, **settings)
+        assert [values[i] for values in together] == [values[0] for values in alone]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}, [0, 1, 2, 3, 4]),
+        ({"temperature": 2.0, "top_k": 3, "top_p": 1.0, "min_p": 0.0}, [0, 1, 2]),
+        ({"temperature": 1.0, "top_k": 0, "top_p": 0.7, "min_p": 0.0}, [0, 1]),
+        ({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.3}, [0, 1, 2]),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_tokens_come_as_often_as_they_should(
+    settings: dict[str, float], left: list[int], masked: bool
+) -> None:
+    from scipy.stats import chisquare
+
+    p = np.array([0.4, 0.35, 0.15, 0.07, 0.03])
+    mask, n_rows = None, 40_000
+    if masked:  # before everything else, the most likely token is not allowed
+        mask = np.full((n_rows, 1), 0b11110, np.int32)
+        left = {5: [1, 2, 3, 4], 3: [1, 2, 3], 2: [1, 2]}[len(left)]
+        left = [1, 2] if settings["min_p"] else left
+    logits = np.tile(np.log(p).astype(np.float32), (n_rows, 1))
+    numbers = np.array([uniform(1, 2, row) for row in range(n_rows)])
+    tokens, log_p, allowed = _core.draw(logits, mask, numbers, n_threads=2, **settings)
+    counts = np.bincount(tokens, minlength=5)
+    assert np.flatnonzero(counts).tolist() == left
+    expected = p[left] ** (1 / settings["temperature"])
+    assert chisquare(counts[left], expected / expected.sum() * n_rows).pvalue > 1e-4
+    np.testing.assert_allclose(np.exp(log_p), p[tokens], rtol=1e-6)
+    np.testing.assert_allclose(allowed, 0.6 if masked else 1, rtol=1e-6)
+
+
+def test_a_mask_that_allows_nothing_and_logits_that_are_no_numbers_are_told() -> None:
+    settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    none, _, allowed = _core.draw(
+        np.zeros((1, 40), np.float32), np.zeros((1, 2), np.int32), np.array([0.5]), n_threads=1, **settings
+    )
+    assert (none[0], allowed[0]) == (-1, 0)
+    broken = np.full((1, 40), np.nan, np.float32)
+    token, log_p, _ = _core.draw(broken, None, np.array([0.5]), n_threads=1, **settings)
+    assert token[0] == 0
+    assert np.isnan(log_p[0])
+
+
+def test_allowed_tokens_far_below_all_others_keep_their_ratios() -> None:
+    logits = np.array([[200.0, 1.0, 0.0, -1.0]], np.float32)
+    mask = np.array([[0b1110]], np.int32)
+    settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    tokens = [
+        _core.draw(logits, mask, np.array([u]), n_threads=1, **settings)[0][0] for u in (0.6, 0.7, 0.95)
+    ]
+    assert tokens == [1, 2, 3]  # of e, 1 and 1/e
+
+
+def test_random_numbers_depend_on_all_that_names_them() -> None:
+    numbers = {uniform(*key) for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0, 1)]}
+    assert len(numbers) == 5
+    assert uniform(3, 4, 5) == uniform(3, 4, 5)
+    many = np.array([uniform(0, 0, i) for i in range(4000)])
+    assert abs(many.mean() - 0.5) < 0.02
+    assert 0 <= many.min() < many.max() < 1
