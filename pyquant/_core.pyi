@@ -491,6 +491,7 @@ def unpack_frames(
 
 BINS_PER_LEVEL: int
 HAS_BF16_PRODUCTS: bool
+LARGEST_HEADER: int
 PANEL: int
 TYPE_Q4_T: int
 ZSTD_VERSION: str

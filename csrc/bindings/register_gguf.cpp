@@ -4,9 +4,13 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <unordered_map>
 #include <vector>
 
 #include "bindings/log_capture.h"
@@ -14,12 +18,18 @@
 #include "ggml.h"
 #include "ggml/table.h"
 #include "gguf.h"
+#include "gguf/bounds.h"
+#include "stream/file.h"
 
 namespace pyquant::bindings {
 
 namespace py = pybind11;
 
 namespace {
+
+struct CloseFile {
+    void operator()(std::FILE * file) const { std::fclose(file); }
+};
 
 struct FreeGguf {
     void operator()(gguf_context * context) const { gguf_free(context); }
@@ -72,9 +82,15 @@ public:
     Gguf() : context_(gguf_init_empty()) {}
 
     static std::unique_ptr<Gguf> read(const std::string & path) {
+        const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
+        if (!file) {
+            throw stream::ReadError(errno, std::generic_category());
+        }
+        gguf::check_bounds(file.get());
+        std::rewind(file.get());
         const LogCapture log;
         auto result = std::make_unique<Gguf>();
-        result->context_.reset(gguf_init_from_file(path.c_str(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
+        result->context_.reset(gguf_init_from_file_ptr(file.get(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
         if (!result->context_) {
             throw py::value_error(log.text);
         }
@@ -84,6 +100,10 @@ public:
             names.emplace_back(gguf_get_tensor_name(result->get(), id));
         }
         check_names(names, "tensor");
+        const std::vector<std::string> keys = result->keys();
+        for (size_t id = 0; id < keys.size(); ++id) {
+            result->ids_.emplace(keys[id], int64_t(id));
+        }
         return result;
     }
 
@@ -96,7 +116,8 @@ public:
     }
 
     py::object value(const std::string & key) const {
-        const int64_t id = gguf_find_key(get(), key.c_str());
+        const auto known = ids_.find(key);
+        const int64_t id = known != ids_.end() ? known->second : gguf_find_key(get(), key.c_str());
         if (id < 0) {
             throw py::key_error(key);
         }
@@ -117,11 +138,13 @@ public:
         }
     }
 
-    void copy_keys(const Gguf & other) { gguf_set_kv(get(), other.get()); }
-    void remove(const std::string & key) { gguf_remove_key(get(), key.c_str()); }
-    void set_u32(const std::string & key, uint32_t value) { gguf_set_val_u32(get(), key.c_str(), value); }
+    void copy_keys(const Gguf & other) { gguf_set_kv(to_change(), other.get()); }
+    void remove(const std::string & key) { gguf_remove_key(to_change(), key.c_str()); }
+    void set_u32(const std::string & key, uint32_t value) {
+        gguf_set_val_u32(to_change(), key.c_str(), value);
+    }
     void set_text(const std::string & key, const py::str & value) {
-        gguf_set_val_str(get(), key.c_str(), encode_text(value).c_str());
+        gguf_set_val_str(to_change(), key.c_str(), encode_text(value).c_str());
     }
     void set_texts(const std::string & key, const std::vector<py::str> & values) {
         std::vector<std::string> texts;
@@ -130,7 +153,7 @@ public:
         for (const std::string & text : texts) {
             pointers.push_back(text.c_str());
         }
-        gguf_set_arr_str(get(), key.c_str(), pointers.data(), pointers.size());
+        gguf_set_arr_str(to_change(), key.c_str(), pointers.data(), pointers.size());
     }
 
     // shape: as GGML has it, the length of a row first
@@ -184,6 +207,11 @@ public:
 private:
     gguf_context * get() const { return context_.get(); }
 
+    gguf_context * to_change() {
+        ids_.clear();
+        return get();
+    }
+
     py::object array(int64_t id) const {
         switch (gguf_get_arr_type(get(), id)) {
             case GGUF_TYPE_UINT8: return numbers<uint8_t>(get(), id);
@@ -207,6 +235,8 @@ private:
     }
 
     std::unique_ptr<gguf_context, FreeGguf> context_;
+    std::unordered_map<std::string, int64_t>
+        ids_;  // of keys, in what was read: GGML goes through all of them
 };
 
 }  // namespace
@@ -228,6 +258,7 @@ void register_gguf(py::module_ & module) {
         .def("header", &Gguf::header)
         .def_property_readonly("data_offset", &Gguf::data_offset);
 
+    module.attr("LARGEST_HEADER") = gguf::kMostBytes;
     module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
     module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
 }

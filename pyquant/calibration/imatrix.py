@@ -18,6 +18,8 @@ from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 
+MOST_TENSORS = 1 << 15  # as many as a GGUF may have
+
 
 @dataclass(frozen=True)
 class ImportanceMatrix:
@@ -149,7 +151,7 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
 
     weights: dict[str, NDArray[np.float32]] = {}
     counts: dict[str, NDArray[np.float64]] = {}
-    for _ in range(integer()):
+    for _ in range(min(integer(), MOST_TENSORS + 1)):
         name = take(integer()).decode(errors="replace")
         n_calls = integer()
         sums = np.frombuffer(take(4 * integer()), "<f4")
@@ -157,6 +159,8 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
         counts[name] = np.array([n_calls], np.float64)
     if not weights:
         raise ModelFileError(f"{path}: not an importance matrix")
+    if len(weights) > MOST_TENSORS:
+        raise ModelFileError(f"{path}: of more than {MOST_TENSORS:,} tensors")
     n_chunks, datasets = 0, list[str]()
     if at < len(data):
         n_chunks = integer()

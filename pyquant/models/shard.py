@@ -100,6 +100,8 @@ def _tensors(
             raise ModelFileError(
                 f"{path}: cut off: tensor {name!r} ends at byte {begin + n_bytes}, the file at {size}"
             )
+        if pqz is not None and not pqz.holds(name, begin, n_bytes):
+            raise ModelFileError(f"{path}: damaged: its index and its metadata disagree on tensor {name!r}")
         try:
             tensor_type = Type(type_id)
         except ValueError:

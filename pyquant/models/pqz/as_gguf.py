@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyquant.errors import ModelFileError, OutputError
+from pyquant.errors import ModelFileError
 from pyquant.machine import n_threads
 from pyquant.models.model_file import ModelFile
-from pyquant.models.pqz.pqz_file import PqzFile, is_pqz, path_of, scratch_file
+from pyquant.models.pqz.pqz_file import PqzFile, check_room, is_pqz, path_of, scratch_file
 
 
 @contextmanager
@@ -39,12 +37,7 @@ def as_gguf(path: Path) -> Iterator[Path]:
     if len(ModelFile(path).paths) > 1:
         raise ModelFileError(f"{path}: packed in shards, which llama.cpp finds by name: unpack each of them")
     pqz = PqzFile(path)
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < pqz.n_bytes:
-        raise OutputError(
-            f"{path}: expands to {pqz.n_bytes:,} bytes, {free:,} are free in {tempfile.gettempdir()}; "
-            f"let TMPDIR name a folder with more room, or unpack it with `pyquant unpack`"
-        )
+    check_room(pqz.n_bytes, str(path))
     with scratch_file() as file:
         pqz.expand(file.fileno(), n_threads(None))
         yield path_of(file)

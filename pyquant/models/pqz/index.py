@@ -16,7 +16,13 @@ from pyquant.models.pqz.block_layout import TEXT, Content, Field, Layout, block_
 MAGIC = b"PYQUANTZ"
 VERSION = 2  # 1 had groups of symbols in Huffman codes
 FRAME_BYTES = 1 << 20  # expanded, about: enough to learn a code, and two of them fit a core's cache
-LARGEST_FRAME = 1 << 26  # that a reader makes room for
+
+# What a reader makes room for. Whoever can pack zeros can make a small file ask for much.
+LARGEST_FRAME = 1 << 22
+LARGEST_DESCRIPTION = 8 << 20  # some 80,000 tensors
+MOST_LAYOUTS = 256
+FEWEST_BYTES = 1024  # of the file for a frame, on average, beyond the first FREE_FRAMES
+FREE_FRAMES = 1 << 16
 
 # magic, version, frames, coded and expanded bytes of the description, bytes of the GGUF, checksum of
 # the index, SHA-256 of the GGUF; and the checksum of these.
@@ -57,9 +63,12 @@ class PqzTensor(BaseModel):
 
 
 class _Description(BaseModel):
-    tools: dict[str, str]
+    tools: Annotated[dict[str, str], Checked(max_length=MOST_LAYOUTS)]
     frame_bytes: Annotated[int, Checked(ge=1, le=LARGEST_FRAME)]
-    layouts: dict[str, Annotated[list[_FieldEntry], Checked(min_length=1, max_length=64)]]
+    layouts: Annotated[
+        dict[str, Annotated[list[_FieldEntry], Checked(min_length=1, max_length=64)]],
+        Checked(max_length=MOST_LAYOUTS),
+    ]
     tensors: list[PqzTensor]
 
 
@@ -167,8 +176,14 @@ class Head:
         return HEAD_BYTES + self.coded_description + self.n_frames * FRAME.size
 
 
-def read_head(data: bytes) -> Head:
-    """Read the first HEAD_BYTES of a file. Raises BadIndex, also for another version of the format."""
+def read_head(data: bytes, size: int) -> Head:
+    """Read the first HEAD_BYTES of a file of `size` bytes.
+
+    Raises
+    ------
+    BadIndex
+        The file is damaged, cut off or of another version, or its index would take too much memory.
+    """
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise BadIndex("not a pqz file")
     if len(data) < HEAD_BYTES:
@@ -179,15 +194,20 @@ def read_head(data: bytes) -> Head:
         raise BadIndex(f"its first {HEAD_BYTES} bytes are damaged")
     if version != VERSION:
         raise BadIndex(f"of version {version} of the format; this pyquant reads version {VERSION}")
-    return Head(*rest)
+    head = Head(*rest)
+    if size < head.end:
+        raise BadIndex(f"cut off: its index ends at byte {head.end:,}, the file at {size:,}")
+    if max(head.description, head.coded_description) > LARGEST_DESCRIPTION:
+        raise BadIndex(f"a description of {head.description:,} bytes, {LARGEST_DESCRIPTION:,} may be")
+    if head.n_frames > FREE_FRAMES + size // FEWEST_BYTES:
+        raise BadIndex(f"{head.n_frames:,} frames in a file of {size:,} bytes")
+    return head
 
 
 def read_index(head: Head, tail: bytes) -> tuple[Index, list[CodedFrame]]:
     """Read what `write_index` wrote after the head: the index, and the frame table. Raises BadIndex."""
     if _core.checksum(tail) != head.checksum:
         raise BadIndex("its index is damaged")
-    if head.description > LARGEST_FRAME:
-        raise BadIndex(f"a description of {head.description:,} bytes")
     try:
         raw = _core.decode_frame(kernel(TEXT), tail[: head.coded_description], head.description)
         described = _Description.model_validate_json(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from pyquant.files.sha256 import OutputHash
 from pyquant.models.pqz.block_layout import kernel
 from pyquant.models.pqz.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
 from pyquant.models.progress import Progress
+
+PORTION = 1 << 20  # bytes that are copied at a time
 
 
 def is_pqz(path: Path) -> bool:
@@ -58,9 +61,7 @@ class PqzFile:
                 raise BadIndex("not a file")
             with self.path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                head = read_head(file.read(HEAD_BYTES))
-                if size < head.end:
-                    raise BadIndex(f"cut off: its index ends at byte {head.end:,}, the file at {size:,}")
+                head = read_head(file.read(HEAD_BYTES), size)
                 file.seek(0)
                 data = file.read(head.end)
                 self.index, coded = read_index(head, data[HEAD_BYTES:])
@@ -102,6 +103,11 @@ class PqzFile:
         name = self._parts[part].name
         return "the metadata" if name is None else f"tensor {name!r}"
 
+    def holds(self, name: str, begin: int, n_bytes: int) -> bool:
+        """Say whether a tensor has this place in the GGUF, in bytes."""
+        part = self._parts[self._part_of.get(name, 0)]
+        return (part.name, part.begin, part.n_bytes) == (name, begin, n_bytes)
+
     def begin_of(self, name: str) -> int:
         """Say where a tensor's data begin in the GGUF, in bytes."""
         return self._parts[self._part_of[name]].begin
@@ -127,9 +133,7 @@ class PqzFile:
             The file cannot be written.
         """
         with OutputHash(file) as written:
-            for begin, data in self._rest():
-                with _scratch_errors("the metadata"):
-                    write_fully(file, data, begin)
+            self._write_rest(file, self.n_bytes)
             self._unpack(file, self._frames[self._first_frame[1] :], threads, progress, written.reach)
             with output_errors(self.path, "reading what it expands to"):
                 sha256 = written.result(self.n_bytes)
@@ -146,6 +150,7 @@ class PqzFile:
     def expand_tensor(self, name: str, file: int, threads: int) -> None:
         """Write a tensor's data to the beginning of an open file. Raises what `expand` raises."""
         number = self._part_of[name]
+        check_room(self._parts[number].n_bytes, f"{self.path}: {self._name(number)}")
         origin = self._parts[number].begin
         frames = [
             _core.Frame(f.begin - origin, f.n_bytes, f.part, f.coded_begin, f.coded_bytes, f.checksum)
@@ -157,21 +162,21 @@ class PqzFile:
     def header(self) -> Iterator[Path]:
         """Make a temporary GGUF with the metadata; in the place of the tensors' data it has a hole."""
         with scratch_file() as file:
-            for begin, data in self._rest():
-                with _scratch_errors("the metadata"):
-                    write_fully(file.fileno(), data, begin)
+            self._write_rest(file.fileno(), _core.LARGEST_HEADER)
             with _scratch_errors("the metadata"):
                 file.truncate(self.n_bytes)
             yield path_of(file)
 
-    def _rest(self) -> Iterator[tuple[int, memoryview]]:
-        """Give (begin, data) for all bytes of the GGUF that are in no tensor."""
-        with scratch_file() as file:
-            self._unpack(file.fileno(), self._frames_of(0), 1, None)
-            rest = memoryview(file.read())
-            for begin, end in self.index.gaps():
-                yield begin, rest[: end - begin]
-                rest = rest[end - begin :]
+    def _write_rest(self, file: int, before: int) -> None:
+        """Write the bytes of the GGUF that are in no tensor, as far as they lie before a place."""
+        gaps = [(begin, min(end, before)) for begin, end in self.index.gaps() if begin < before]
+        size = sum(end - begin for begin, end in gaps)
+        frames = [frame for frame in self._frames_of(0) if frame.begin < size]
+        with scratch_file() as rest, _scratch_errors(self._name(0)):
+            self._unpack(rest.fileno(), frames, 1, None)
+            for begin, end in gaps:
+                for at in range(begin, end, PORTION):
+                    write_fully(file, rest.read(min(PORTION, end - at)), at)
 
     def _unpack(
         self,
@@ -212,6 +217,16 @@ class PqzFile:
             raise OutputError(f"{error.strerror} while expanding {self.path}") from None
         except OSError as error:
             raise ModelFileError(f"{self.path}: {error.strerror}") from None
+
+
+def check_room(n_bytes: int, what: str) -> None:
+    """Refuse to expand what does not fit into the folder for temporary files. Raises OutputError."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < n_bytes:
+        raise OutputError(
+            f"{what}: expands to {n_bytes:,} bytes, {free:,} are free in {tempfile.gettempdir()}; "
+            f"let TMPDIR name a folder with more room, or unpack it with `pyquant unpack`"
+        )
 
 
 def scratch_file() -> IO[bytes]:

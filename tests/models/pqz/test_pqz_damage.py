@@ -144,7 +144,7 @@ def test_a_later_version(packed: Path, tmp_path: Path) -> None:
 )
 def test_an_index_that_contradicts_itself(packed: Path, tmp_path: Path, change, says: str) -> None:
     data = packed.read_bytes()
-    head = read_head(data)
+    head = read_head(data, len(data))
     end = HEAD_BYTES + head.coded_description
     index = json.loads(_core.decode_frame(kernel(TEXT), data[HEAD_BYTES:end], head.description))
     change(index["tensors"])
