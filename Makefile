@@ -50,6 +50,7 @@ stub: $(installed)
 
 # What the commands in README.md and docs/ print, put into them.
 documents: $(installed)
+	$(python) -m tests.support.families_page
 	$(python) -m tests.support.console_blocks
 
 # The source distribution, build/dist/pyquant-VERSION.tar.gz; tests/test_sdist.py installs one.

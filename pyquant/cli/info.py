@@ -78,6 +78,15 @@ def _print_model(result: dict[str, Any]) -> None:
             for share in result["types"]
         ],
     )
+    if result["untreated"]:
+        print_table(
+            ["kind", "is not", "why", "tensors", "weights"],
+            [
+                [_shown(u["kind"]), u["what"], _shown(u["why"]), str(u["n_tensors"]), f"{u['n_weights']:,}"]
+                for u in result["untreated"]
+            ],
+            labels=3,
+        )
     _print_lines({key: value for key, value in result["metadata"].items() if not key.startswith("pyquant.")})
     if "tensors" in result:
         print_table(

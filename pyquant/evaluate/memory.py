@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
-from pyquant.llama.cache import cache_memory
+from pyquant.llama.cache import cache_memory, head_lengths, largest, mask_memory
 from pyquant.llama.chunks import UBATCH, n_scored_together, together
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
@@ -88,17 +88,16 @@ def check_budget(models: Sequence[AnyModel], *, n_ctx: int, budget: int) -> None
 def context_memory(model: ModelFile, n_ctx: int) -> int:
     """Return about how many bytes it takes to run a model over chunks of n_ctx tokens.
 
-    It is an fp16 cache of keys and values, the logits of a batch's scored tokens, and the activations of
-    512 tokens, of which their logits and a layer's are the largest.
+    It is the cache (`cache_memory`), the logits of a batch's scored tokens, and the activations of 512
+    tokens, of which their logits, a layer's and what says which tokens see which are the largest.
     """
-    n_embd = model.hyperparameter("embedding_length")
-    n_head = max(1, model.hyperparameter("attention.head_count"))
-    key = model.hyperparameter("attention.key_length", n_embd // n_head)
-    n_ff = model.hyperparameter("feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
-    cache = cache_memory(model, n_ctx, together(n_ctx))
+    key, _ = head_lengths(model)
+    n_embd, inner = model.hyperparameter("embedding_length"), model.hyperparameter("ssm.inner_size")
+    n_ff = largest(model, "feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
     logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
-    activations = 4 * UBATCH * (8 * max(n_embd, n_head * key) + 2 * n_ff)
-    return cache + logits + activations
+    width = max(n_embd, inner, largest(model, "attention.head_count") * key)
+    activations = 4 * UBATCH * (8 * width + 2 * n_ff) + mask_memory(model, n_ctx)
+    return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations
 
 
 def _n_vocab(model: ModelFile) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.errors import ModelFileError
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
@@ -26,6 +26,7 @@ from pyquant.machine import n_threads
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 
+LEARNED_POSITIONS = "position_embd.weight"  # a row for each; llama.cpp ends the process at one more
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
 
 
@@ -70,7 +71,8 @@ class Model:
     def __init__(self, model: AnyModel, *, writable: bool = False) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
-        check_vocabulary(open_model(model))
+        file = open_model(model)
+        check_vocabulary(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
@@ -86,6 +88,7 @@ class Model:
         self.vocabulary = Vocabulary(llama, self._model, self.path)
         self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
+        self._n_positions = next((t.shape[1] for t in file.tensors if t.name == LEARNED_POSITIONS), None)
 
     def chat_template(self) -> str | None:
         """Return the Jinja template by which the model wants conversations written; None without one."""
@@ -120,9 +123,15 @@ class Model:
         Raises
         ------
         ConfigError
+            A sequence is longer than the positions that the model has learned.
         ModelFileError
             With llama.cpp's reason.
         """
+        if self._n_positions is not None and n_ctx > self._n_positions:
+            raise ConfigError(
+                f"ctx: {self.path} has learned {self._n_positions:,} positions, so a chunk has no more "
+                f"tokens; got {n_ctx:,}"
+            )
         return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), observer)
 
     def __enter__(self) -> Model:

@@ -15,6 +15,7 @@ from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, is_table_entry
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType
+from pyquant.models.treatment import Untreated, untreated
 
 LONGEST_ARRAY = 16  # metadata arrays up to this length are shown; vocabularies are not
 
@@ -68,6 +69,8 @@ class ModelInfo:
         that packed it.
     metadata
         Scalars, texts and short arrays; a longer array is {"length": n}.
+    untreated
+        Matrices that cannot be quantized, or not compensated, and why.
     """
 
     path: str
@@ -82,6 +85,7 @@ class ModelInfo:
     provenance: dict[str, Any]
     pqz: dict[str, Any] | None
     metadata: dict[str, Any]
+    untreated: list[Untreated]
     tensors: list[TensorInfo]
 
     def to_json(self) -> dict[str, Any]:
@@ -124,6 +128,7 @@ def model_info(model: AnyModel) -> ModelInfo:
         },
         pqz=_pqz(model.pqz_files) if model.pqz_files else None,
         metadata=metadata,
+        untreated=untreated(model),
         tensors=[
             TensorInfo(
                 t.name, t.type.name, t.shape, t.n_weights, t.n_bytes, t.table.values if t.table else None

@@ -14,15 +14,23 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 
-def quantizable(model: ModelFile) -> set[str]:
+def quantizable(model: ModelFile, tensors: Sequence[Tensor] | None = None) -> set[str]:
     """Name the tensors that llama-quantize would quantize, were they not quantized yet.
+
+    Parameters
+    ----------
+    model
+        The model, whose hyperparameters decide too.
+    tensors
+        Its tensors, if their shapes are to be others than in the file.
 
     Raises
     ------
     ModelFileError
         llama.cpp does not know the model's architecture.
     """
-    sources = [t if t.type in UNQUANTIZED else replace(t, type=Type.F16) for t in model.tensors]
+    tensors = model.tensors if tensors is None else tensors
+    sources = [t if t.type in UNQUANTIZED else replace(t, type=Type.F16) for t in tensors]
     chosen = ask_llama(model, sources, LlamaFileType.MOSTLY_Q8_0, pure=True, has_importance=True)
     return {tensor.name for tensor, type_ in zip(sources, chosen) if type_ not in UNQUANTIZED}
 

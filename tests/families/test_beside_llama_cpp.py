@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,15 @@ from pyquant.schemes.settings import make_mode
 from tests.support.families import CHUNKS, CTX, FAMILIES
 from tests.support.oracle import Oracle
 
-pytestmark = [pytest.mark.oracle, pytest.mark.parametrize("name", FAMILIES)]
+pytestmark = pytest.mark.oracle
+every_family = pytest.mark.parametrize("name", FAMILIES)
 
 # By default those whose mixtures and fallbacks differ most; and each of them with and without an imatrix.
 OFTEN = {("Q4_0", False), ("Q4_K_M", True), ("IQ4_NL", True), ("Q3_K_M", False)}
 TYPES = ["Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_NL", "Q2_K", "Q3_K_M"]
 
 
+@every_family
 @pytest.mark.parametrize(
     ("type_", "weighted"),
     [
@@ -45,6 +48,7 @@ def test_llama_quantize_writes_the_same_file(
     assert {t.type for t in ModelFile(ours).tensors} != {t.type for t in ModelFile(family(name)).tensors}
 
 
+@every_family
 def test_llama_imatrix_writes_the_same_file(
     oracle: Oracle, family: Callable[[str], Path], stats: Callable[[str], Path], texts: tuple[Path, Path],
     name: str, tmp_path: Path,
@@ -63,13 +67,26 @@ def test_llama_imatrix_writes_the_same_file(
             assert counts[tensor.name].sum() == 2 * CTX * CHUNKS  # each token enters two
 
 
+@every_family
 def test_llama_perplexity_says_the_same(
     oracle: Oracle, family: Callable[[str], Path], texts: tuple[Path, Path], name: str
 ) -> None:
-    n_ctx, n_chunks = 128, 9
-    result = measure_perplexity(family(name), texts[1], n_ctx=n_ctx, n_chunks=n_chunks, threads=1)
+    assert_same_perplexity(oracle, family(name), texts[1], n_ctx=128, n_chunks=9)
+
+
+def test_a_large_vocabulary(oracle: Oracle, texts: tuple[Path, Path], tmp_path: Path) -> None:
+    model = replace(FAMILIES["Gemma 3"], n_vocab=262_144).write(tmp_path / "model.gguf")
+    ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
+    quantize_model(model, ours, make_mode({"mode": "ggml:Q4_K_M"}), threads=1)
+    oracle.quantize(model, theirs, "Q4_K_M")
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert_same_perplexity(oracle, ours, texts[1], n_ctx=64, n_chunks=1)
+
+
+def assert_same_perplexity(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) -> None:
+    result = measure_perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks, threads=1)
     estimate = r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)"
-    arguments = ["-m", family(name), "-f", texts[1], "-c", n_ctx, "--chunks", n_chunks, "-t", 1]
+    arguments = ["-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks, "-t", 1]
     printed = re.search(estimate, oracle.run_until(estimate, "llama-perplexity", *arguments))
     assert printed
     assert result.ppl == pytest.approx(float(printed[1]), rel=1e-4)

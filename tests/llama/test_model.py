@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from pyquant import _core
-from pyquant.errors import ModelFileError, RuntimeLibraryError
+from pyquant.errors import ConfigError, ModelFileError, RuntimeLibraryError
 from pyquant.llama import log as llama_log
 from pyquant.llama.library import bindings
 from pyquant.llama.model import Model as LlamaModel
 from pyquant.quantize.inside_llama import quantize_patched
 from pyquant.schemes.settings import make_mode
+from tests.support.families import FAMILIES
 from tests.support.models import Model
 
 
@@ -143,3 +144,11 @@ def test_ctrl_c_is_not_lost_in_the_log(small_model: Path, tmp_path: Path, call: 
     finally:
         llama.llama_log_set(llama_log.callback(llama), None)
     assert not list(tmp_path.iterdir())
+
+
+def test_more_tokens_than_positions_that_were_learned(tmp_path: Path) -> None:
+    with LlamaModel(FAMILIES["GPT-2"].write(tmp_path / "model.gguf")) as model:
+        with model.context(n_ctx=256) as context:
+            assert context.decode(np.ones((1, 256), np.int32), 0, np.arange(256) == 255).shape == (1, 1, 320)
+        with pytest.raises(ConfigError, match=r"ctx: .*model.gguf has learned 256 positions, .* got 257"):
+            model.context(n_ctx=257)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
@@ -99,3 +101,24 @@ def test_the_command(quantized: Path) -> None:
     assert "pyquant mode" in printed
     assert "tensors" not in json.loads(command(quantized, "--json"))
     assert len(json.loads(command(quantized, "--json", "--tensors"))["tensors"]) == 21
+
+
+def test_what_is_left_alone(tmp_path: Path) -> None:
+    path = Model(n_expert=3, type=Type.F16).write(tmp_path / "model.gguf")
+    printed = command(path)
+    assert re.search(r"ffn_gate_inp +quantized +llama.cpp keeps its type +2 +384", printed)
+    assert re.search(r"token_embd +compensated +its rows are looked up, not multiplied +1 +20,480", printed)
+    left = json.loads(command(path, "--json"))["untreated"]
+    assert [entry["kind"] for entry in left] == ["output", "token_embd", "ffn_gate_inp"]
+
+
+def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "model.gguf", "no_such_thing")
+    writer.add_tensor("blk.0.attn_q.weight", np.zeros((32, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (left,) = model_info(tmp_path / "model.gguf").untreated
+    assert (left.kind, left.what) == ("attn_q", "quantized")
+    assert "unknown architecture 'no_such_thing'" in left.why

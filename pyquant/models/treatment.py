@@ -1,0 +1,98 @@
+"""Name the matrices of a model that are left as they are, or rounded without compensation, and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import kind_of
+from pyquant.models.type_policy import quantizable
+
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+BLOCK = 32  # weights in the shortest block of all types
+
+
+@dataclass(frozen=True)
+class Untreated:
+    """Matrices of one kind that something is not done to.
+
+    Attributes
+    ----------
+    kind
+        Their name without the layer: "ssm_conv1d".
+    n_tensors, n_weights
+        How many there are.
+    what
+        What is not done: "quantized", or "compensated".
+    why
+        The reason.
+    """
+
+    kind: str
+    n_tensors: int
+    n_weights: int
+    what: str
+    why: str
+
+
+def untreated(model: ModelFile) -> list[Untreated]:
+    """List what cannot be quantized, and what is quantized without compensation, from the headers alone.
+
+    Tensors of one dimension are left out: norms and biases always stay as they are. So are matrices that
+    llama.cpp has no use for: whether anything enters a matrix only a calibration can tell.
+
+    Parameters
+    ----------
+    model
+        Quantized or not.
+
+    Returns
+    -------
+    In the order of the model's tensors. Empty for a file that is no model.
+    """
+    if "general.architecture" not in model.keys or not model.tensors:
+        return []
+    kinds: dict[tuple[str, str, str], list[Tensor]] = {}
+    for tensor, what, why in _reasons(model):
+        kinds.setdefault((kind_of(tensor.name), what, why), []).append(tensor)
+    return [
+        Untreated(kind, len(tensors), sum(tensor.n_weights for tensor in tensors), what, why)
+        for (kind, what, why), tensors in kinds.items()
+    ]
+
+
+def _reasons(model: ModelFile) -> Iterator[tuple[Tensor, str, str]]:
+    tied = not any(tensor.name == OUTPUT for tensor in model.tensors)
+    matrices = [tensor for tensor in model.tensors if len(tensor.shape) > 1]
+    divided = [replace(t, shape=(BLOCK * t.n_per_row, *t.shape[1:])) for t in model.tensors]
+    try:
+        chosen, of_any_length = quantizable(model), quantizable(model, divided)
+    except ModelFileError as error:
+        refusal = str(error).removeprefix(f"{model.path}: ")
+        yield from ((tensor, "quantized", refusal) for tensor in matrices)
+        return
+    for tensor in matrices:
+        if tensor.name in chosen:
+            if why := _why_not_compensated(tensor, tied=tied):
+                yield tensor, "compensated", why
+        elif tensor.name in of_any_length:
+            yield tensor, "quantized", f"blocks of {BLOCK} weights do not divide rows of {tensor.n_per_row:,}"
+        else:
+            yield tensor, "quantized", "llama.cpp keeps its type"
+
+
+def _why_not_compensated(tensor: Tensor, *, tied: bool) -> str | None:
+    """Say why calibration does not learn what enters a matrix that llama.cpp would quantize."""
+    if tensor.layer >= 0:
+        return None
+    if tensor.name == OUTPUT:
+        return "its input is collected with `calibrate --process-output` alone"
+    if tensor.name == EMBEDDINGS:
+        rows = "its rows are looked up"
+        return (
+            f"{rows}; as the output matrix its input is not collected" if tied else f"{rows}, not multiplied"
+        )
+    return "inputs of matrices outside of layers are not collected"

@@ -1,0 +1,34 @@
+"""How much memory a comparison takes, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+VOCABULARY = 200  # bytes that llama.cpp keeps of each of a model's tokens, about 130, and more
+
+# Peak: of all memory, mapped files included, since the models were loaded for the first time; what the
+# process had before that is no matter of the comparison.
+MEASURE = """
+import json, sys
+from pyquant.evaluate.compare import compare_models
+from pyquant.machine import forget_peak, peak_memory
+
+base, *candidates = sys.argv[5:]
+options = {"n_ctx": int(sys.argv[2]), "n_chunks": int(sys.argv[3]), "threads": 1}
+compare_models(sys.argv[4], [], sys.argv[1], n_ctx=8, n_chunks=1, threads=1)
+forget_peak()
+before = peak_memory()
+compare_models(base, candidates, sys.argv[1], **options)
+print(json.dumps(peak_memory() - before))
+"""
+
+
+def peak(models: Sequence[Path], text: Path, tiny: Path, n_ctx: int, n_chunks: int) -> int:
+    """Bytes that comparing the models adds to what a process takes that has already compared."""
+    words = [sys.executable, "-c", MEASURE, text, n_ctx, n_chunks, tiny, *models]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
