@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "bindings/arrays.h"
@@ -11,6 +12,7 @@
 #include "calibrate/bf16_inputs.h"
 #include "calibrate/collector.h"
 #include "calibrate/lockstep.h"
+#include "calibrate/running_weights.h"
 #include "ggml.h"
 
 namespace pyquant::bindings {
@@ -121,6 +123,22 @@ void register_calibrate(py::module_ & module) {
         .def("sums", &sums, py::arg("input"), py::arg("group"))
         .def("count", [](const Collector & self, const Input & input, int64_t group) {
             return self.sums().count(input.first_record + group);
+        });
+
+    py::class_<RunningWeights>(module, "RunningWeights")
+        .def(py::init<>())
+        .def_property_readonly("address",
+                               [](const RunningWeights & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static("callback",
+                                      [](const py::object &) {
+                                          return reinterpret_cast<uintptr_t>(&RunningWeights::evaluate);
+                                      })
+        .def_property_readonly("tensors", [](const RunningWeights & self) {
+            std::map<std::string, py::array_t<uint8_t>> views;
+            for (const auto & [name, tensor] : self.tensors()) {
+                views.emplace(name, view(tensor));
+            }
+            return views;
         });
 
     py::class_<Lockstep::Pass>(module, "LockstepPass")
