@@ -91,7 +91,8 @@ bool Collector::is_input(const ggml_tensor * node, const std::string & matrix) c
     }
     return node->op == GGML_OP_MUL_MAT && node->src[1]->ne[1] >= kFewestTokens &&
            node->src[1]->type == GGML_TYPE_F32 &&
-           (matrix.compare(0, 4, "blk.") == 0 || (with_output_ && matrix == "output.weight"));
+           (matrix.compare(0, 4, "blk.") == 0 ||
+            (with_output_ && (matrix == "output.weight" || matrix == kTiedOutput)));
 }
 
 bool Collector::ask(const ggml_tensor * node) {

@@ -1,11 +1,12 @@
-"""Read and write how much divergence an error in the outputs of each kind of tensor causes."""
+"""Read and write how much divergence an error in the outputs of each tensor causes."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +14,74 @@ from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.models.tensor_name import kind_of
 
+LEAST, MOST = 1e-12, 1e12
+
+
+@dataclass(frozen=True)
+class OfTensor:
+    """What is known of one tensor's sensitivity. All tensors of a file are relative to one another.
+
+    Attributes
+    ----------
+    sensitivity
+        What steps are chosen by: the measurement, drawn towards its neighbors as far as it is uncertain.
+    measured
+        Divergence per squared error of outputs.
+    error
+        The standard error of the measurement, as a share of it.
+    """
+
+    sensitivity: float
+    measured: float
+    error: float
+
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How much divergence errors in each kind of tensor cause.
+    """How much divergence errors in tensors cause.
 
     Attributes
     ----------
     by_kind
-        Divergence per squared error of outputs, by kind of tensor, relative to one another. Other kinds
-        count 1.
+        Divergence per squared error of outputs, by kind of tensor, relative to one another.
+    by_tensor
+        The same by tensor.
     """
 
     by_kind: Mapping[str, float] = field(default_factory=dict)
+    by_tensor: Mapping[str, OfTensor] = field(default_factory=dict)
 
     def of(self, tensor: str) -> float:
-        """Give the sensitivity of a tensor, by its name."""
-        return self.by_kind.get(kind_of(tensor), 1.0)
+        """Give the sensitivity of a tensor, by its name.
+
+        A tensor that was not measured has the geometric mean of its kind; where there is none, 1.
+        """
+        if tensor in self.by_tensor:
+            return self.by_tensor[tensor].sensitivity
+        kind = kind_of(tensor)
+        alike = [math.log(of.sensitivity) for name, of in self.by_tensor.items() if kind_of(name) == kind]
+        return math.exp(sum(alike) / len(alike)) if alike else self.by_kind.get(kind, 1.0)
 
     def to_toml(self) -> str:
         """Write the text that `read` reads."""
-        lines = [f"{json.dumps(kind)} = {value:.5g}" for kind, value in self.by_kind.items()]
-        return "\n".join(["[sensitivity]", *lines]) + "\n"
+        if self.by_kind:
+            kinds = [f"{json.dumps(kind)} = {value:.5g}" for kind, value in self.by_kind.items()]
+            return "\n".join(["[sensitivity]", *kinds]) + "\n"
+        tensors = [
+            f"{json.dumps(name)} = {{ sensitivity = {of.sensitivity:.5g}, measured = {of.measured:.5g}, "
+            f"error = {of.error:.3g} }}"
+            for name, of in self.by_tensor.items()
+        ]
+        return "\n".join(["version = 2", "", "[tensors]", *tensors]) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the sensitivities as JSON, schema pyquant.sensitivity/1."""
-        return {"schema": "pyquant.sensitivity/1", "by_kind": dict(self.by_kind)}
+        """Give the sensitivities as JSON, schema pyquant.sensitivity/2."""
+        by_tensor = {name: asdict(of) for name, of in self.by_tensor.items()}
+        return {"schema": "pyquant.sensitivity/2", "by_tensor": by_tensor}
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Sensitivity:
-        """Read sensitivities from TOML.
+        """Read sensitivities from TOML: of tensors, or of kinds of tensors as version 1 had them.
 
         Raises
         ------
@@ -51,10 +90,26 @@ class Sensitivity:
         """
         path = Path(path)
         content = read_toml(path, "sensitivity")
-        by_kind = content.get("sensitivity")
-        if set(content) != {"sensitivity"} or not isinstance(by_kind, dict):
-            raise ConfigError(f"{path}: expected a table [sensitivity], as `pyquant sensitivity` writes it")
-        for kind, value in by_kind.items():
-            if not isinstance(value, int | float) or not 1e-6 <= value <= 1e6:
-                raise ConfigError(f"{path}: {kind}: expected a number from 1e-6 to 1e6, got {value!r}")
-        return cls({kind: float(value) for kind, value in by_kind.items()})
+        if set(content) == {"sensitivity"} and isinstance(content["sensitivity"], dict):
+            return cls({kind: _number(path, kind, value) for kind, value in content["sensitivity"].items()})
+        tensors = content.get("tensors")
+        if set(content) != {"version", "tensors"} or not isinstance(tensors, dict):
+            raise ConfigError(f"{path}: expected a table [tensors], as `pyquant sensitivity` writes it")
+        if content["version"] != 2:
+            raise ConfigError(f"{path}: version {content['version']!r}, this pyquant reads 2")
+        return cls(by_tensor={name: _of_tensor(path, name, entry) for name, entry in tensors.items()})
+
+
+def _of_tensor(path: Path, name: str, entry: Any) -> OfTensor:
+    keys = ("sensitivity", "measured", "error")
+    if not isinstance(entry, dict) or set(entry) != set(keys):
+        raise ConfigError(f"{path}: {name}: expected {', '.join(keys)}")
+    sensitivity, measured = (_number(path, f"{name}: {key}", entry[key]) for key in keys[:2])
+    return OfTensor(sensitivity, measured, _number(path, f"{name}: error", entry["error"], least=0))
+
+
+def _number(path: Path, name: str, value: Any, least: float = LEAST) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= MOST:
+        raise ConfigError(f"{path}: {name}: expected a number from {least:g} to {MOST:g}, got {value!r}")
+    return float(value)

@@ -12,6 +12,8 @@ from pyquant.calibration.stats_file import TOKENS
 from pyquant.calibration.stats_rows import RowWriter
 from pyquant.files.output_file import OutputFile
 
+TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
+
 # By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
 Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
 
@@ -82,6 +84,7 @@ def importance_of(collector: _core.Collector, squares: Squares) -> Squares:
     importance: Squares = {}
     for i in collector.inputs:
         sums, counts = squares[i.matrices[0]]
-        # llama-imatrix counts per expert only where tokens are routed to them.
-        importance |= dict.fromkeys(i.matrices, (sums, counts if i.routed else counts[:1]))
+        # llama-imatrix counts per expert only where tokens are routed to them, and knows no tied output.
+        names = [name for name in i.matrices if name != TIED_OUTPUT]
+        importance |= dict.fromkeys(names, (sums, counts if i.routed else counts[:1]))
     return importance

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
@@ -101,6 +102,27 @@ class Baseline:
             scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
         scores.check(candidate.path, self._chunks.n_scored)
         return divergence(str(candidate.path), self.scores, scores)
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return self._chunks.n_chunks
+
+    def divergence_by_chunk(self, running: Model) -> NDArray[np.float64]:
+        """Run a copy of the base whose weights were changed in memory.
+
+        Returns
+        -------
+        (n_chunks,) float64
+            The mean divergence per token of each chunk, in nats.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        scores = self._run.score(running, lambda n_tokens: None)
+        scores.check(running.path, self._chunks.n_scored)
+        return scores.kld.reshape(self.n_chunks, -1).mean(axis=1)
 
     def __enter__(self) -> Baseline:
         return self

@@ -1,92 +1,173 @@
-"""Measure how much divergence errors in each kind of tensor cause."""
+"""Measure how much divergence an error in the outputs of each tensor causes."""
 
 from __future__ import annotations
 
+import math
 import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pyquant.calibration.calibration import Calibration
-from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.errors import ConfigError
-from pyquant.files.temporary import temporary_folder
+from pyquant import _core
+from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
+from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.evaluate.baseline import Baseline
 from pyquant.files.text import Text
-from pyquant.fit.candidate import Evaluation, divergence_of
-from pyquant.models.model_file import AnyModel, open_model
+from pyquant.fit.candidate import Evaluation
+from pyquant.fit.shrink import shrink
+from pyquant.llama.model import Model
+from pyquant.llama.running_weights import running_weights
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
-from pyquant.schemes.settings import make_mode
+from pyquant.models.tensor_reader import weight_errors
+from pyquant.quantize.factors import Factors, matrices
+from pyquant.schemes.damping import ON_ITS_OWN
+from pyquant.schemes.uniform import uniform
 
+NOISE = 0.01  # the error that a tensor is given, as a share of its outputs' power: 20 dB
 LEAST_DIVERGENCE = 1e-9  # in nats: what no divergence counts as
+N_CTX, N_CHUNKS = 256, 4
+TOGETHER = 32  # columns that share a scale
 
-# (kinds done, all kinds)
+# (tensors done, all tensors)
 Progress = Callable[[int, int], None]
 
 
 def measure_sensitivity(
     model: AnyModel,
-    calibration: str | os.PathLike[str],
+    calibration: AnyCalibration,
     text: Text | str | os.PathLike[str],
     *,
-    step: float,
-    n_ctx: int = 512,
-    n_chunks: int | None = None,
+    n_ctx: int = N_CTX,
+    n_chunks: int | None = N_CHUNKS,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Make one kind of tensor after the other uniform at `step`, and compare with the model.
+    """Round one tensor after the other to uniform codes, in a running copy, and compare it with the model.
 
-    At one step every weight adds the same error to outputs, so the divergence that a kind causes,
-    divided by its number of weights, is its sensitivity; their mean by weights in logarithms is 1.
+    Every tensor's step is such that its outputs err by a hundredth of their power, as at about 4 bits. The
+    divergence that this causes, divided by the error, is the tensor's sensitivity. Chunks say how certain it
+    is: what of it changes from chunk to chunk otherwise than that of other tensors. By that it is drawn
+    towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
 
-    The folder for temporary files needs room for a copy of the model, and for the logits of all scored
-    tokens where these take more than 64 MiB: `pyquant.evaluate.baseline` has how much that is.
+    Two copies of the model are held in memory. The folder for temporary files needs room for the logits of
+    all scored tokens where these take more than 64 MiB.
 
     Parameters
     ----------
     model
-        A path or a ModelFile, unquantized. It runs once.
+        A path or a ModelFile, unquantized.
     calibration
         What `calibrate_model` wrote for it.
     text
         The text, or the path of one.
-    step
-        Of the codes that are tried.
     n_ctx, n_chunks
-        Tokens of a chunk, and how many chunks of the text are used; None: all.
+        Tokens of a chunk, and how many chunks of the text each tensor is tried on; None: all.
     threads
         None: all processors.
     progress
-        Called with kinds done and all kinds.
+        Called with tensors done and all tensors.
 
     Raises
     ------
     ConfigError
         The calibration knows the input of no matrix of the model.
+    ModelFileError
+        The calibration is of another model, or a weight is not finite.
     PyquantError
-        What `quantize_model` and `Baseline` raise.
+        What `Baseline` raises.
     """
-    source, known = open_model(model), Calibration.read(calibration)
-    n_weights: dict[str, int] = {}
-    for tensor in source.tensors:
-        if tensor.name in known.matrices and tensor.n_per_row % 32 == 0:
-            kind = kind_of(tensor.name)
-            n_weights[kind] = n_weights.get(kind, 0) + tensor.n_weights
-    if not n_weights:
-        raise ConfigError(
-            f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"
-        )
-    by_kind: dict[str, float] = {}
-    baseline = Evaluation(text, n_ctx, n_chunks).baseline(source, threads=threads)
-    with baseline, temporary_folder() as folder:
-        for kind in n_weights:
-            settings = {"mode": "uniform", "calibration": known.path, "step": step}
-            mode = make_mode({**settings, "tensors": rf"(^|\.){re.escape(kind)}\.weight$"})
-            caused = divergence_of(mode, source, folder / "one-kind.gguf", baseline, threads)
-            by_kind[kind] = max(caused, LEAST_DIVERGENCE) / n_weights[kind]
-            if progress:
-                progress(len(by_kind), len(n_weights))
-    total = sum(n_weights.values())
-    mean = np.exp(sum(n_weights[kind] * np.log(value) for kind, value in by_kind.items()) / total)
-    return Sensitivity({kind: float(value / mean) for kind, value in by_kind.items()})
+    source, known = open_model(model), open_calibration(calibration)
+    known.check_model(source, source.sha256())
+    with (
+        Evaluation(text, n_ctx, n_chunks).baseline(source, threads=threads) as baseline,
+        Model(source, writable=True) as copy,
+    ):
+        held = running_weights(copy)
+        tensors = [tensor for tensor in source.tensors if tensor.name in held and _may_be_rounded(tensor)]
+        if not any(tensor.name in known.matrices for tensor in tensors):
+            raise ConfigError(
+                f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"
+            )
+        per_error = np.empty((len(tensors), baseline.n_chunks))
+        wanted = [matrix for tensor in tensors for matrix in matrices(tensor, TOGETHER)]
+        with Factors(known, ON_ITS_OWN, wanted) as factors:
+            for i, tensor in enumerate(tensors):
+                with _rounded(source, tensor, known, factors, held[tensor.name]) as step:
+                    caused = baseline.divergence_by_chunk(copy)
+                per_error[i] = np.maximum(caused, LEAST_DIVERGENCE) / (tensor.n_weights * step**2)
+                if progress:
+                    progress(i + 1, len(tensors))
+    return _summed_up(tensors, per_error)
+
+
+def _may_be_rounded(tensor: Tensor) -> bool:
+    return tensor.type in UNQUANTIZED and len(tensor.shape) > 1 and tensor.n_per_row % TOGETHER == 0
+
+
+@contextmanager
+def _rounded(
+    model: ModelFile, tensor: Tensor, known: Calibration, factors: Factors, held: NDArray[np.uint8]
+) -> Iterator[float]:
+    """Hold a rounded tensor in the running copy, and yield the step of mode uniform that it has."""
+    weights = tensor.weights()
+    step = math.sqrt(12 * NOISE * _output_power(tensor, weights, known) / tensor.n_weights)
+    scheme, stored = uniform(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
+    before = held.copy()
+    rows = tensor.shape[1]
+    try:
+        with weight_errors(model, tensor):
+            for matrix in matrices(tensor, TOGETHER):
+                part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
+                encoder = scheme.searched(tensor.name, factors.of(matrix))
+                noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)
+                held[part] = stored.encode(noisy)
+        yield step
+    finally:
+        held[:] = before
+
+
+def _output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibration) -> float:
+    """Compute the mean squared length of what a tensor gives, summed over its experts.
+
+    Of a tensor whose input is not known, it is its squared length.
+    """
+    rows, power = tensor.shape[1], 0.0
+    for expert in range(tensor.n_rows // rows):
+        part = weights[expert * rows : (expert + 1) * rows]
+        moments = known.moments(tensor.name, expert) if tensor.name in known.matrices else None
+        power += float(np.vdot(part if moments is None else part @ moments, part))
+    if not power > 0:
+        raise ModelFileError(f"{tensor.path}: {tensor.name} gives nothing but zeros")
+    return power
+
+
+def _summed_up(tensors: list[Tensor], per_error: NDArray[np.float64]) -> Sensitivity:
+    """Make sensitivities of divergences by tensor and chunk."""
+    n_chunks = per_error.shape[1]
+    measured = np.log(per_error.mean(axis=1))
+    if n_chunks > 1:
+        by_chunk = np.log(per_error)
+        own = by_chunk - by_chunk.mean(axis=0)  # less what a chunk does to all tensors
+        variance = own.var(axis=1, ddof=1) / n_chunks
+    else:
+        variance = np.zeros(len(tensors))
+    kinds = np.array([kind_of(tensor.name) for tensor in tensors])
+    layers = np.array([float(tensor.layer) for tensor in tensors])
+    drawn = measured.copy()
+    for kind in set(kinds):
+        of_kind = kinds == kind
+        variance[of_kind] = variance[of_kind].mean()  # a few chunks tell too little of a single tensor's
+        drawn[of_kind] = shrink(measured[of_kind], variance[of_kind], layers[of_kind])
+    weights = np.array([tensor.n_weights for tensor in tensors], np.float64)
+    level = float(np.average(drawn, weights=weights))
+    return Sensitivity(
+        by_tensor={
+            tensor.name: OfTensor(math.exp(d - level), math.exp(m - level), math.sqrt(v))
+            for tensor, d, m, v in zip(tensors, drawn, measured, variance)
+        }
+    )

@@ -41,12 +41,12 @@ class UniformScheme(Scheme):
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
 
     def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
-        if _knows(calibration, tensor.name) or tensor.n_per_row % 256:
+        if self.searches(tensor.name, calibration) or tensor.n_per_row % 256:
             return Type.Q8_0
         return REST
 
     def searches(self, tensor: str, calibration: Calibration | None) -> bool:
-        return _knows(calibration, tensor)
+        return _knows(calibration, tensor) or tensor in self.sensitivity.by_tensor
 
     def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
         step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
