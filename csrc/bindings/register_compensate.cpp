@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -143,14 +144,16 @@ void register_compensate(py::module_ & module) {
                py::arg("codes"), py::arg("table"), py::arg("factor"));
     module.def(
         "uniform_encoder",
-        [](float step, std::shared_ptr<Factor> factor) {
-            const uint16_t half = float_to_half(step);
-            if (half == 0 || half >= 0x7c00) {
-                throw py::value_error("step: expected a positive number of fp16");
+        [](const std::vector<float> & steps, std::shared_ptr<Factor> factor) {
+            std::vector<uint16_t> halves(steps.size());
+            std::transform(steps.begin(), steps.end(), halves.begin(), float_to_half);
+            const auto bad = [](uint16_t half) { return half == 0 || half >= 0x7c00; };
+            if (halves.empty() || std::any_of(halves.begin(), halves.end(), bad)) {
+                throw py::value_error("steps: expected positive numbers of fp16");
             }
-            return uniform_encoder(half, std::move(factor));
+            return uniform_encoder(halves, std::move(factor));
         },
-        py::arg("step"), py::arg("factor"));
+        py::arg("steps"), py::arg("factor"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),
                py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());

@@ -54,7 +54,7 @@ py::array_t<uint8_t> encode_rows(const Encoder & encoder, const Array<float> & x
     const float * w = importance ? importance->data() : nullptr;
     uint8_t * out = rows.mutable_data();
     const py::gil_scoped_release release;
-    encoder.encode(weights, x.shape(0), x.shape(1), w, out);
+    encoder.encode(weights, 0, x.shape(0), x.shape(1), w, out);
     return rows;
 }
 

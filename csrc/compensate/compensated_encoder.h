@@ -39,7 +39,7 @@ public:
 
     int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
 
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float *,
+    void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row, const float *,
                 void * rows) const override {
         if (n_per_row != factor_->n()) {
             throw std::invalid_argument("factor: of inputs of another size");
@@ -48,7 +48,7 @@ public:
         Rounder<Format> rounder(*factor_, format_);
         uint8_t * out = static_cast<uint8_t *>(rows);
         for (int64_t row = 0; row < n_rows; row += kRows) {
-            rounder.round(x + row * n_per_row, std::min<int64_t>(kRows, n_rows - row),
+            rounder.round(x + row * n_per_row, first_row + row, std::min<int64_t>(kRows, n_rows - row),
                           out + row * row_bytes(n_per_row));
         }
         stream::check_stored(layout_, rows, size_t(n_rows * row_bytes(n_per_row)), x, n_rows * n_per_row);

@@ -22,8 +22,9 @@ std::unique_ptr<stream::Encoder> compensated_table_encoder(kernels::Storage stor
                                                            const kernels::Table & table,
                                                            std::shared_ptr<const Factor> factor);
 
-// Q8_0 blocks that all have the same scale, an fp16.
-std::unique_ptr<stream::Encoder> uniform_encoder(uint16_t step, std::shared_ptr<const Factor> factor);
+// Q8_0 blocks whose scale, an fp16, is given for each row of the matrix; a single one is that of all rows.
+std::unique_ptr<stream::Encoder> uniform_encoder(const std::vector<uint16_t> & steps,
+                                                 std::shared_ptr<const Factor> factor);
 
 // Columns that share a scale in `type`.
 int columns_together(ggml_type type);

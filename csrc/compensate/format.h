@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "compensate/levels.h"
 #include "compensate/scale_search.h"
@@ -33,6 +34,15 @@ struct Trials {
     int n;
     Floats stored[kMaxTrials][kParts];
 };
+
+// Tells a format that has a `rows` which rows of the matrix a block holds: kLanes, from first_row on.
+template <class Format>
+auto tell_rows(const Format & format, int64_t first_row, typename Format::Stored & stored, int)
+    -> decltype(format.rows(first_row, stored)) {
+    format.rows(first_row, stored);
+}
+template <class Format>
+void tell_rows(const Format &, int64_t, typename Format::Stored &, long) {}
 
 // Codes of a sub-block, in the order of its columns.
 using Codes = std::array<Ints, kSub>;

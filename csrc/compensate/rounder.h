@@ -32,9 +32,14 @@ public:
           weight_(error_.size()),
           target_(size_t(kSuper * kGroups)) {}
 
-    // x: n_rows rows, at most kRows; out: the same rows, stored.
-    void round(const float * x, int64_t n_rows, uint8_t * out) {
+    // x: n_rows rows, at most kRows, from the matrix's first_row on; out: the same rows, stored.
+    void round(const float * x, int64_t first_row, int64_t n_rows, uint8_t * out) {
         const int64_t n = factor_.n();
+        for (int64_t begin = 0; begin < n; begin += kSuper) {
+            for (int group = 0; group < kGroups; ++group) {
+                tell_rows(format_, first_row + group * kLanes, stored_at(begin, group), 0);
+            }
+        }
         for (int64_t k = 0; k < n; ++k) {
             float * lanes = reinterpret_cast<float *>(&weight_[size_t(k * kGroups)]);
             for (int64_t r = 0; r < kRows; ++r) {

@@ -22,7 +22,7 @@ public:
 
     int64_t row_bytes(int64_t n_per_row) const override { return int64_t(ggml_row_size(type_, n_per_row)); }
 
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+    void encode(const float * x, int64_t, int64_t n_rows, int64_t n_per_row, const float * importance,
                 void * rows) const override {
         const int64_t n = n_rows * n_per_row;
         check_finite(x, n);
@@ -74,7 +74,7 @@ public:
         return storage_bytes(scheme_.storage, n_per_row / kBlock);
     }
 
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+    void encode(const float * x, int64_t, int64_t n_rows, int64_t n_per_row, const float * importance,
                 void * rows) const override {
         const int64_t n_blocks = n_rows * n_per_row / kBlock;
         if (importance && scheme_.grid == Grid::q4_0) {  // GGML's weighted search, then the fold

@@ -39,9 +39,10 @@ public:
     // Rows that are best encoded together.
     virtual int64_t rows_at_once(int64_t n_per_row) const;
 
-    // importance: (n_per_row,) or null. Throws BadWeight.
-    virtual void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
-                        void * rows) const = 0;
+    // first_row: the place of the first of these rows in the matrix. importance: (n_per_row,) or null. Throws
+    // BadWeight.
+    virtual void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row,
+                        const float * importance, void * rows) const = 0;
 };
 
 // Any GGML type; for F32, F16 and BF16 with pyquant's own conversions. Throws std::invalid_argument

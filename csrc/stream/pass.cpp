@@ -73,7 +73,7 @@ private:
         }
         const float * importance =
             pass_.importance ? pass_.importance + row / pass_.rows_per_expert * n_per_row : nullptr;
-        pass_.target->encode(weights_.data(), n_rows, n_per_row, importance, out);
+        pass_.target->encode(weights_.data(), row, n_rows, n_per_row, importance, out);
         if (!pass_.measure && !pass_.copy) {
             return;
         }
@@ -84,7 +84,7 @@ private:
         }
         if (pass_.copy) {
             char * copy = static_cast<char *>(pass_.copy) + row * pass_.copy_as->row_bytes(n_per_row);
-            pass_.copy_as->encode(values_.data(), n_rows, n_per_row, nullptr, copy);
+            pass_.copy_as->encode(values_.data(), row, n_rows, n_per_row, nullptr, copy);
         }
     }
 

@@ -121,7 +121,17 @@ def test_rounding_to_one_step_equals_its_twin(known: str) -> None:
     known_input = factor(known, 32)
     x, step = hand_made(), np.float16(0.0123)
     stored, decoded = twin.encode(x, known_input, UniformFormat(step))
-    encoder = _core.uniform_encoder(step, known_input)
+    encoder = _core.uniform_encoder([step], known_input)
+    assert_rows_equal(encoder, x, stored, 34)
+    np.testing.assert_array_equal(encoder.decode(stored, N), decoded)
+
+
+@every_input
+def test_rounding_to_a_step_for_each_row_equals_its_twin(known: str) -> None:
+    known_input, x = factor(known, 32), hand_made()
+    steps = (0.01 * np.random.default_rng(2).exponential(size=len(x)) + 1e-4).astype(np.float16)
+    stored, decoded = twin.encode(x, known_input, UniformFormat(steps))
+    encoder = _core.uniform_encoder(steps.tolist(), known_input)
     assert_rows_equal(encoder, x, stored, 34)
     np.testing.assert_array_equal(encoder.decode(stored, N), decoded)
 

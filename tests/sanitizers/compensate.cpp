@@ -54,11 +54,11 @@ std::vector<float> rows_of_weights(std::mt19937 & random, int64_t n_rows) {
 void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
     const int64_t n_rows = int64_t(x.size()) / kColumns, row_bytes = encoder.row_bytes(kColumns);
     std::unique_ptr<char[]> all(new char[size_t(n_rows * row_bytes)]);
-    encoder.encode(exactly(x.data(), x.size()).get(), n_rows, kColumns, nullptr, all.get());
+    encoder.encode(exactly(x.data(), x.size()).get(), 0, n_rows, kColumns, nullptr, all.get());
     for (const int64_t n : {int64_t(1), int64_t(17), n_rows - 1}) {
         const auto first = exactly(x.data(), size_t(n * kColumns));
         std::unique_ptr<char[]> some(new char[size_t(n * row_bytes)]);
-        encoder.encode(first.get(), n, kColumns, nullptr, some.get());
+        encoder.encode(first.get(), 0, n, kColumns, nullptr, some.get());
         expect(std::memcmp(all.get(), some.get(), size_t(n * row_bytes)) == 0,
                "rows do not know of each other");
         std::unique_ptr<float[]> values(new float[size_t(n * kColumns)]);
@@ -72,7 +72,7 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
         std::vector<float> damaged = x;
         damaged[size_t(2 * kColumns + 300)] = bad;
         try {
-            encoder.encode(damaged.data(), n_rows, kColumns, nullptr, all.get());
+            encoder.encode(damaged.data(), 0, n_rows, kColumns, nullptr, all.get());
             expect(false, "weights that are not finite are refused");
         } catch (const BadWeight & error) {
             expect(error.index == 2 * kColumns + 300, "the bad weight is named");
@@ -81,7 +81,7 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
     std::vector<float> huge = x;
     huge[5] = 1e35f;
     try {
-        encoder.encode(huge.data(), n_rows, kColumns, nullptr, all.get());  // uniform codes have room for all
+        encoder.encode(huge.data(), 0, n_rows, kColumns, nullptr, all.get());  // uniform codes have room for all
     } catch (const BadWeight & error) {
         expect(error.index == 5, "the weight that is too large is named");
     }
@@ -97,7 +97,12 @@ void encode_by_every_format(const std::shared_ptr<const Factor> & factor, int to
     if (together != kSub) {
         return;
     }
-    encode_rows(*uniform_encoder(kernels::float_to_half(0.0123f), factor), x);
+    encode_rows(*uniform_encoder({kernels::float_to_half(0.0123f)}, factor), x);
+    std::vector<uint16_t> steps;
+    for (int64_t row = 0; row < int64_t(x.size()) / kColumns; ++row) {
+        steps.push_back(kernels::float_to_half(0.01f * float(1 + row % 3)));
+    }
+    encode_rows(*uniform_encoder(steps, factor), x);
     const int8_t values[] = {-8, -7, -6, -3, 0, 1, 3, 5, 7};
     const uint8_t codes[] = {0, 1, 2, 5, 8, 9, 11, 13, 15};
     kernels::Table table{};

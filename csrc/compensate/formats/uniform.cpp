@@ -1,4 +1,8 @@
-// One scale for a whole matrix, in blocks of Q8_0: integer codes that are meant to be entropy-coded.
+// One scale for a whole matrix, or for each of its rows, in blocks of Q8_0: integer codes that are meant to be
+// entropy-coded.
+#include <algorithm>
+#include <vector>
+
 #include "compensate/compensated_encoder.h"
 #include "compensate/encoders.h"
 #include "compensate/formats/code_layouts.h"
@@ -15,12 +19,22 @@ class UniformFormat : public ScaleThenCodes<Bytes> {
 public:
     static constexpr int kFree = 0;
 
-    // step: fp16.
-    explicit UniformFormat(uint16_t step) : step_(kernels::half_to_float(step)) {}
+    // steps: of each row, or one of all.
+    explicit UniformFormat(const std::vector<uint16_t> & steps) {
+        for (const uint16_t step : steps) {
+            steps_.push_back(kernels::half_to_float(step));
+        }
+    }
 
     const IntegerLevels & levels() const { return levels_; }
 
-    void trials(const Stored &, const Floats * x, const float *, Trials & trials) const {
+    void rows(int64_t first_row, Stored & stored) const {
+        for (int row = 0; row < kLanes; ++row) {
+            stored.whole[kScale][row] = steps_[std::min(size_t(first_row + row), steps_.size() - 1)];
+        }
+    }
+
+    void trials(const Stored & stored, const Floats * x, const float *, Trials & trials) const {
         Floats largest{};
         for (int k = 0; k < kSub; ++k) {
             largest = maximum(largest, magnitude(x[k]));
@@ -28,7 +42,7 @@ public:
         trials.n = 1;
         Floats & scale = trials.stored[0][kScale];
         for (int row = 0; row < kLanes; ++row) {
-            scale[row] = step_;
+            scale[row] = stored.whole[kScale][row];
             while (largest[row] > kFits * scale[row] && scale[row] < kLargestPower) {
                 scale[row] *= 2;
             }
@@ -40,14 +54,15 @@ public:
 
 private:
     IntegerLevels levels_{-127, 127, 0};
-    float step_;
+    std::vector<float> steps_;
 };
 
 }  // namespace
 
-std::unique_ptr<stream::Encoder> uniform_encoder(uint16_t step, std::shared_ptr<const Factor> factor) {
+std::unique_ptr<stream::Encoder> uniform_encoder(const std::vector<uint16_t> & steps,
+                                                 std::shared_ptr<const Factor> factor) {
     return make_encoder(GGML_TYPE_Q8_0, stream::ggml_decoder(GGML_TYPE_Q8_0), std::move(factor),
-                        UniformFormat(step));
+                        UniformFormat(steps));
 }
 
 }  // namespace pyquant::compensate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant.reference.formats.base import OneScale, as_halves
 from pyquant.reference.scale_search import Bytes, Floats, IntegerLevels
@@ -15,14 +16,14 @@ class UniformFormat(OneScale):
 
     Parameters
     ----------
-    step : float16
-        The scale.
+    step : float16, or (n_rows,) float16
+        The scale, of all rows or of each.
     """
 
     parts: ClassVar = 0
     levels = IntegerLevels(-127, 127)
 
-    def __init__(self, step: np.float16) -> None:
+    def __init__(self, step: np.float16 | NDArray[np.float16]) -> None:
         self._step = step
 
     def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
