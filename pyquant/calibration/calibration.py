@@ -180,6 +180,11 @@ class Calibration:
         assert self._rows is not None
         return self._rows.read(f"{self._inputs[name]}.{what}", dtype)
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the file keeps tokens that the model was run over."""
+        return TOKENS in self._tensors
+
     def tokens(self, n_chunks: int) -> NDArray[np.int32]:
         """Give some of the tokens that the model was run over, random ones among them.
 

@@ -14,7 +14,6 @@ from pyquant import _core
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.evaluate.baseline import Baseline
 from pyquant.files.text import Text
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.shrink import shrink
@@ -25,6 +24,7 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import weight_errors
 from pyquant.quantize.factors import Factors, matrices
+from pyquant.quantize.row_weights import RowWeights
 from pyquant.schemes.damping import ON_ITS_OWN
 from pyquant.schemes.uniform import uniform
 
@@ -117,13 +117,14 @@ def _rounded(
     weights = tensor.weights()
     step = math.sqrt(12 * NOISE * _output_power(tensor, weights, known) / tensor.n_weights)
     scheme, stored = uniform(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
+    row_weights = RowWeights(model, known)
     before = held.copy()
     rows = tensor.shape[1]
     try:
         with weight_errors(model, tensor):
             for matrix in matrices(tensor, TOGETHER):
                 part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
-                encoder = scheme.searched(tensor.name, factors.of(matrix))
+                encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
                 noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)
                 held[part] = stored.encode(noisy)
         yield step

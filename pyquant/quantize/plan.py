@@ -17,6 +17,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
+from pyquant.quantize.row_weights import RowWeights
 from pyquant.quantize.types import choose_types
 from pyquant.schemes import Mode, Scheme
 
@@ -200,7 +201,8 @@ class Plan:
             for matrix in matrices:
                 factor = factors.of(matrix)
                 if scheme:
-                    encoder = scheme.searched(tensor.name, factor)
+                    rows = self._rows.of(matrix) if scheme.weighs_rows else None
+                    encoder = scheme.searched(tensor.name, factor, rows)
                 else:
                     encoder = _core.compensated_encoder(type_, factor)
                 yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
@@ -208,6 +210,10 @@ class Plan:
             importance = self.importance.of(tensor) if self.importance else None
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
+
+    @cached_property
+    def _rows(self) -> RowWeights:
+        return RowWeights(self.model, self.calibration)
 
     def _scheme_of(self, tensor: Tensor) -> Scheme | None:
         """Give the scheme if it makes this tensor's blocks."""

@@ -85,7 +85,9 @@ class Scheme:
         """Say whether csrc/compensate rounds a tensor, instead of the grid."""
         return self.fold is None or (calibration is not None and len(self.values) <= 16)
 
-    def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
+    def searched(
+        self, tensor: str, factor: _core.Factor, rows: NDArray[np.float64] | None = None
+    ) -> _core.Encoder:
         """Make the encoder that rounds a tensor to the values at the best scale, whatever the grid.
 
         Parameters
@@ -94,6 +96,8 @@ class Scheme:
             Its name.
         factor
             What is known of its input.
+        rows
+            (n_rows,) how much squared errors of each row count, for schemes of which `weighs_rows` is true.
         """
         values = self.values_of(tensor)
         used = np.unique(values if self.fold is None else self.folded)
@@ -106,6 +110,11 @@ class Scheme:
         codes = by_storage[self.storage]
         storage = getattr(_core.Storage, self.storage.name)
         return _core.compensated_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether rows that count more than others are rounded more finely."""
+        return False
 
     def kernel(self) -> _core.Scheme:
         """Make the scheme that the C++ kernels take; it has a fold."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from gguf import LlamaFileType
+from numpy.typing import NDArray
 from pydantic import Field
 
 from pyquant import _core, limits
@@ -31,8 +32,9 @@ class UniformScheme(Scheme):
     ----------
     step
         The root of 12 times the mean squared error of outputs that a weight adds, where tensors are equally
-        sensitive. The step of a matrix is step / sqrt(s * mean D), s its sensitivity, D of
-        csrc/compensate/factor.h. Every weight then adds the same divergence (reverse water-filling).
+        sensitive. The step of a row is step / sqrt(s * r * mean D), s its matrix's sensitivity, r how much
+        the row counts in it, D of csrc/compensate/factor.h. Every weight then adds about the same divergence
+        (reverse water-filling).
     sensitivity
         How much divergence errors in each kind of tensor cause.
     """
@@ -48,9 +50,16 @@ class UniformScheme(Scheme):
     def searches(self, tensor: str, calibration: Calibration | None) -> bool:
         return _knows(calibration, tensor) or tensor in self.sensitivity.by_tensor
 
-    def searched(self, tensor: str, factor: _core.Factor) -> _core.Encoder:
+    @property
+    def weighs_rows(self) -> bool:
+        return True
+
+    def searched(
+        self, tensor: str, factor: _core.Factor, rows: NDArray[np.float64] | None = None
+    ) -> _core.Encoder:
         step = self.step / np.sqrt(self.sensitivity.of(tensor) * max(factor.mean_diagonal, 1e-30))
-        return _core.uniform_encoder(float(np.clip(step, 6e-8, 6e4)), factor)
+        steps = np.array([step]) if rows is None else step / np.sqrt(rows)
+        return _core.uniform_encoder(np.clip(steps, 6e-8, 6e4).tolist(), factor)
 
 
 def _knows(calibration: Calibration | None, tensor: str) -> bool:

@@ -1,0 +1,118 @@
+"""Guess how much errors count in each row of a matrix, from what the model does with what the row gives.
+
+Nothing is run for it: second moments of inputs and the model's weights say how large what a row gives is, and
+how much of it goes on.
+
+| rows of | count by |
+|---|---|
+| `ffn_up`, `ffn_gate` | what their neuron adds to the stream, over the power of what the row gives |
+| `attn_q` | the power of the keys that they meet |
+| `attn_k` | the power of the queries that they meet |
+| `token_embd`, `output` | how often the token came |
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import limits
+from pyquant.calibration.calibration import Calibration
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import kind_of
+from pyquant.quantize.factors import Matrix, matrices
+
+# A guess is trusted in part: its logarithms are scaled by this.
+TRUST = 0.5
+MOST = 16.0  # how much more or less than most others a row may count
+PER_DOUBLE = 2  # weights told apart within a factor of 2: equal scales take little room in a .pqz file
+
+
+class RowWeights:
+    """Guesses of the rows of one model's matrices."""
+
+    def __init__(self, model: ModelFile, calibration: Calibration | None) -> None:
+        self._model = model
+        self._tensors = {tensor.name: tensor for tensor in model.tensors}
+        self._calibration = calibration
+
+    def of(self, matrix: Matrix) -> NDArray[np.float64] | None:
+        """Guess how much a squared error counts in each row of a matrix.
+
+        Returns
+        -------
+        (n_rows,) float64
+            Relative to one another, of geometric mean about 1. None where nothing is known.
+        """
+        guess = self._guess(matrix)
+        if guess is None or not (guess > 0).any():
+            return None
+        guess = TRUST * np.log2(np.maximum(guess, np.finfo(np.float32).tiny))
+        guess = np.clip(guess - np.median(guess), -np.log2(MOST), np.log2(MOST))
+        return np.exp2(np.round(guess * PER_DOUBLE) / PER_DOUBLE)
+
+    def _guess(self, matrix: Matrix) -> NDArray[np.float64] | None:
+        name = matrix.tensor.name
+        kind = kind_of(name)
+        if kind in ("token_embd", "output"):
+            return self._token_counts(matrix.tensor.n_rows)
+        for entering in ("ffn_up", "ffn_gate"):
+            if kind.startswith(entering):
+                return self._of_neurons(matrix, name.replace(entering, "ffn_down"))
+        if kind == "attn_q":
+            return self._of_partners(matrix, name.replace("attn_q", "attn_k"))
+        if kind == "attn_k":
+            return self._of_partners(matrix, name.replace("attn_k", "attn_q"))
+        return None
+
+    def _token_counts(self, n_rows: int) -> NDArray[np.float64] | None:
+        if self._calibration is None or not self._calibration.has_tokens:
+            return None
+        tokens = self._calibration.tokens(int(limits.CHUNKS.high)).ravel()
+        return 1.0 + np.bincount(tokens, minlength=n_rows) if tokens.max() < n_rows else None
+
+    def _of_neurons(self, matrix: Matrix, down: str) -> NDArray[np.float64] | None:
+        after, power = self._matrix(down, matrix.expert), self._power(matrix)
+        if after is None or power is None or after.tensor.n_per_row != matrix.tensor.n_rows:
+            return None
+        assert self._calibration is not None
+        enters = self._calibration.diagonal(down)
+        enters = enters[min(matrix.expert, len(enters) - 1)].astype(np.float64)
+        adds = enters * np.square(after.tensor.weights(), dtype=np.float64).sum(axis=0)
+        return adds / np.maximum(power, np.finfo(np.float32).tiny)
+
+    def _of_partners(self, matrix: Matrix, partner: str) -> NDArray[np.float64] | None:
+        """Powers of the partner's rows: heads of queries in groups share a head of keys."""
+        heads = self._model.hyperparameter("attention.head_count")
+        normed = matrix.tensor.name.replace(".weight", "_norm.weight") in self._tensors
+        other = self._matrix(partner, matrix.expert)
+        if other is None or normed or not isinstance(heads, int):
+            return None
+        n_queries = max(matrix.tensor.n_rows, other.tensor.n_rows)
+        n_keys = min(matrix.tensor.n_rows, other.tensor.n_rows)
+        power = self._power(other)
+        if power is None or n_queries % heads or n_keys % (n_queries // heads):
+            return None
+        width = n_queries // heads
+        of_heads = power.reshape(-1, width)
+        n_groups = n_keys // width
+        if heads % n_groups:
+            return None
+        if matrix.tensor.n_rows == n_queries:
+            return np.repeat(of_heads, heads // len(of_heads), axis=0).ravel()
+        return of_heads.reshape(n_groups, -1, width).sum(axis=1).ravel()
+
+    def _matrix(self, name: str, expert: int) -> Matrix | None:
+        if name not in self._tensors or self._calibration is None or name not in self._calibration.matrices:
+            return None
+        return [*matrices(self._tensors[name], 1)][expert]
+
+    def _power(self, matrix: Matrix) -> NDArray[np.float64] | None:
+        """(n_rows,) float64: the mean square of what each row gives."""
+        if self._calibration is None or matrix.tensor.name not in self._calibration.matrices:
+            return None
+        moments = self._calibration.moments(matrix.tensor.name, matrix.expert)
+        if moments is None:
+            return None
+        weights = matrix.tensor.weights()
+        return np.einsum("ij,ij->i", weights @ moments, weights, dtype=np.float64)
