@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
 from pyquant.cli.output import print_table, show
 from pyquant.cli.progress import count_bar
+from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 
 
 def sensitivity(
@@ -31,41 +30,35 @@ def sensitivity(
             "--output", "-o", metavar="FILE.toml", parser=paths.output, help="File for the sensitivities."
         ),
     ],
-    step: Annotated[
-        float, typer.Option(metavar="X", parser=Number(limits.STEP), help="Step of the codes that are tried.")
-    ] = 0.01,
-    ctx: options.Ctx = 512,
-    chunks: options.Chunks = 32,
+    ctx: options.Ctx = SENSITIVITY_CTX,
+    chunks: options.Chunks = SENSITIVITY_CHUNKS,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure how much divergence errors in each kind of tensor cause, for mode uniform."""
+    """Measure how much divergence errors in each tensor cause, for mode uniform."""
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 
     check_output(output, sources=[], force=force)
-    with count_bar("sensitivity", "kinds of tensor") as progress:
+    with count_bar("sensitivity", "tensors") as progress:
         measured = measure_sensitivity(
             model,
             calibration,
             text,
-            step=step,
             n_ctx=ctx,
             n_chunks=chunks,
             threads=threads,
             progress=progress,
         )
     write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
-    result = {
-        "schema": "pyquant.sensitivity/1",
-        "output": str(output),
-        "by_kind": dict(measured.by_kind),
-    }
-    show(result, json, _print)
+    show({**measured.to_json(), "output": str(output)}, json, _print)
 
 
 def _print(result: dict[str, Any]) -> None:
-    rows = [[kind, f"{value:.3f}"] for kind, value in result["by_kind"].items()]
-    print_table(["kind", "divergence per error"], rows)
+    rows = [
+        [name, f"{of['sensitivity']:.4g}", f"{of['measured']:.4g}", f"{of['error']:.0%}"]
+        for name, of in result["by_tensor"].items()
+    ]
+    print_table(["tensor", "divergence per error", "as measured", "+/-"], rows)
     print(f"written to {result['output']}")

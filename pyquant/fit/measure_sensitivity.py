@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant import _core
+from pyquant import _core, limits
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
 from pyquant.errors import ConfigError, ModelFileError
@@ -30,7 +30,6 @@ from pyquant.schemes.uniform import uniform
 
 NOISE = 0.01  # the error that a tensor is given, as a share of its outputs' power: 20 dB
 LEAST_DIVERGENCE = 1e-9  # in nats: what no divergence counts as
-N_CTX, N_CHUNKS = 256, 4
 TOGETHER = 32  # columns that share a scale
 
 # (tensors done, all tensors)
@@ -42,8 +41,8 @@ def measure_sensitivity(
     calibration: AnyCalibration,
     text: Text | str | os.PathLike[str],
     *,
-    n_ctx: int = N_CTX,
-    n_chunks: int | None = N_CHUNKS,
+    n_ctx: int = limits.SENSITIVITY_CTX,
+    n_chunks: int | None = limits.SENSITIVITY_CHUNKS,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:

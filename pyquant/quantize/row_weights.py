@@ -69,7 +69,9 @@ class RowWeights:
         if self._calibration is None or not self._calibration.has_tokens:
             return None
         tokens = self._calibration.tokens(int(limits.CHUNKS.high)).ravel()
-        return 1.0 + np.bincount(tokens, minlength=n_rows) if tokens.max() < n_rows else None
+        if tokens.max() >= n_rows:
+            return None
+        return np.bincount(tokens, minlength=n_rows).astype(np.float64) + 1
 
     def _of_neurons(self, matrix: Matrix, down: str) -> NDArray[np.float64] | None:
         after, power = self._matrix(down, matrix.expert), self._power(matrix)

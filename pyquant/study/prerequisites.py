@@ -12,6 +12,7 @@ from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text, read_text
 from pyquant.fit.learn_tables import Per
+from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 from pyquant.schemes import Mode
 from pyquant.schemes.table import TableSearch
 from pyquant.study.config import StudyConfig
@@ -22,14 +23,12 @@ from pyquant.tables.fold_table import read_table
 from pyquant.tables.table_set import read_table_set
 
 # Raised when the same calibration makes another file. 2: types that llama.cpp falls back to are compensated.
-COMPENSATION = 2
+# 3: uniform codes have a step for each row.
+COMPENSATION = 3
 
-# As `pyquant sensitivity` has them: few chunks tell kinds of tensors apart.
-SENSITIVITY_STEP, SENSITIVITY_CHUNKS = 0.01, 32
-
-# About what they cost, beside forward passes and in tokens of these; models have about 7 kinds of
-# tensors, each compared with the base.
-COLLECTING, LEARNING, KINDS_OF_TENSORS = 1.3, 300, 14
+# About what they cost, beside forward passes and in tokens of these; models have some hundred tensors, each
+# tried.
+COLLECTING, LEARNING, TENSORS = 1.3, 300, 200
 
 
 @dataclass(frozen=True)
@@ -236,16 +235,16 @@ class Preparations:
     def _measure(self, name: str, calibrate: Need) -> Need:
         made_of, stats = self._calibrations[name], calibrate.files[0]
         n_chunks = min(made_of.n_chunks or SENSITIVITY_CHUNKS, SENSITIVITY_CHUNKS)
-        more = {**calibrate.run.inputs, "n_ctx": self._n_ctx, "n_chunks": n_chunks}
+        n_ctx = min(self._n_ctx, SENSITIVITY_CTX)
+        more = {**calibrate.run.inputs, "n_ctx": n_ctx, "n_chunks": n_chunks}
         run = self._run("sensitivity", more, name)
         options = (
             ("calibration", stats),
             ("text", made_of.texts[0].path.resolve()),
-            ("step", SENSITIVITY_STEP),
-            ("n_ctx", self._n_ctx),
+            ("n_ctx", n_ctx),
             ("n_chunks", n_chunks),
         )
-        tokens = KINDS_OF_TENSORS * n_chunks * self._n_ctx
+        tokens = TENSORS * n_chunks * n_ctx
         return Need(run, (self._toml(run),), (stats,), options, tokens)
 
     def _toml(self, run: Run) -> Path:

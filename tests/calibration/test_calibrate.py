@@ -133,6 +133,22 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
     assert [(t.weight, t.n_chunks) for t in both.origin.texts] == [(1, 2), (0.5, 2)]
 
 
+def test_a_tied_output_is_collected(generated: Callable[[str], Path], text: Path, tmp_path: Path) -> None:
+    model = generated("bf16, tied, rows of 64 and 172")
+    for asked in (True, False):
+        stats, imatrix = tmp_path / f"{asked}.stats", tmp_path / f"{asked}.imatrix"
+        calibrate_model(
+            model, [text], stats, n_ctx=64, n_chunks=3, process_output=asked, imatrix=imatrix, random=0
+        )
+        known = Calibration.read(stats)
+        assert ("token_embd.weight" in known.matrices) == asked
+        assert "token_embd.weight" not in read_imatrix(imatrix).weights  # as llama-imatrix has it
+    moments = Calibration.read(tmp_path / "True.stats").moments("token_embd.weight")
+    assert moments is not None
+    assert moments.shape == (64, 64)
+    assert np.linalg.eigvalsh(moments.astype(np.float64)).min() > -1e-6 * np.trace(moments)
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     ("name", "n_ctx", "n_chunks", "options"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +11,13 @@ import pytest
 from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.factors import matrices
 from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.row_weights import RowWeights
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from tests.support.command import run
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
@@ -51,22 +53,34 @@ def made(generated: Callable[[str], Path], stats_of, tmp_path: Path) -> Callable
     return make
 
 
+def rows_count(model: Path, stats: Path, name: str, expert: int = 0) -> np.ndarray | float:
+    """How much errors of each row count, or 1."""
+    source = ModelFile(model)
+    (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
+    rows = RowWeights(source, Calibration.read(stats)).of([*matrices(tensor, 32)][expert])
+    return 1.0 if rows is None else rows
+
+
 @pytest.mark.parametrize("model", [F32, ODD_ROWS])
-def test_a_matrix_has_one_step_and_it_is_the_formulas(made, stats_of, model: str) -> None:
+def test_a_row_has_one_step_and_it_is_the_formulas(made, generated, stats_of, model: str) -> None:
     found = blocks(made(model))
     known = set(found) & set(Calibration.read(stats_of(model)).matrices)
     assert known
     for name in known:
-        wanted = np.float16(STEP / np.sqrt(mean_diagonal(stats_of(model), name)))
-        assert set(found[name]["scale"]) == {wanted}
+        rows = rows_count(generated(model), stats_of(model), name)
+        wanted = (STEP / np.sqrt(rows * mean_diagonal(stats_of(model), name))).astype(np.float16)
+        scales = found[name]["scale"].reshape(-1, len(found[name]) // np.size(wanted))
+        assert (scales == wanted.reshape(-1, 1)).all()
 
 
-def test_experts_have_steps_of_their_own(made, stats_of) -> None:
+def test_experts_have_steps_of_their_own(made, generated, stats_of) -> None:
     found = blocks(made(EXPERTS))
     for name in ("blk.0.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"):
         for expert, scales in enumerate(found[name]["scale"].reshape(3, -1)):
             d = mean_diagonal(stats_of(EXPERTS), name, expert)
-            assert set(scales) == {np.float16(STEP / np.sqrt(d))}
+            rows = rows_count(generated(EXPERTS), stats_of(EXPERTS), name, expert)
+            wanted = np.unique((STEP / np.sqrt(rows * d)).astype(np.float16))
+            np.testing.assert_array_equal(np.unique(scales), wanted)
 
 
 def test_sensitive_tensors_get_smaller_steps(made, tmp_path: Path) -> None:
@@ -83,7 +97,8 @@ def test_compensation_errs_less_at_the_same_step(made, generated, stats_of) -> N
     compensated = made(F32)
     rounded = dict(weights(compensated))
     for name, found in blocks(compensated).items():
-        step = np.float32(found["scale"][0])
+        shape = source[name].shape
+        step = found["scale"].astype(np.float32).repeat(32).reshape(shape)
         rounded[name] = (np.round(source[name] / step) * step).astype(np.float32)
     errors = [output_error(stats, source, y) for y in (weights(compensated), rounded)]
     assert errors[0] < 0.9 * errors[1]
@@ -109,7 +124,7 @@ def test_weights_that_leave_int8_double_the_step_of_their_block(tmp_path: Path, 
     calibrate_model(source, [text], tmp_path / "stats", n_ctx=64, n_chunks=16)
     quantize_model(source, tmp_path / "out.gguf", uniform(tmp_path / "stats"))
     found = blocks(tmp_path / "out.gguf")["blk.0.attn_q.weight"].reshape(64, 2)
-    times = found["scale"] / found["scale"][0, 0]
+    times = found["scale"] / found["scale"].min(axis=1, keepdims=True)
     wide = float(times[3, 1])
     assert wide > 1
     assert np.log2(wide) % 1 == 0
@@ -175,22 +190,23 @@ def test_stock_llama_cpp_runs_it(made, oracle: Oracle, text: Path, model: str) -
 def test_sensitivities_are_measured_and_written(generated, stats_of, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.toml"
     arguments = ["sensitivity", generated(ODD_ROWS), "--calibration", stats_of(ODD_ROWS), "--text", text]
-    told = run(*arguments, "--ctx", 32, "--chunks", 2, "--step", 0.1, "--output", out)
+    told = run(*arguments, "--ctx", 32, "--chunks", 2, "--output", out)
     assert told.returncode == 0, told.stderr
-    kinds = re.findall(r'^"(\w+)" = ', out.read_text(), re.MULTILINE)
-    assert set(kinds) == {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up"}
+    names = set(Sensitivity.read(out).by_tensor)
+    kinds = {name.split(".")[2] for name in names if name.startswith("blk.")}
+    assert kinds == {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up"}
+    assert {name for name in names if not name.startswith("blk.")} == {"token_embd.weight"}
     told = run(*arguments, "--output", out)
     assert (told.returncode, told.stdout) == (1, "")
     assert "exists" in told.stderr
-    told = run(*arguments, "--output", out, "--force", "--step", 0)
-    assert told.returncode == 2
-    assert "step" in told.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("x = 1\n", r"expected a table \[sensitivity\]"),
+        ("x = 1\n", r"expected a table \[tensors\]"),
+        ("version = 3\n[tensors]\n", "version 3, this pyquant reads 2"),
+        ("version = 2\n[tensors]\na = { sensitivity = 1 }\n", "a: expected sensitivity, measured, error"),
         ("[sensitivity]\nffn_up = -1\n", "ffn_up: expected a number"),
         ("[sensitivity]\nffn_up = 'a'\n", "ffn_up: expected a number"),
     ],

@@ -1,4 +1,4 @@
-"""How much a model suffers from noise in each kind of tensor, which sets the steps of mode `uniform`."""
+"""How much a model suffers from noise in each tensor, which sets the steps of mode `uniform`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Sensitivity(Metric):
     """Writes a TOML of sensitivities."""
 
     name = "sensitivity"
-    version = 1
+    version = 2
     unit = "prerequisite"
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         measured = measure_sensitivity(
-            task.model, threads=threads, progress=of_count(progress, "kind of tensor"), **dict(task.options)
+            task.model, threads=threads, progress=of_count(progress, "tensor"), **dict(task.options)
         )
         write_bytes(task.files[0], measured.to_toml().encode(), sources=[], force=True)
-        return [Measured({"by_kind": dict(measured.by_kind)})]
+        return [Measured(measured.to_json())]
