@@ -43,10 +43,10 @@ class FloatEncoder : public GgmlEncoder {
 public:
     using GgmlEncoder::GgmlEncoder;
 
-    void encode(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
-                void * rows) const override {
+    void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row,
+                const float * importance, void * rows) const override {
         if (type_ != GGML_TYPE_F16) {
-            return GgmlEncoder::encode(x, n_rows, n_per_row, importance, rows);
+            return GgmlEncoder::encode(x, first_row, n_rows, n_per_row, importance, rows);
         }
         const int64_t n = n_rows * n_per_row;
         check_finite(x, n);

@@ -183,7 +183,7 @@ class Calibration:
     @property
     def has_tokens(self) -> bool:
         """Whether the file keeps tokens that the model was run over."""
-        return TOKENS in self._tensors
+        return self._rows is not None and TOKENS in self._rows.tensors
 
     def tokens(self, n_chunks: int) -> NDArray[np.int32]:
         """Give some of the tokens that the model was run over, random ones among them.

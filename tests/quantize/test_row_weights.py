@@ -74,7 +74,9 @@ def test_tokens_that_come_often_have_finer_rows(generated, stats_of) -> None:
 
 
 def test_experts_count_by_their_own_inputs(generated, stats_of) -> None:
-    rows = [of(generated(EXPERTS), stats_of(EXPERTS), "blk.0.ffn_up_exps.weight", expert) for expert in (0, 1)]
+    rows = [
+        of(generated(EXPERTS), stats_of(EXPERTS), "blk.0.ffn_up_exps.weight", expert) for expert in (0, 1)
+    ]
     assert rows[0].shape == rows[1].shape
     assert (rows[0] != rows[1]).any()
 
