@@ -25,7 +25,8 @@ from pyquant.schemes.uniform import Uniform
 __all__ = ["LARGEST_CODE_BITS", "START", "Evaluation", "StepSearch", "Try"]
 
 START = 0.005  # a step that makes codes of about 4 bits
-TRIES = 8
+TRIES = 12
+SAME = 2**-11  # steps that differ by less of it, as a share, make the same fp16
 CLOSE = 0.0015  # below a wanted size, as a share of what codes take of it
 AS_GOOD = 0.03  # below a wanted divergence, as a share of it
 NO_DIVERGENCE = 1e-12
@@ -229,24 +230,28 @@ class StepSearch:
         """
         self.wanted = wanted
         step, aim = self._mode.step, scale(wanted * (1 - close / 2))
-        below: Try | None = None  # the nearest on either side
+        best: Try | None = None  # of those that are no more than wanted
+        below: Try | None = None  # the last on either side: where what is wanted lies between
         above: Try | None = None
         for _ in range(TRIES):
             attempt = Try(step, measure(step))
             self.tries.append(attempt)
             if attempt.measured > wanted:
-                above = attempt if above is None else min(attempt, above, key=lambda t: t.measured)
+                above = attempt
             else:
-                below = attempt if below is None else max(attempt, below, key=lambda t: t.measured)
-            if below and below.measured >= wanted * (1 - close):
+                below = attempt
+                best = attempt if best is None else max(attempt, best, key=lambda t: t.measured)
+            if best and best.measured >= wanted * (1 - close):
                 break
             if below and above:
+                if abs(above.step / below.step - 1) < SAME:
+                    break
                 low, high = scale(below.measured), scale(above.measured)
                 share = min(max((aim - low) / (high - low), 0.1), 0.9)
                 step = below.step * (above.step / below.step) ** share
             else:
                 step *= 2 ** ((aim - scale(attempt.measured)) / slope)
-        if below is None:
+        if best is None:
             steps = [attempt.step for attempt in self.tries]
             least = min(attempt.measured for attempt in self.tries)
             raise ConfigError(
@@ -254,7 +259,7 @@ class StepSearch:
                 f"{min(steps):.3g} to {max(steps):.3g} give; what is not in {self._mode.calibration} is the "
                 f"same with all of them"
             )
-        return self._mode.model_copy(update={"step": below.step})
+        return self._mode.model_copy(update={"step": best.step})
 
     def _plan(self) -> Plan:
         return make_plan(self._model, self._mode, threads=self._threads)
