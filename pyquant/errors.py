@@ -27,5 +27,9 @@ class TextError(PyquantError):
     """A text that cannot be evaluated: it is missing, not UTF-8, or too short."""
 
 
+class GrammarError(PyquantError):
+    """A grammar that does not compile, or a text that has come to where nothing may follow."""
+
+
 class StudyError(PyquantError):
     """A study that cannot go on, or a results folder that cannot be used."""

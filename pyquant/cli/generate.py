@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyquant.generate.prompt import Prompt
     from pyquant.generate.result import Sample
     from pyquant.generate.sampling import Sampling
+    from pyquant.grammar.grammar import Grammar
 
 
 def generate(
@@ -49,6 +50,25 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")
     ] = False,
+    grammar: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.source,
+            help="Keep to a grammar: FILE.lark or FILE.gbnf.",
+        ),
+    ] = None,
+    json_schema: Annotated[
+        Optional[Path],
+        typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema."),
+    ] = None,
+    regex: Annotated[
+        Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, or llama.cpp's gbnf."),
+    ] = "llguidance",
     n: Annotated[
         int,
         typer.Option(
@@ -104,10 +124,11 @@ def generate(
     sampling = Sampling(temperature, top_k, top_p, min_p, seed)
     asked = _prompts(prompt, prompts, chat)
     room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
+    form = _grammar(grammar, json_schema, regex)
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
-        _write(path, asked, sampling, room, threads, json)
+        _write(path, asked, sampling, room, form, engine, threads, json)
 
 
 def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Prompt]:
@@ -119,23 +140,46 @@ def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Promp
     return [prompt.chat() for prompt in asked] if chat else asked
 
 
+def _grammar(file: Path | None, json_schema: Path | None, regex: str | None) -> Grammar | None:
+    from pyquant.grammar.grammar import Grammar, Language, read_grammar
+
+    if sum(given is not None for given in (file, json_schema, regex)) > 1:
+        raise ConfigError("generate: give one of --grammar, --json-schema and --regex")
+    if file is not None:
+        return read_grammar(file)
+    if json_schema is not None:
+        return read_grammar(json_schema, Language.JSON_SCHEMA)
+    return Grammar(Language.REGEX, regex, "--regex") if regex is not None else None
+
+
 def _write(
     path: Path,
     prompts: list[Prompt],
     sampling: Sampling,
     room: dict[str, Any],
+    form: Grammar | None,
+    engine: str,
     threads: int | None,
     as_json: bool,
 ) -> None:
     from pyquant.generate.generate import generate, make_plan
+    from pyquant.grammar.engines import make_engine
     from pyquant.llama.model import Model
 
     with Model(path) as model:
+        compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
         plan = make_plan(model, prompts, **room)
         _say_memory(path, plan)
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
         begin, n_tokens = time.monotonic(), 0
-        texts = generate(model, plan, sampling, threads=threads, on_token=_stream() if live else None)
+        texts = generate(
+            model,
+            plan,
+            sampling,
+            grammar=compiled,
+            threads=threads,
+            on_token=_stream() if live else None,
+        )
         with _progress(path, plan) as progress:
             for done, sample in enumerate(_in_order(texts), start=1):
                 n_tokens += len(sample.log_p)

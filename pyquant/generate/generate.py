@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.generate.choose import Chooser, Text
 from pyquant.generate.prompt import Prompt
-from pyquant.generate.result import CONTEXT, END, LENGTH, Sample
-from pyquant.generate.sampling import Sampling, uniform
+from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample
+from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
+from pyquant.grammar.engine import Compiled
 from pyquant.llama.model import Model
 
 # Called with a sample after each of its tokens, and the bytes that the token added.
@@ -120,46 +122,62 @@ def generate(
     plan: Plan,
     sampling: Sampling,
     *,
+    grammar: Compiled | None = None,
+    measure_mask: bool = False,
     threads: int | None = None,
     on_token: OnToken | None = None,
 ) -> Iterator[Sample]:
     """Write the plan's texts, and yield each when it is complete.
 
+    Parameters
+    ----------
+    model, plan, sampling
+    grammar
+        What texts keep to, compiled for the model's vocabulary. Where nothing may follow, a text ends.
+    measure_mask
+        Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
+    threads
+        None: all processors.
+    on_token
+        Called as texts grow.
+
     Raises
     ------
     ConfigError, ModelFileError
+    GrammarError
+        The grammar's engine gives up.
     """
-    n_rows = plan.n_parallel
-    with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session:
-        writer = _Writer(session, plan, sampling, on_token)
+    chooser = Chooser(sampling, grammar, plan.n_parallel, measure_mask=measure_mask)
+    with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session, chooser:
+        writer = _Writer(session, plan, chooser, on_token)
         waiting = product(range(len(plan.prompts)), range(plan.n_samples))
-        writing: dict[int, Sample] = {}
+        writing: dict[int, Text] = {}
         while True:
-            for row in set(range(n_rows)) - set(writing):
+            for row in set(range(plan.n_parallel)) - set(writing):
                 for prompt, number in waiting:
-                    sample = writer.begin(row, prompt, number)
-                    if sample.finish:  # its first token ended it, and the row is free for another one
-                        yield sample
+                    text = writer.begin(row, prompt, number)
+                    if text.sample.finish:  # its first token ended it, and the row is free for another one
+                        yield text.sample
                         continue
-                    writing[row] = sample
+                    writing[row] = text
                     break
             if not writing:
                 return
             for row in writer.step(writing):
-                yield writing.pop(row)
+                yield writing.pop(row).sample
 
 
 class _Writer:
-    """Writes tokens of samples, each in the row of its sequence."""
+    """Writes tokens of texts, each in the row of its sequence."""
 
-    def __init__(self, session: Session, plan: Plan, sampling: Sampling, on_token: OnToken | None) -> None:
-        self._session, self._plan, self._sampling, self._on_token = session, plan, sampling, on_token
+    def __init__(self, session: Session, plan: Plan, chooser: Chooser, on_token: OnToken | None) -> None:
+        self._session, self._plan, self._chooser, self._on_token = session, plan, chooser, on_token
         vocabulary = session.model.vocabulary
         self._ends = frozenset(vocabulary.end_tokens().tolist())
         self._pieces = vocabulary.pieces()
         self._prompt, self._after_prompt = -1, np.empty(0, np.float32)
 
-    def begin(self, row: int, prompt: int, number: int) -> Sample:
+    def begin(self, row: int, prompt: int, number: int) -> Text:
         """Let a row continue a prompt, by a first token."""
         session, alone = self._session, self._plan.n_texts == 1
         of_prompt = 0 if alone else self._plan.n_parallel
@@ -169,17 +187,20 @@ class _Writer:
             self._prompt = prompt
         if not alone:
             session.copy(of_prompt, row)
-        sample = Sample(prompt, self._plan.names[prompt], number)
-        self._draw([sample], self._after_prompt[None])
-        return sample
+        text = self._chooser.begin(Sample(prompt, self._plan.names[prompt], number))
+        self._chooser.prepare([text])
+        self._choose([text], self._after_prompt[None])
+        return text
 
-    def step(self, writing: dict[int, Sample]) -> list[int]:
-        """Continue all samples by a token; return the rows of those that are complete."""
+    def step(self, writing: dict[int, Text]) -> list[int]:
+        """Continue all texts by a token; return the rows of those that are complete."""
         rows = np.array(sorted(writing), np.int64)
-        tokens = np.array([writing[row].tokens[-1] for row in rows], np.int32)
+        texts = [writing[row] for row in rows]
+        tokens = np.array([text.sample.tokens[-1] for text in texts], np.int32)
+        self._chooser.prepare(texts)
         logits = self._session.step(*self._at_least_two(rows, tokens))[: len(rows)]
-        self._draw([writing[row] for row in rows], logits)
-        return [row for row in rows.tolist() if writing[row].finish]
+        self._choose(texts, logits)
+        return [row for row in rows.tolist() if writing[row].sample.finish]
 
     def _at_least_two(
         self, rows: NDArray[np.int64], tokens: NDArray[np.int32]
@@ -190,26 +211,33 @@ class _Writer:
         self._session.roll_back(idle, 0)
         return np.append(rows, idle), np.append(tokens, tokens)
 
-    def _draw(self, samples: list[Sample], logits: NDArray[np.float32]) -> None:
-        seed = self._sampling.seed
-        numbers = [uniform(seed, s.prompt << 32 | s.number, len(s.tokens)) for s in samples]
-        drawn = self._sampling.draw(logits, np.array(numbers))
+    def _choose(self, texts: list[Text], logits: NDArray[np.float32]) -> None:
+        drawn = self._chooser.choose(texts, logits)
         if not np.isfinite(drawn.log_p).all():
             raise ModelFileError(f"{self._session.model.path}: its logits are not numbers")
-        for sample, token, log_p in zip(samples, drawn.tokens.tolist(), drawn.log_p.tolist()):
-            self._take(sample, token, log_p)
+        for i, text in enumerate(texts):
+            self._take(text, int(drawn.tokens[i]), float(drawn.log_p[i]), float(drawn.allowed[i]))
 
-    def _take(self, sample: Sample, token: int, log_p: float) -> None:
+    def _take(self, text: Text, token: int, log_p: float, allowed: float) -> None:
+        sample = text.sample
+        if token < 0:
+            sample.finish = DEAD_END
+            return
         sample.log_p.append(log_p)
+        if self._chooser.measures:
+            sample.allowed.append(allowed)
         if token in self._ends:
             sample.finish = END
             return
         sample.tokens.append(token)
         sample.data += self._pieces[token]
-        length = len(self._plan.prompts[sample.prompt]) + len(sample.tokens)
-        if len(sample.tokens) == self._plan.max_tokens:
+        text.advance(token)
+        n_tokens = len(self._plan.prompts[sample.prompt]) + len(sample.tokens)
+        if text.must_end:
+            sample.finish = END
+        elif len(sample.tokens) == self._plan.max_tokens:
             sample.finish = LENGTH
-        elif length > self._plan.n_ctx:
+        elif n_tokens > self._plan.n_ctx:
             sample.finish = CONTEXT
         if self._on_token:
             self._on_token(sample, self._pieces[token])

@@ -9,6 +9,7 @@ from typing import Any
 END = "end"  # the model ended it
 LENGTH = "length"  # it has as many tokens as were allowed
 CONTEXT = "context"  # there is no room for more
+DEAD_END = "dead end"  # no token of the vocabulary can follow in the grammar
 
 
 @dataclass
@@ -27,10 +28,12 @@ class Sample:
         Without the token that ended it.
     log_p : list of float
         Of each token, among all at temperature 1, in nats; that of the ending token too.
+    allowed : list of float
+        Where it was measured: the share of all tokens' probability that the grammar left, for each token.
     data : bytes
         The tokens' bytes; the last ones may be part of a character.
     finish : str
-        "end", "length" or "context"; "" while it is being written.
+        "end", "length", "context" or "dead end"; "" while it is being written.
     """
 
     prompt: int
@@ -38,6 +41,7 @@ class Sample:
     number: int
     tokens: list[int] = field(default_factory=list)
     log_p: list[float] = field(default_factory=list)
+    allowed: list[float] = field(default_factory=list)
     data: bytes = b""
     finish: str = ""
 
@@ -48,6 +52,7 @@ class Sample:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant generate --json` prints each of its lines."""
+        allowed = {"allowed": self.allowed} if self.allowed else {}
         return {
             "prompt": self.name,
             "sample": self.number,
@@ -55,4 +60,5 @@ class Sample:
             "tokens": self.tokens,
             "finish": self.finish,
             "log_p": sum(self.log_p),
+            **allowed,
         }

@@ -27,13 +27,15 @@ class Vocabulary:
 
     Attributes
     ----------
+    llama
+        llama.cpp's functions.
     n_tokens : int
     bos : int or None
         The token that begins every text; None where the model has none put there.
     """
 
     def __init__(self, llama: ModuleType, model: Any, path: Path) -> None:
-        self._llama, self._path = llama, path
+        self.llama, self._path = llama, path
         self._vocab = llama.llama_model_get_vocab(model)
         self.n_tokens: int = llama.llama_vocab_n_tokens(self._vocab)
         self.bos: int | None = (
@@ -63,7 +65,7 @@ class Vocabulary:
         TextError
             The text is too long.
         """
-        llama = self._llama
+        llama = self.llama
         if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
             raise ModelFileError(f"{self._path}: has no vocabulary, so texts cannot be evaluated")
         if len(text) > LONGEST_TEXT:
@@ -82,7 +84,7 @@ class Vocabulary:
         -------
         tokens : (n,) int32
         """
-        llama = self._llama
+        llama = self.llama
         other = (
             llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
         )
@@ -96,7 +98,7 @@ class Vocabulary:
         -------
         tokens : (n,) int32
         """
-        ends = [self._llama.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_tokens)]
+        ends = [self.llama.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_tokens)]
         return np.flatnonzero(ends).astype(np.int32)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
@@ -112,7 +114,7 @@ class Vocabulary:
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)
-            n = self._llama.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            n = self.llama.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
             if n >= 0:
                 return buffer.raw[:n]
             size = -n
@@ -121,9 +123,30 @@ class Vocabulary:
         """Return the bytes of every token, without those of tokens that control."""
         return [self.piece(token) for token in range(self.n_tokens)]
 
+    def spelled_pieces(self) -> list[bytes]:
+        """Return the bytes of every token; those of tokens that control after 0xff, which no text has."""
+        llama = self.llama
+        pieces = []
+        for token in range(self.n_tokens):
+            controls = llama.llama_vocab_get_attr(self._vocab, token) & llama.LLAMA_TOKEN_ATTR_CONTROL
+            pieces.append((b"\xff" if controls else b"") + self.piece(token, special=True))
+        return pieces
+
+    @property
+    def address(self) -> int:
+        """llama.cpp's handle, for libraries that call it themselves."""
+        return int(self._vocab)
+
+    @property
+    def tokenize_address(self) -> int:
+        """Where llama_tokenize is, for the same ones."""
+        address = ctypes.cast(self.llama._lib.llama_tokenize, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
     def begin_and_end(self) -> tuple[str, str]:
         """Return how the tokens are spelled that begin and end texts; "" where there is none."""
-        llama = self._llama
+        llama = self.llama
         tokens = llama.llama_vocab_bos(self._vocab), llama.llama_vocab_eos(self._vocab)
         begin, end = (
             self.piece(token, special=True).decode(errors="replace") if token >= 0 else "" for token in tokens

@@ -1,0 +1,144 @@
+"""Choose the next tokens of texts, with or without a grammar.
+
+There are two exact ways to keep to a grammar, and both give the same distribution. Where nothing but the
+temperature changes probabilities, a token is drawn freely first, and only if the grammar refuses it a mask is
+made and another token drawn, by a random number of its own. Where top-k, top-p or min-p leave tokens out, the
+mask has to come before them, for what is left depends on it: then masks are made in a thread of their own
+while the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.generate.result import Sample
+from pyquant.generate.sampling import Drawn, Sampling, uniform
+from pyquant.grammar.engine import Compiled, State
+
+
+@dataclass
+class Text:
+    """A text that is being written, and where it is in its grammar."""
+
+    sample: Sample
+    state: State | None = None
+
+    def advance(self, token: int) -> None:
+        """Take a token in the grammar."""
+        if self.state is not None:
+            self.state.advance(token)
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the grammar lets nothing follow."""
+        return self.state is not None and self.state.must_end
+
+
+class Chooser:
+    """Draws tokens; a context manager.
+
+    Parameters
+    ----------
+    sampling
+    grammar
+        None: all tokens may come.
+    n_texts
+        Most texts at a time.
+    measure_mask
+        Make a mask for each token, to know how much probability it leaves.
+    """
+
+    def __init__(
+        self, sampling: Sampling, grammar: Compiled | None, n_texts: int, *, measure_mask: bool = False
+    ) -> None:
+        self._sampling, self._grammar = sampling, grammar
+        self.measures = measure_mask and grammar is not None
+        self._truncates = grammar is not None and sampling.truncates and sampling.temperature > 0
+        masks_first = grammar is not None and (self._truncates or measure_mask)
+        self._masks = np.empty((n_texts, grammar.n_words if grammar else 0), np.int32)
+        self._thread = ThreadPoolExecutor(1) if masks_first else None
+        self._made: Future[None] | None = None
+
+    def begin(self, sample: Sample) -> Text:
+        """Return a text without tokens."""
+        return Text(sample, self._grammar.start() if self._grammar else None)
+
+    def prepare(self, texts: Sequence[Text]) -> None:
+        """Begin to make the masks of what will be chosen next, if they are needed.
+
+        A mask depends on the tokens so far alone, so it can be made while the model runs.
+        """
+        if self._thread is not None:
+            self._made = self._thread.submit(self._make_masks, list(texts))
+
+    def choose(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
+        """Draw the next token of each text; -1 where the grammar allows none.
+
+        Parameters
+        ----------
+        texts
+            Those that `prepare` was called with.
+        logits : (n_texts, n_vocab) float32
+
+        Raises
+        ------
+        GrammarError
+        """
+        masks = self._made_masks(len(texts))
+        if self._truncates:
+            return self._draw(texts, logits, masks, attempt=0)
+        drawn = self._draw(texts, logits, None, attempt=0)
+        refused = [i for i, text in enumerate(texts) if not _allows(text, int(drawn.tokens[i]))]
+        if masks is not None:
+            masked = self._draw(texts, logits, masks, attempt=1)
+            drawn.allowed[:] = masked.allowed
+            drawn.tokens[refused], drawn.log_p[refused] = masked.tokens[refused], masked.log_p[refused]
+        elif refused:
+            again = [texts[i] for i in refused]
+            self._make_masks(again)
+            masked = self._draw(again, logits[refused], self._masks[: len(again)], attempt=1)
+            drawn.tokens[refused], drawn.log_p[refused], drawn.allowed[refused] = masked
+        return drawn
+
+    def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
+        if self._made is None:
+            return None
+        self._made.result()
+        return self._masks[:n_texts]
+
+    def _make_masks(self, texts: Sequence[Text]) -> None:
+        for text, words in zip(texts, self._masks):
+            assert text.state is not None
+            text.state.mask(words)
+
+    def _draw(
+        self,
+        texts: Sequence[Text],
+        logits: NDArray[np.float32],
+        masks: NDArray[np.int32] | None,
+        *,
+        attempt: int,
+    ) -> Drawn:
+        samples = [text.sample for text in texts]
+        seed = self._sampling.seed
+        numbers = [uniform(seed, s.prompt << 32 | s.number, len(s.tokens), attempt) for s in samples]
+        return self._sampling.draw(logits, np.array(numbers), masks)
+
+    def __enter__(self) -> Chooser:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+
+
+def _allows(text: Text, token: int) -> bool:
+    return text.state is None or text.state.allows(token)

@@ -1,0 +1,1 @@
+"""Grammars that decide which tokens may come next: one interface, several engines."""

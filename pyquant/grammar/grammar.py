@@ -1,0 +1,62 @@
+"""A grammar as text, in one of the languages that people write grammars in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from pyquant.errors import GrammarError
+
+
+class Language(Enum):
+    """What a grammar is written in."""
+
+    LARK = "lark"  # as the Python package lark has it: rules, terminals, %ignore, %import
+    GBNF = "gbnf"  # llama.cpp's own
+    JSON_SCHEMA = "json schema"
+    REGEX = "regex"
+
+
+SUFFIXES = {".lark": Language.LARK, ".gbnf": Language.GBNF, ".json": Language.JSON_SCHEMA}
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Texts that are allowed.
+
+    Attributes
+    ----------
+    language : Language
+    text : str
+        The grammar itself.
+    name : str
+        What messages call it: a file's path, or the option that it came with.
+    """
+
+    language: Language
+    text: str
+    name: str = "grammar"
+
+
+def read_grammar(path: Path, language: Language | None = None) -> Grammar:
+    """Read a grammar from a file.
+
+    Parameters
+    ----------
+    path
+    language
+        None: by the file's suffix: .lark, .gbnf or .json, which is a JSON schema.
+
+    Raises
+    ------
+    GrammarError
+        It cannot be read, or its suffix is none of these.
+    """
+    language = language or SUFFIXES.get(path.suffix)
+    if language is None:
+        raise GrammarError(f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}")
+    try:
+        return Grammar(language, path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise GrammarError(f"{path}: cannot be read: {error}") from None

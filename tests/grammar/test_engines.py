@@ -1,0 +1,155 @@
+"""Engines: masks are what single tokens say, states go forth and back, refusals say where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import data
+from pyquant.errors import ConfigError, GrammarError
+from pyquant.grammar.engine import Compiled, State
+from pyquant.grammar.engines import ENGINES, make_engine
+from pyquant.grammar.grammar import Grammar, Language, read_grammar
+from pyquant.llama.model import Model
+from pyquant.llama.vocabulary import Vocabulary
+
+ARITHMETIC = Grammar(
+    Language.GBNF,
+    """
+root ::= expression ("==" expression)*
+expression ::= term ([-+] term)*
+term ::= [0-9]+ | "(" expression ")"
+""",
+    "arithmetic.gbnf",
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Iterator[Vocabulary]:
+    with Model(data.model_path()) as model:
+        yield model.vocabulary
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def arithmetic(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Compiled:
+    return make_engine(request.param, vocabulary).compile(ARITHMETIC)
+
+
+def after(compiled: Compiled, vocabulary: Vocabulary, text: str) -> State:
+    state = compiled.start()
+    for token in vocabulary.tokenize(text.encode(), ends=False).tolist():
+        state.advance(token)
+    return state
+
+
+def mask_of(state: State, n_tokens: int) -> np.ndarray:
+    words = np.full(-(-n_tokens // 32), -1, np.int32)
+    state.mask(words)
+    return np.unpackbits(words.view(np.uint8), bitorder="little")[:n_tokens].astype(bool)
+
+
+@pytest.mark.parametrize("text", ["", "12", "(3+", "(3+4)", "1==2"])
+def test_a_mask_is_what_single_tokens_say(arithmetic: Compiled, vocabulary: Vocabulary, text: str) -> None:
+    state = after(arithmetic, vocabulary, text)
+    mask = mask_of(state, vocabulary.n_tokens)
+    assert mask.tolist() == [state.allows(token) for token in range(vocabulary.n_tokens)]
+    assert 0 < mask.sum() < vocabulary.n_tokens / 2
+
+
+@pytest.mark.parametrize(("text", "may_end"), [("", False), ("12", True), ("(3+", False), ("(3+4)", True)])
+def test_texts_may_end_where_they_are_whole(
+    arithmetic: Compiled, vocabulary: Vocabulary, text: str, may_end: bool
+) -> None:
+    state = after(arithmetic, vocabulary, text)
+    ends = vocabulary.end_tokens()
+    assert state.may_end == may_end
+    assert mask_of(state, vocabulary.n_tokens)[ends].all() == may_end
+
+
+def test_engines_agree(vocabulary: Vocabulary) -> None:
+    both = [make_engine(name, vocabulary).compile(ARITHMETIC) for name in ENGINES]
+    for text in ("", "1", "1-(", "1==(2+3"):
+        first, second = (mask_of(after(one, vocabulary, text), vocabulary.n_tokens) for one in both)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_states_go_back_and_are_copied(arithmetic: Compiled, vocabulary: Vocabulary) -> None:
+    state = after(arithmetic, vocabulary, "(1")
+    before = mask_of(state, vocabulary.n_tokens)
+    copy = state.copy()
+    tokens = vocabulary.tokenize(b"+2)-3", ends=False).tolist()
+    for token in tokens:
+        state.advance(token)
+    assert (mask_of(state, vocabulary.n_tokens) != before).any()
+    np.testing.assert_array_equal(mask_of(copy, vocabulary.n_tokens), before)
+    state.roll_back(len(tokens))
+    np.testing.assert_array_equal(mask_of(state, vocabulary.n_tokens), before)
+
+
+def test_a_token_that_may_not_come_is_refused(arithmetic: Compiled, vocabulary: Vocabulary) -> None:
+    state = after(arithmetic, vocabulary, "1")
+    with pytest.raises(GrammarError):
+        state.advance(int(vocabulary.tokenize(b"x", ends=False)[0]))
+
+
+def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:
+    engine = make_engine("llguidance", vocabulary)
+    lark = engine.compile(Grammar(Language.LARK, 'start: "a" B\nB: /b+/\n%ignore / /'))
+    assert after(lark, vocabulary, "a b").may_end
+    schema = engine.compile(
+        Grammar(Language.JSON_SCHEMA, '{"type": "object", "properties": {"n": {"const": 1}}}')
+    )
+    assert after(schema, vocabulary, '{"n": 1}').must_end
+    regex = engine.compile(Grammar(Language.REGEX, "yes|no"))
+    assert vocabulary.piece(after(regex, vocabulary, "y").forced()[0]).startswith(b"e")
+
+
+@pytest.mark.parametrize(
+    ("engine", "grammar", "message"),
+    [
+        (
+            "llguidance",
+            Grammar(Language.LARK, "start: A\nA: /[/", "g.lark"),
+            r"g\.lark: at 2\(4\): invalid regex",
+        ),
+        ("llguidance", Grammar(Language.GBNF, "root ::= (", "g.gbnf"), r"g\.gbnf: "),
+        (
+            "llguidance",
+            Grammar(Language.JSON_SCHEMA, '{"type": "no"}', "g.json"),
+            r"g\.json: Invalid type: no",
+        ),
+        ("llguidance", Grammar(Language.JSON_SCHEMA, "{", "g.json"), r"g\.json: "),
+        ("llguidance", Grammar(Language.REGEX, "a(", "--regex"), "--regex: .*unclosed group"),
+        ("gbnf", Grammar(Language.GBNF, "root ::= (", "g.gbnf"), r"g\.gbnf: "),
+        ("gbnf", Grammar(Language.GBNF, 'root ::= root "a" | "a"', "g.gbnf"), r"g\.gbnf: .*left recursion"),
+        ("gbnf", Grammar(Language.LARK, "start: A", "g.lark"), "takes GBNF alone, not lark"),
+    ],
+)
+def test_grammars_that_do_not_compile_say_why(
+    engine: str, grammar: Grammar, message: str, vocabulary: Vocabulary
+) -> None:
+    with pytest.raises(GrammarError, match=f"(?s){message}"):
+        make_engine(engine, vocabulary).compile(grammar)
+
+
+def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
+    for suffix, language in [
+        (".lark", Language.LARK),
+        (".gbnf", Language.GBNF),
+        (".json", Language.JSON_SCHEMA),
+    ]:
+        path = tmp_path / f"grammar{suffix}"
+        path.write_text("text")
+        assert read_grammar(path) == Grammar(language, "text", str(path))
+    with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json"):
+        read_grammar(tmp_path / "grammar.txt")
+    with pytest.raises(GrammarError, match="cannot be read"):
+        read_grammar(tmp_path / "missing.lark")
+
+
+def test_there_is_no_other_engine(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConfigError, match="one of llguidance, gbnf"):
+        make_engine("other", vocabulary)
