@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 MODEL ?=
+SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 venv := .venv
@@ -32,6 +33,10 @@ test: $(installed) $(oracle)
 
 bench: $(installed) $(oracle)
 	$(python) -m benchmarks $(BENCH)
+
+# The native readers, guided by coverage, for SECONDS each; needs clang.
+fuzz: $(installed)
+	@$(python) -m tests.support.fuzz_targets $(SECONDS)
 
 # What machines can check without running tests, the quickest first.
 lint: $(installed)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -24,6 +23,7 @@ from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.q8_0 import q8_0
 from tests.support import ROOT
 from tests.support.blocks import BLOCK, assert_blocks_equal, sample_blocks
+from tests.support.vendored import patched_llama, vendored
 
 CSRC = ROOT / "csrc"
 
@@ -61,12 +61,6 @@ def under(*builds: str, slow: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("build", [*builds, *rarely])
 
 
-def vendored(library: str, *options: str) -> Path:
-    """Find the source tree that the extension was built from; a build may have several, patched or not."""
-    command = [sys.executable, ROOT / "cmake" / "vendor.py", library, *options]
-    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Compile a driver in a build; what drivers have in common is compiled once."""
@@ -74,7 +68,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if not compiler:
         pytest.skip("no C++ compiler")
-    llama, zstd = vendored("llama", f"--patch={CSRC / 'ggml' / 'llama.cpp.patch'}"), vendored("zstd")
+    llama, zstd = patched_llama(), vendored("zstd")
     ggml, blas = Path(_core.__file__).with_name("lib"), scipy_openblas32
     headers = [llama / "ggml/include", llama / "ggml/src", llama / "vendor/hash/xxhash", zstd]
     includes = [f"-I{CSRC}", "-DBLAS_SYMBOL_PREFIX=scipy_"]

@@ -1,0 +1,147 @@
+"""Fuzzes the native readers, guided by coverage: `fuzz_targets.py SECONDS [FOLDER]`; each target for so long.
+
+Targets are tests/fuzz/*.cpp, for libFuzzer, watched by the address and undefined behavior sanitizers.
+They begin with seeds that are made here. FOLDER keeps what they find for the next time, and inputs that
+end a target; without it, build/fuzz does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pyquant import _core
+from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.block_layout import TEXT, Field, kernel
+from pyquant.models.pqz.layout_of_type import LAYOUTS
+from pyquant.models.tensor_type import TensorType as Type
+from tests.support import ROOT
+from tests.support.models import Model
+from tests.support.vendored import patched_llama, vendored
+
+FLAGS = ["-std=c++17", "-O1", "-g", "-march=native", "-fsanitize=fuzzer,address,undefined"]
+FLAGS += ["-fno-sanitize-recover=all"]
+FLAGS += ["-fno-sanitize=enum"]  # GGML's reader takes types as they come, and asks then what they are
+LEAK = 2048  # MB of memory, beyond which a target fails
+LONGEST = 10  # seconds for one input
+
+
+class NoFuzzer(Exception):
+    """There is no clang, or it lacks libFuzzer."""
+
+
+def gguf_seeds(folder: Path) -> None:
+    """Headers of small models, with and without a tokenizer and an odd alignment."""
+    small = {"n_embd": 32, "n_ff": 32, "n_layer": 1, "n_head": 2, "n_head_kv": 2, "tied": True}
+    for name, model in {
+        "bare": Model(**small, n_vocab=40, tokenizer=False),
+        "whole": Model(**small, n_vocab=300),
+        "aligned": Model(**small, n_vocab=40, tokenizer=False, alignment=64),
+    }.items():
+        path = model.write(folder / name)
+        path.write_bytes(path.read_bytes()[: ModelFile(path).header.data_offset])
+    header = _core.Gguf()
+    for value, key in enumerate(("general.architecture", "split.count")):
+        header.set_u32(key, value)
+    header.set_texts("texts", ["a", "", "b"])
+    header.add_tensor("x", int(Type.Q4_0), [32, 2])
+    (folder / "few").write_bytes(header.header())
+
+
+def frame_seeds(folder: Path) -> None:
+    """Frames of codes, numbers and text, coded by rANS and by zstd."""
+    rng = np.random.default_rng(0)
+    four_bytes = (Field("numbers", 1),) * 4
+    layouts = [TEXT, (Field("codes", 1),), LAYOUTS[Type.Q4_0], LAYOUTS[Type.Q8_0], four_bytes]
+    for number, layout in enumerate(layouts):
+        for n_blocks, spread in ((1, 1.0), (60, 3.0), (600, 0.5)):
+            size = n_blocks * sum(field.length for field in layout)
+            data = np.abs(rng.normal(size=size) * spread).astype(np.uint8).tobytes()
+            coded = _core.encode_frame(kernel(layout), data)
+            begin = bytes([number, n_blocks % 256, n_blocks // 256])
+            (folder / f"{number}-{n_blocks}").write_bytes(begin + coded)
+
+
+# What a target is made of, relative to csrc, and its seeds.
+TARGETS: dict[str, tuple[list[str], Callable[[Path], None]]] = {
+    "gguf_header": (["gguf/*.cpp"], gguf_seeds),
+    "pqz_frame": (["pqz/frame.cpp", "pqz/stream.cpp", "pqz/rans.cpp", "pqz/layout.cpp"], frame_seeds),
+}
+
+
+def compiler() -> str:
+    """Find clang. Raises NoFuzzer."""
+    versions = [f"-{version}" for version in range(30, 11, -1)]
+    for name in [os.environ.get("CXX", ""), *(f"clang++{version}" for version in ["", *versions])]:
+        if "clang" in name and (path := shutil.which(name)):
+            return path
+    raise NoFuzzer("no clang++, which has libFuzzer; Debian has it in clang and libclang-rt-14-dev")
+
+
+def build(target: str, folder: Path) -> Path:
+    """Compile a target. Raises NoFuzzer."""
+    llama, zstd, csrc = patched_llama(), vendored("zstd"), ROOT / "csrc"
+    headers = [llama / "ggml/include", llama / "ggml/src", llama / "vendor/hash/xxhash", zstd]
+    includes = [f"-I{csrc}", *(part for at in headers for part in ("-isystem", str(at)))]
+    patterns, _ = TARGETS[target]
+    sources = [
+        ROOT / "tests" / "fuzz" / f"{target}.cpp",
+        *(f for p in patterns for f in sorted(csrc.glob(p))),
+    ]
+    libraries: list[str] = []
+    if target == "gguf_header":  # GGML's reader is watched too; what else it calls is linked
+        sources.append(llama / "ggml/src/gguf.cpp")
+        ggml = Path(_core.__file__).with_name("lib")
+        libraries = [f"-L{ggml}", f"-Wl,-rpath,{ggml}", "-lggml-base"]
+    else:
+        subprocess.run(["cc", "-O2", "-w", "-c", zstd / "zstd.c", "-o", folder / "zstd.o"], check=True)
+        libraries = [str(folder / "zstd.o")]
+    program = folder / target
+    command = [compiler(), *FLAGS, *includes, *map(str, sources), *libraries, "-o", str(program)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if "libclang_rt.fuzzer" in ran.stderr:
+        raise NoFuzzer(f"{command[0]} comes without libFuzzer; Debian has it in libclang-rt-14-dev")
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    return program
+
+
+def fuzz(target: str, folder: Path, seconds: int) -> str:
+    """Run a target; what it did, in a line. Raises RuntimeError with its report if an input ends it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds, corpus = folder / f"{target}.seeds", folder / f"{target}.corpus"
+    for made in (seeds, corpus):
+        made.mkdir(exist_ok=True)
+    TARGETS[target][1](seeds)
+    options = [f"-max_total_time={seconds}", f"-timeout={LONGEST}", f"-rss_limit_mb={LEAK}", "-max_len=8192"]
+    options += ["-print_final_stats=1", f"-artifact_prefix={folder}/{target}-"]
+    command = [str(build(target, folder)), *options, str(corpus), str(seeds)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(
+            f"{target} was ended by an input, which is kept in {folder}:\n{ran.stderr[-5000:]}"
+        )
+    executions = re.findall(r"number_of_executed_units: (\d+)", ran.stderr)[-1]
+    coverage, features = re.findall(r"cov: (\d+) ft: (\d+)", ran.stderr)[-1]
+    return f"{target}: {int(executions):,} executions, {coverage} edges and {features} features covered"
+
+
+def main() -> None:
+    seconds = int(sys.argv[1])
+    folder = Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build" / "fuzz")
+    try:
+        for target in TARGETS:
+            print(fuzz(target, folder, seconds), flush=True)
+    except (NoFuzzer, RuntimeError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

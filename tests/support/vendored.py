@@ -1,0 +1,22 @@
+"""The source trees of other projects that the extension was built from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import ROOT
+
+PATCH = ROOT / "csrc" / "ggml" / "llama.cpp.patch"
+
+
+def vendored(library: str, *options: str) -> Path:
+    """Find the tree of a library; a build may have several, patched or not."""
+    command = [sys.executable, ROOT / "cmake" / "vendor.py", library, *options]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+
+
+def patched_llama() -> Path:
+    """Find the tree of llama.cpp with pyquant's patch."""
+    return vendored("llama", f"--patch={PATCH}")
