@@ -6,13 +6,15 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "bindings/arrays.h"
 #include "bindings/register.h"
 #include "calibrate/bf16_inputs.h"
 #include "calibrate/collector.h"
-#include "calibrate/lockstep.h"
 #include "calibrate/running_weights.h"
+#include "calibrate/staged_pass.h"
 #include "ggml.h"
 
 namespace pyquant::bindings {
@@ -64,31 +66,51 @@ py::array_t<float> sums(const Collector & collector, const Input & input, int64_
     return sums;
 }
 
-// (n, n_in) float32, or None: a view of llama.cpp's memory.
-py::object view(const Rows * rows, int64_t n_in) {
-    if (!rows) {
+template <typename T>
+py::array_t<T> view(const ggml_tensor * tensor, std::vector<py::ssize_t> shape,
+                    std::vector<py::ssize_t> strides) {
+    const py::capsule not_ours(tensor->data, [](void *) {});
+    return py::array_t<T>(std::move(shape), std::move(strides), static_cast<T *>(tensor->data), not_ours);
+}
+
+// (n_tokens, n_in) float32, of tokens that are sent to experts (n_tokens, n_used or 1, n_in); None where
+// tokens cannot be told apart. A view of llama.cpp's memory.
+py::object inputs(const StagedPass & pass) {
+    const ggml_tensor * x = pass.input();
+    if (!x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
         return py::none();
     }
-    const py::capsule not_ours(rows->data, [](void *) {});
-    const auto float_size = py::ssize_t(sizeof(float));
-    return py::array_t<float>({rows->n, n_in}, {rows->stride * float_size, float_size}, rows->data, not_ours);
+    const std::vector<py::ssize_t> ne(x->ne, x->ne + 4), nb(x->nb, x->nb + 4);
+    if (pass.experts()) {
+        return view<float>(x, {ne[2], ne[1], ne[0]}, {nb[2], nb[1], nb[0]});
+    }
+    // Recurrent models keep their sequences apart: their tokens too are rows at even distances.
+    const bool even = (ne[2] == 1 || nb[2] == ne[1] * nb[1]) && (ne[3] == 1 || nb[3] == ne[2] * nb[2]);
+    return even ? py::object(view<float>(x, {ne[1] * ne[2] * ne[3], ne[0]}, {nb[1], nb[0]})) : py::none();
 }
 
-// (n_rows, row_bytes) uint8, to be written to: the matrix of a model that llama.cpp holds.
-py::array_t<uint8_t> view(ggml_tensor * matrix) {
-    const py::capsule not_ours(matrix->data, [](void *) {});
+// (n_tokens, n_used) int32: the experts that tokens are sent to, or None. A view of llama.cpp's memory.
+py::object experts(const StagedPass & pass) {
+    const ggml_tensor * ids = pass.experts();
+    if (!ids) {
+        return py::none();
+    }
+    return view<int32_t>(ids, {py::ssize_t(ids->ne[1]), py::ssize_t(ids->ne[0])},
+                         {py::ssize_t(ids->nb[1]), py::ssize_t(ids->nb[0])});
+}
+
+// (n_rows, row_bytes) uint8, to be written to: a matrix of a model that llama.cpp holds.
+py::array_t<uint8_t> stored_rows(const ggml_tensor * matrix) {
     const auto row_bytes = py::ssize_t(ggml_row_size(matrix->type, matrix->ne[0]));
-    return py::array_t<uint8_t>({py::ssize_t(ggml_nrows(matrix)), row_bytes}, {row_bytes, py::ssize_t(1)},
-                                static_cast<uint8_t *>(matrix->data), not_ours);
+    return view<uint8_t>(matrix, {py::ssize_t(ggml_nrows(matrix)), row_bytes}, {row_bytes, 1});
 }
 
-// round: (name, original, changed, copy) writes into copy; what it is given is valid while it runs.
-std::unique_ptr<Lockstep> make_lockstep(std::set<std::string> matrices, py::function round) {
-    return std::make_unique<Lockstep>(
-        std::move(matrices), [round](ggml_tensor * matrix, const Rows * original, const Rows * changed) {
-            const py::gil_scoped_acquire acquire;
-            round(matrix->name, view(original, matrix->ne[0]), view(changed, matrix->ne[0]), view(matrix));
-        });
+std::vector<std::string> names_of(const Stage & stage) {
+    std::vector<std::string> names;
+    for (const ggml_tensor * matrix : stage.matrices) {
+        names.emplace_back(matrix->name);
+    }
+    return names;
 }
 
 }  // namespace
@@ -129,34 +151,49 @@ void register_calibrate(py::module_ & module) {
         .def(py::init<>())
         .def_property_readonly("address",
                                [](const RunningWeights & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static("callback",
-                                      [](const py::object &) {
-                                          return reinterpret_cast<uintptr_t>(&RunningWeights::evaluate);
-                                      })
+        .def_property_readonly_static(
+            "callback",
+            [](const py::object &) { return reinterpret_cast<uintptr_t>(&RunningWeights::evaluate); })
         .def_property_readonly("tensors", [](const RunningWeights & self) {
             std::map<std::string, py::array_t<uint8_t>> views;
             for (const auto & [name, tensor] : self.tensors()) {
-                views.emplace(name, view(tensor));
+                views.emplace(name, stored_rows(tensor));
             }
             return views;
         });
 
-    py::class_<Lockstep::Pass>(module, "LockstepPass")
-        .def_property_readonly("address",
-                               [](const Lockstep::Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Lockstep::evaluate); })
-        .def("leave", [](Lockstep::Pass & self) { self.both->leave(self.side); });
+    py::class_<Stage>(module, "Stage")
+        .def_property_readonly("matrices", &names_of)
+        .def_property_readonly("n_in", [](const Stage & self) { return self.matrices.at(0)->ne[0]; })
+        .def_property_readonly("routed", [](const Stage & self) { return self.experts != Stage::kNone; })
+        .def_readonly("n_tokens", &Stage::n_tokens)
+        .def_readonly("n_bytes", &Stage::n_bytes)
+        .def_readonly("resumes", &Stage::resumes);
 
-    py::class_<Lockstep>(module, "Lockstep")
-        .def(py::init(&make_lockstep), py::arg("matrices"), py::arg("round"))
-        .def_property_readonly(
-            "original", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kOriginal); },
-            py::return_value_policy::reference_internal)
-        .def_property_readonly(
-            "changed", [](Lockstep & self) -> auto & { return self.pass(Lockstep::kChanged); },
-            py::return_value_policy::reference_internal)
-        .def("rethrow", &Lockstep::rethrow);
+    py::class_<PassStates>(module, "PassStates")
+        .def(py::init<int64_t, int64_t, int64_t, int>(), py::arg("n_states"), py::kw_only(),
+             py::arg("n_bytes"), py::arg("memory"), py::arg("file"));
+
+    py::class_<StagedPass>(module, "StagedPass")
+        .def(py::init<std::set<std::string>>(), py::arg("matrices"))
+        .def_property_readonly("address",
+                               [](const StagedPass & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&StagedPass::evaluate); })
+        .def("learn", &StagedPass::learn)
+        .def("end_learning", &StagedPass::end_learning)
+        .def_property_readonly("stages", &StagedPass::stages)
+        .def("begin", &StagedPass::begin, py::arg("from_stage"), py::arg("to_stage"), py::arg("states"),
+             py::arg("state"), py::keep_alive<1, 4>())
+        .def("rethrow", &StagedPass::rethrow)
+        .def("inputs", &inputs)
+        .def("experts", &experts)
+        .def(
+            "matrix",
+            [](const StagedPass & self, size_t stage, size_t i) {
+                return stored_rows(self.stages().at(stage).matrices.at(i));
+            },
+            py::arg("stage"), py::arg("i"));
 }
 
 }  // namespace pyquant::bindings

@@ -16,12 +16,13 @@ from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.sample import sample_chunks
+from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
 from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
-from pyquant.errors import ConfigError
+from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
-from pyquant.files.text import Text, read_text
-from pyquant.llama.chunks import BATCH, cut, make_context
+from pyquant.files.text import Text
+from pyquant.llama.chunks import BATCH, make_context
 from pyquant.llama.model import Model
 from pyquant.machine import n_threads
 from pyquant.models.model_file import AnyModel, open_model
@@ -78,7 +79,7 @@ class CalibrationResult:
 
 def calibrate_model(
     model: AnyModel,
-    texts: Sequence[str | os.PathLike[str] | Text],
+    texts: Sequence[str | os.PathLike[str] | Text | BuiltIn] | None,
     output: str | os.PathLike[str],
     *,
     weights: Sequence[float] | None = None,
@@ -102,7 +103,8 @@ def calibrate_model(
     model
         A path, or an opened model.
     texts
-        Paths, or texts that were read.
+        Paths, texts that were read, or some of `pyquant.calibration.sources`; None: a mixture of these, for
+        any text.
     output
         The STATS file to write. It appears complete or not at all.
     weights
@@ -110,7 +112,7 @@ def calibrate_model(
     n_ctx
         Tokens in a chunk; None: 512, or fewer if the model was trained with fewer.
     n_chunks
-        Only the first chunks of each text; None: all.
+        Only the first chunks of each text, of the mixture so many in all; None: all, of what has no end 128.
     threads
         None: one for each processor.
     memory
@@ -144,20 +146,18 @@ def calibrate_model(
     """
     source, output = open_model(model), Path(output)
     imatrix = Path(imatrix) if imatrix else None
-    weights = _checked(texts, weights)
+    wanted = wanted_texts(texts, weights, n_chunks)
     limits.SHARE.check("random", random)
-    read = [read_text(text) for text in texts]
+    files = [wish.text.path for wish in wanted if isinstance(wish.text, Text)]
     for path in [output, *([imatrix] if imatrix else [])]:
-        check_output(path, sources=[*source.paths, *(text.path for text in read)], force=force)
+        check_output(path, sources=[*source.paths, *files], force=force)
     collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
     with Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        cuts = [cut(running, text, n_ctx=n_ctx, n_chunks=n_chunks) for text in read]
-        used = [
-            CalibrationText(str(text.path), text.sha256, weight, chunks.n_chunks)
-            for text, weight, chunks in zip(read, weights, cuts)
-        ]
+        cuts = [wish.chunks(running, n_ctx, threads) for wish in wanted]
+        used = [wish.of(chunks) for wish, chunks in zip(wanted, cuts)]
+        weights = [wish.weight for wish in wanted]
         n_of_texts = len(list_work(cuts, weights))
         if random > 0:
             chunks, weight = random_chunks(running, cuts, weights, random)
@@ -184,7 +184,7 @@ def calibrate_model(
                 if imatrix:
                     importance = importance_of(collector, squares)
                     write_imatrix(
-                        imatrix, importance, datasets=[str(text.path) for text in read],
+                        imatrix, importance, datasets=[text.path for text in used if text.sha256],
                         chunk_size=n_ctx, sources=source.paths, force=force,
                     )  # fmt: skip
                 file.commit()
@@ -204,14 +204,3 @@ def calibrate_model(
         resumed_at=resumed_at,
         seconds=seconds,
     )
-
-
-def _checked(texts: Sequence[Any], weights: Sequence[float] | None) -> list[float]:
-    if not texts:
-        raise ConfigError("text: at least one is needed")
-    weights = list(weights or [1.0] * len(texts))
-    if len(weights) != len(texts):
-        raise ConfigError(f"weight: {len(weights)} given for {len(texts)} texts; give one for each, in order")
-    for weight in weights:
-        limits.WEIGHT.check("weight", weight)
-    return weights

@@ -19,21 +19,22 @@ def calibrate(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
     ],
-    text: Annotated[
-        list[Text],
-        typer.Option(
-            "--text",
-            metavar="FILE",
-            parser=paths.text,
-            help="UTF-8 text to run it over; - is standard input; repeatable.",
-        ),
-    ],
     output: Annotated[
         Path,
         typer.Option(
             "--output", "-o", metavar="STATS", parser=paths.output, help="File for what entered its matrices."
         ),
     ],
+    text: Annotated[
+        Optional[list[Text]],
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            parser=paths.text,
+            help="UTF-8 text to run it over; - is standard input; repeatable; default: a mixture of Python's "
+            "library and of what the model itself writes, for any text.",
+        ),
+    ] = None,
     weight: Annotated[
         Optional[list[float]],
         typer.Option(
@@ -55,7 +56,16 @@ def calibrate(
             help="Tokens in a chunk; default: 512, or what the model was trained with.",
         ),
     ] = None,
-    chunks: options.Chunks = None,
+    chunks: Annotated[
+        Optional[int],
+        typer.Option(
+            "--chunks",
+            metavar="N",
+            parser=Number(limits.CHUNKS),
+            help="Use only the first chunks of each text, of the mixture so many in all; default: all, of "
+            "the mixture 128.",
+        ),
+    ] = None,
     memory: Annotated[
         Optional[str],
         typer.Option(
@@ -83,7 +93,7 @@ def calibrate(
 
     with count_bar(model.name) as progress:
         report = calibrate_model(
-            model, text, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
+            model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
             process_output=process_output, random=random, force=force, progress=progress,
         )  # fmt: skip

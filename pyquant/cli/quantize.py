@@ -59,6 +59,14 @@ def quantize(
     calibration: options.Calibration = None,
     damping: options.Damping = None,
     sequential: options.Sequential = None,
+    memory: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="SIZE",
+            help="With --sequential: memory for what is kept of the passes, such as 2GB; the rest is on "
+            "disk, beside the output; default: all of it.",
+        ),
+    ] = None,
     step: options.Step = None,
     sensitivity: options.SensitivityFile = None,
     bits: Annotated[
@@ -110,7 +118,7 @@ def quantize(
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
-    from pyquant.fit.target import read_target
+    from pyquant.fit.target import parse_size, read_target
     from pyquant.models.model_file import ModelFile
     from pyquant.quantize.quantize_model import quantize_model
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
@@ -130,6 +138,7 @@ def quantize(
     if chosen is None:
         raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
     to_pqz = output.suffix == SUFFIX
+    bound = None if memory is None else parse_size("memory", memory)
     search: dict[str, Any] = {}
     if target is not None and searched:
         if not dry_run:  # finding a step takes a while
@@ -138,11 +147,21 @@ def quantize(
     report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
         if to_pqz and not dry_run:
-            report = quantize_to_pqz(source, output, chosen, threads=threads, force=force, progress=progress)
+            report = quantize_to_pqz(
+                source,
+                output,
+                chosen,
+                threads=threads,
+                force=force,
+                memory=bound,
+                progress=progress,
+                tell=remark,
+            )
         else:
             report = quantize_model(
-                source, output, chosen, threads=threads, force=force, dry_run=dry_run, progress=progress
-            )
+                source, output, chosen, threads=threads, force=force, dry_run=dry_run, memory=bound,
+                progress=progress, tell=remark,
+            )  # fmt: skip
     result = report.to_json() | search
     size_name = "size, expanded" if to_pqz and dry_run else "size"
     show(result, json, lambda result: _print(result, dry_run, size_name))

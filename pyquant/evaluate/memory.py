@@ -91,13 +91,18 @@ def context_memory(model: ModelFile, n_ctx: int) -> int:
     It is the cache (`cache_memory`), the logits of a batch's scored tokens, and the activations of 512
     tokens, of which their logits, a layer's and what says which tokens see which are the largest.
     """
+    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
+    activations = activation_memory(model, UBATCH) + mask_memory(model, n_ctx)
+    return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations
+
+
+def activation_memory(model: ModelFile, n_tokens: int) -> int:
+    """Return about how many bytes a layer's activations take of tokens that are computed together."""
     key, _ = head_lengths(model)
     n_embd, inner = model.hyperparameter("embedding_length"), model.hyperparameter("ssm.inner_size")
     n_ff = largest(model, "feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
-    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
     width = max(n_embd, inner, largest(model, "attention.head_count") * key)
-    activations = 4 * UBATCH * (8 * width + 2 * n_ff) + mask_memory(model, n_ctx)
-    return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations
+    return 4 * n_tokens * (8 * width + 2 * n_ff)
 
 
 def _n_vocab(model: ModelFile) -> int:

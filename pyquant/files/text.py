@@ -16,15 +16,17 @@ class Text:
     """A UTF-8 file.
 
     data: its bytes, less one newline at the end, as llama-perplexity takes it.
+    marked: control tokens that are written out in it count as such, as in dialogues.
     """
 
     path: Path
     data: bytes
+    marked: bool = False
 
     @cached_property
     def sha256(self) -> str:
         """The hash of `data`: two files that give the same results have the same hash."""
-        return hashlib.sha256(self.data).hexdigest()
+        return hashlib.sha256(self.data + b"\0marked" * self.marked).hexdigest()
 
 
 def read_text(path: str | os.PathLike[str] | Text) -> Text:

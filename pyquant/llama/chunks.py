@@ -100,7 +100,7 @@ def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) ->
     limits.CTX.check("ctx", n_ctx)
     if n_chunks is not None:
         limits.CHUNKS.check("chunks", n_chunks)
-    tokens = model.vocabulary.tokenize(text.data)
+    tokens = model.vocabulary.tokenize(text.data, ends=not text.marked, special=text.marked)
     n_whole = len(tokens) // n_ctx
     if n_whole == 0:
         raise TextError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.sha256 import SourceHash
 from pyquant.models.header import set_metadata
@@ -25,6 +26,8 @@ from pyquant.quantize.plan import Plan
 from pyquant.quantize.result import QuantizeResult, TensorResult
 from pyquant.schemes import Mode
 
+Tell = Callable[[str], None]  # told a remark
+
 
 def quantize_model(
     source: AnyModel,
@@ -34,7 +37,9 @@ def quantize_model(
     threads: int | None = None,
     force: bool = False,
     dry_run: bool = False,
+    memory: int | None = None,
     progress: Progress | None = None,
+    tell: Tell | None = None,
 ) -> QuantizeResult:
     """Quantize a model, and say what that did.
 
@@ -52,8 +57,13 @@ def quantize_model(
         Replace an existing `output`.
     dry_run
         Decide the types and sizes; write nothing.
+    memory
+        In order: bytes that what is kept of the passes may take in memory, the rest being beside `output`;
+        None: all of it. The file does not depend on it.
     progress
         Called while it goes on.
+    tell
+        Told remarks before the work begins: in order, how much memory and disk it takes.
 
     Raises
     ------
@@ -66,13 +76,15 @@ def quantize_model(
     """
     begin = time.perf_counter()
     model = open_model(source)
+    if memory is not None and not mode.sequential:
+        raise ConfigError("memory: is of --sequential, and without it little memory is taken")
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
     plan = make_plan(model, mode, threads=threads)
     results = (
         [_result(plan, tensor) for tensor in model.tensors]
         if dry_run
-        else write_plan(plan, Path(output), threads, force, progress)
+        else write_plan(plan, Path(output), threads, force, progress, memory, tell)
     )
     return QuantizeResult(
         source=str(model.path),
@@ -88,7 +100,13 @@ def quantize_model(
 
 
 def write_plan(
-    plan: Plan, output: Path, threads: int | None, force: bool, progress: Progress | None
+    plan: Plan,
+    output: Path,
+    threads: int | None,
+    force: bool,
+    progress: Progress | None,
+    memory: int | None = None,
+    tell: Tell | None = None,
 ) -> list[TensorResult]:
     """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
     model, mode = plan.model, plan.mode
@@ -124,7 +142,10 @@ def write_plan(
         if mode.sequential and plan.calibration:
             from pyquant.quantize.in_order import write_in_order
 
-            write_in_order(model, plan.calibration, plan.in_order, mode.sequential, write, threads=threads)
+            write_in_order(
+                model, plan.calibration, plan.in_order, mode.sequential, write,
+                folder=output.resolve().parent, threads=threads, memory=memory, tell=tell,
+            )  # fmt: skip
         for tensor in model.tensors:
             if tensor.name not in results:
                 write(tensor)

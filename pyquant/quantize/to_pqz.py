@@ -11,7 +11,7 @@ from pyquant.files.output_file import check_output
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.progress import Progress
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.quantize_model import Tell, quantize_model
 from pyquant.quantize.result import QuantizeResult
 from pyquant.schemes import Mode
 
@@ -43,13 +43,15 @@ def quantize_to_pqz(
     *,
     threads: int | None = None,
     force: bool = False,
+    memory: int | None = None,
     progress: Progress | None = None,
+    tell: Tell | None = None,
 ) -> PqzResult:
     """Quantize a model and pack the result. The GGUF between them stands beside `output` and goes away.
 
     Parameters
     ----------
-    source, mode, threads, progress
+    source, mode, threads, memory, progress, tell
         As for `quantize_model`.
     output
         The pqz file to write. It appears complete or not at all.
@@ -66,7 +68,9 @@ def quantize_to_pqz(
     check_output(output, sources=model.paths, force=force)
     between = output.with_name(f".{output.name}.unpacked")
     try:
-        quantized = quantize_model(model, between, mode, threads=threads, force=True, progress=progress)
+        quantized = quantize_model(
+            model, between, mode, threads=threads, force=True, memory=memory, progress=progress, tell=tell
+        )
         pqz = pack_model(between, output, force=force, threads=threads, progress=progress)
     finally:
         between.unlink(missing_ok=True)

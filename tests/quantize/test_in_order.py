@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -19,13 +20,14 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
 from pyquant.data import model_path
-from pyquant.errors import ConfigError, ModelFileError
+from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.evaluate.compare import compare_models
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.unpack_q4_t import unpack_q4_t
-from pyquant.quantize.in_order import correction, write_in_order
+from pyquant.quantize.correction import Correction
+from pyquant.quantize.in_order import write_in_order
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.damping import CORRECTION
@@ -74,6 +76,12 @@ def random_inputs(n_tokens: int = 500, n_in: int = 24) -> tuple[np.ndarray, np.n
     return x.astype(np.float32), (x + 0.2 * x[:, ::-1] + 0.1 * rng.normal(size=x.shape)).astype(np.float32)
 
 
+def correction(original: np.ndarray, changed: np.ndarray, damping: float) -> np.ndarray:
+    sums = Correction(original.shape[1])
+    sums.add(original, changed)
+    return sums.result(damping)
+
+
 def test_the_correction_is_the_best_there_is() -> None:
     original, changed = random_inputs()
     weights = np.random.default_rng(6).normal(size=(7, original.shape[1]))
@@ -93,7 +101,7 @@ def test_damping_keeps_the_correction_small() -> None:
 def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     original, changed = random_inputs()
     at_once = correction(original, changed, CORRECTION)
-    monkeypatch.setattr("pyquant.quantize.in_order.PORTION", 7)
+    monkeypatch.setattr("pyquant.quantize.correction.PORTION", 7)
     np.testing.assert_allclose(correction(original, changed, CORRECTION), at_once, atol=1e-5)
 
 
@@ -120,7 +128,7 @@ def in_order(path: Path, stats: Path, write: Callable, names: str = "blk") -> li
         copy[:] = _core.ggml_encoder(int(tensor.type)).encode(write(tensor, weights))
 
     wanted = [t for t in model.tensors if t.name in calibration.matrices and names in t.name]
-    write_in_order(model, calibration, wanted, 32, note, threads=2)
+    write_in_order(model, calibration, wanted, 32, note, folder=stats.parent, threads=2)
     return met
 
 
@@ -222,11 +230,74 @@ def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> Non
         make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
 
 
+@pytest.mark.parametrize("model", [F32, EXPERTS])
+def test_the_file_does_not_depend_on_memory(
+    generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr("pyquant.quantize.staged_context.PIECE", 512)
+    mode = make_mode({"mode": "ggml:IQ4_NL", "calibration": stats_of(model), "sequential": 32})
+    files = [tmp_path / f"{memory}.gguf" for memory in (None, 600_000, 0)]
+    for path, memory in zip(files, (None, 600_000, 0)):
+        quantize_model(generated(model), path, mode, threads=1, memory=memory)
+        assert path.read_bytes() == files[0].read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> list[np.ndarray]:
+    """What enters matrices in both passes, the copy's values being changed as they are reached."""
+    entered: list[list[np.ndarray]] = []
+
+    class Noted(Correction):
+        def __init__(self, n_in: int) -> None:
+            super().__init__(n_in)
+            entered.append([])
+
+        def add(self, original: np.ndarray, changed: np.ndarray) -> None:
+            entered[-1].append(np.stack([original, changed]))
+
+    def write(tensor: Tensor, weights: np.ndarray | None, copy: np.ndarray) -> None:
+        copy[:] = _core.ggml_encoder(int(tensor.type)).encode(0.9 * tensor.weights())
+
+    model, calibration = ModelFile(source), Calibration.read(stats)
+    wanted = [t for t in model.tensors if t.name in calibration.matrices and "blk" in t.name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyquant.quantize.in_order.Correction", Noted)
+        patch.setattr("pyquant.quantize.staged_context.PIECE", chunks * 64)
+        write_in_order(model, calibration, wanted, 32, write, folder=folder, threads=1, memory=0)
+    return [np.concatenate(parts, axis=1) for parts in entered]
+
+
+@pytest.mark.parametrize("model", [F32, ODD_ROWS])
+def test_what_enters_does_not_depend_on_pieces(generated, stats_of, tmp_path: Path, model: str) -> None:
+    whole, pieces = (inputs_of_stages(generated(model), stats_of(model), tmp_path, n) for n in (32, 5))
+    assert len(whole) == len(pieces) >= 8
+    for at_once, in_pieces in zip(whole, pieces):
+        np.testing.assert_array_equal(at_once, in_pieces)
+    assert all((original != changed).any() for original, changed in whole[1:])
+
+
+def test_sizes_are_said_before_it_begins(generated, stats_of, tmp_path: Path) -> None:
+    told: list[str] = []
+    mode = make_mode({"mode": "ggml:IQ4_NL", "calibration": stats_of(F32), "sequential": 32})
+    quantize_model(generated(F32), tmp_path / "out.gguf", mode, memory=1000, tell=told.append)
+    assert len(told) == 1
+    assert re.fullmatch(r"in order: about 0\.\d+ GB of memory: .* and 0\.\d+ GB on disk", told[0])
+    with pytest.raises(ConfigError, match="memory: is of --sequential"):
+        quantize_model(generated(F32), tmp_path / "out.gguf", make_mode({"mode": "q4_0"}), memory=1000)
+
+
 def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pyquant.quantize.in_order.available_memory", lambda: 10_000_000)
-    message = r"32 chunks of 64 tokens need about 0\.\d+ GB of memory, 0\.01 GB are free; give fewer chunks"
+    monkeypatch.setattr("pyquant.quantize.in_order_memory.available_memory", lambda: 10_000)
+    message = r"about 0\.\d+ GB of memory: .*; 1e-05 GB of memory are free: give fewer chunks, or --memory"
     settings = {"calibration": stats_of(F32), "sequential": 32}
     refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)
+
+
+def test_more_disk_than_there_is(generated, stats_of, small_disk: Path) -> None:
+    mode = make_mode({"mode": "ggml:IQ4_NL", "calibration": stats_of(F32), "sequential": 32})
+    with pytest.raises(OutputError, match=r"no room: in order: .* on disk; 0\.\d+ GB are free there"):
+        quantize_model(generated(F32), small_disk / "out.gguf", mode, memory=0)
+    assert list(small_disk.iterdir()) == []
 
 
 def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Path) -> None:
@@ -259,7 +330,7 @@ def test_inputs_that_are_not_finite_are_named(generated, stats_of) -> None:
 
 def test_few_logits_leave_the_last_layer_alone(generated, stats_of, monkeypatch: pytest.MonkeyPatch) -> None:
     # Tokens without logits do not come to the last layer's feed-forward part.
-    monkeypatch.setattr("pyquant.quantize.in_order.LOGITS_BYTES", 1 << 16)
+    monkeypatch.setattr("pyquant.quantize.staged_context.LOGITS_BYTES", 1 << 16)
     without = []
 
     def write(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:

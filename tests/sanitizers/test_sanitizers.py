@@ -34,10 +34,15 @@ SOURCES = {
     "stream": ["kernels/*.cpp", "stream/*.cpp"],
     "compensate": ["kernels/*.cpp", "compensate/**/*.cpp", "stream/codec.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
-    "lockstep": ["calibrate/lockstep.cpp"],
+    "staged_pass": [
+        "calibrate/graph_stages.cpp",
+        "calibrate/pass_states.cpp",
+        "calibrate/staged_pass.cpp",
+        *FILES,
+    ],
     "pqz": ["pqz/*.cpp", *FILES],
 }
-WITH_GGML = ("stream", "compensate")  # and LAPACK: as the extension is linked
+WITH_GGML = ("stream", "compensate", "staged_pass")  # and LAPACK: as the extension is linked
 
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Werror"]
 # GCC 12 warns of its own AVX-512 headers.
@@ -171,9 +176,9 @@ def test_spool(program: Program, build: str) -> None:
     run(program("spool", build))
 
 
-@under("threads", slow=("memory",))
-def test_lockstep(program: Program, build: str) -> None:
-    run(program("lockstep", build))
+@under("memory")
+def test_staged_pass(program: Program, build: str) -> None:
+    run(program("staged_pass", build))
 
 
 @under(slow=("memory", "memory-native", "threads"))

@@ -1,0 +1,61 @@
+// Where a model's graph can be left before a matrix, and taken up again later.
+//
+// A cut is the place before a multiplication. What has to be kept of a pass to go on from there are the
+// tensors that were computed before it and are used after it. Matrices that share an input share a cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+struct ggml_tensor;
+
+namespace pyquant::calibrate {
+
+// From one cut to the next.
+struct Stage {
+    static constexpr size_t kNone = size_t(-1);
+
+    std::vector<ggml_tensor *> matrices;  // that have the same input
+    size_t cut;                           // the node that multiplies the first of them
+    size_t input, experts;                // nodes: their input, and who its tokens are sent to; or kNone
+    int64_t n_tokens;                     // that reach it
+    // What is in use at the cut, as nodes.
+    std::vector<size_t> kept;
+    int64_t n_bytes;
+    // Whether that is all: a cache that is written before the cut and read after it would be missing.
+    bool resumes;
+};
+
+// The nodes of a graph, in their order, as llama.cpp's callback shows them.
+class GraphStages {
+public:
+    void add(const ggml_tensor * node);
+
+    // The stages of these matrices, each at the first multiplication with it.
+    std::vector<Stage> stages(const std::set<std::string> & matrices) const;
+
+    size_t size() const { return nodes_.size(); }
+    int op(size_t node) const { return nodes_[node].op; }
+
+private:
+    struct Node {
+        int op;
+        const ggml_tensor * storage;  // itself, or what it is a view of
+        std::vector<const ggml_tensor *> used;
+        ggml_tensor * matrix;  // that it multiplies, or null
+        const ggml_tensor *input, *experts;
+        int64_t n_tokens, n_bytes;
+    };
+
+    size_t index_of(const ggml_tensor * tensor) const;
+    void find_kept(std::vector<Stage> & stages) const;
+
+    std::vector<Node> nodes_;
+    std::unordered_map<const ggml_tensor *, size_t> index_;
+};
+
+}  // namespace pyquant::calibrate

@@ -1,0 +1,63 @@
+// A model's pass over tokens that stops at each stage of its graph, and goes on from there later.
+//
+// So all pieces of a text can be brought to one matrix before any goes on with it, whatever memory there is:
+// of each piece only what is in use there is kept. Nodes that are behind a pass already are passed over.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "calibrate/graph_stages.h"
+#include "calibrate/pass_states.h"
+
+struct ggml_tensor;
+
+namespace pyquant::calibrate {
+
+class StagedPass {
+public:
+    explicit StagedPass(std::set<std::string> matrices) : matrices_(std::move(matrices)) {}
+
+    // A ggml_backend_sched_eval_callback; self: a StagedPass. No exception leaves it: the pass ends, and
+    // rethrow() has it.
+    static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
+    void rethrow();
+
+    // The next pass computes nothing and shows the graph; then there are stages.
+    void learn();
+    void end_learning() { stages_ = graph_.stages(matrices_); }
+    const std::vector<Stage> & stages() const { return stages_; }
+
+    // The next pass goes on from stage `from`, as it was left in `state`, or begins if there is none; it
+    // stops before stage `to`, and is kept in `state` if it can go on from there.
+    void begin(std::optional<size_t> from, size_t to, PassStates & states, int64_t state);
+
+    // Where the pass stopped; null where the tensor is none that the graph computes.
+    const ggml_tensor * input() const { return seen(stages_.at(to_).input); }
+    const ggml_tensor * experts() const { return seen(stages_.at(to_).experts); }
+
+private:
+    bool ask(ggml_tensor * node);
+    void load();
+    void save();
+    const ggml_tensor * seen(size_t node) const { return node < seen_.size() ? seen_[node] : nullptr; }
+
+    std::set<std::string> matrices_;
+    bool learning_ = false;
+    GraphStages graph_;
+    std::vector<Stage> stages_;
+
+    std::optional<size_t> from_;
+    size_t to_ = 0;
+    PassStates * states_ = nullptr;
+    int64_t state_ = 0;
+
+    std::vector<ggml_tensor *> seen_;  // nodes of the pass at work
+    bool stopped_ = false;
+    std::exception_ptr failure_;
+};
+
+}  // namespace pyquant::calibrate

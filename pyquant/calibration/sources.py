@@ -1,0 +1,134 @@
+"""Texts that need no file: what every CPython carries, and what the model itself writes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyquant.data import excerpts
+from pyquant.errors import ModelFileError, TextError
+from pyquant.generate.prompt import render
+from pyquant.generate.write import write_tokens
+from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model
+
+CHARACTERS = 8  # of a text that are taken for each token that is wanted; most tokens have fewer
+SEED = 1  # of what the model writes
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A text that needs no file.
+
+    Attributes
+    ----------
+    name : str
+        What STATS says in place of a file's name.
+    take : callable
+        Called with a model, the tokens of a chunk, the chunks that are wanted and the number of threads;
+        returns the chunks, or fewer if there are no more.
+    """
+
+    name: str
+    take: Callable[[Model, int, int, int | None], Chunks]
+
+
+def chunks_hash(chunks: Chunks) -> str:
+    """Hash tokens, as a text's hash would tell it from others."""
+    return hashlib.sha256(np.ascontiguousarray(chunks.tokens, "<i4").tobytes()).hexdigest()
+
+
+def _excerpts(model: Model, texts: Iterable[str], n_ctx: int, n_chunks: int, most: int) -> Chunks:
+    """The beginnings of texts, `most` chunks of each at most."""
+    chunks: list[np.ndarray] = []
+    for text in texts:
+        n_wanted = min(most, n_chunks - len(chunks))
+        if n_wanted == 0:
+            break
+        tokens = model.vocabulary.tokenize(text[: CHARACTERS * n_ctx * n_wanted].encode(errors="replace"))
+        n_whole = min(n_wanted, len(tokens) // n_ctx)
+        chunks.extend(tokens[: n_whole * n_ctx].reshape(n_whole, n_ctx))
+    if not chunks:
+        raise TextError(
+            f"no document of Python's library has {n_ctx} tokens; give a text or a smaller context"
+        )
+    return Chunks(np.stack(chunks))
+
+
+def _code(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    return _excerpts(model, excerpts.code(), n_ctx, n_chunks, most=2)
+
+
+def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    return _excerpts(model, excerpts.prose(), n_ctx, n_chunks, most=4)
+
+
+def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    """Texts that the model writes, each begun by a token at random: a model alone soon repeats itself."""
+    rng = np.random.default_rng(SEED)
+    ordinary = model.vocabulary.ordinary_tokens()
+    first = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
+
+    def begin(_n_ends: int) -> list[int]:
+        return [*first, int(rng.choice(ordinary))]
+
+    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
+
+
+def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    """Dialogues in the model's chat template, of which it writes both sides; else texts.
+
+    A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
+    """
+    turns = dialogue_marks(model)
+    if turns is None:
+        return _texts(model, n_ctx, n_chunks, threads)
+    opening, answer, question = turns
+
+    def begin(n_ends: int) -> list[int]:
+        return opening if n_ends == 0 else answer if n_ends % 2 else question
+
+    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
+
+
+def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | None:
+    """Give what a model's chat template puts around turns.
+
+    Returns
+    -------
+    Tokens before the user's first turn, between it and the answer, and between that and the user's next
+    turn; None if the model has no template, or one that shows other than what was said.
+    """
+    turns = [f"<turn {i}>" for i in range(3)]
+    roles = ("user", "assistant", "user")
+    messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns)]
+    try:
+        text = render(model, messages, "a dialogue")
+    except ModelFileError:
+        return None
+    if any(text.count(turn) != 1 for turn in turns):
+        return None
+    before, _, rest = text.partition(turns[0])
+    between, _, rest = rest.partition(turns[1])
+    after, _, _ = rest.partition(turns[2])
+    begin, answer, question = (
+        model.vocabulary.tokenize(part.encode(), ends=False, special=True).tolist()
+        for part in (before, between, after)
+    )
+    bos = model.vocabulary.bos
+    if bos is not None and begin[:1] != [bos]:
+        begin.insert(0, bos)
+    return (begin, answer, question) if begin and answer and question else None
+
+
+CODE = BuiltIn("code of Python's library", _code)
+PROSE = BuiltIn("prose of Python's library", _prose)
+TEXTS = BuiltIn("texts that the model writes", _texts)
+DIALOGUES = BuiltIn("dialogues that the model writes", _dialogues)
+
+# What is calibrated on where nobody names a text: the share of each in the chunks.
+MIXTURE: Mapping[BuiltIn, float] = {CODE: 0.25, PROSE: 0.25, TEXTS: 0.25, DIALOGUES: 0.25}
+MIXTURE_CHUNKS = 128

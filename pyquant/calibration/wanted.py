@@ -1,0 +1,74 @@
+"""What a calibration is to run the model over: texts, their weights, and how many chunks of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyquant import limits
+from pyquant.calibration.sources import MIXTURE, MIXTURE_CHUNKS, BuiltIn, chunks_hash
+from pyquant.calibration.stats_file import CalibrationText
+from pyquant.errors import ConfigError
+from pyquant.files.text import Text, read_text
+from pyquant.llama.chunks import Chunks, cut
+from pyquant.llama.model import Model
+
+
+@dataclass(frozen=True)
+class WantedText:
+    """A text, how much each of its tokens counts, and how many chunks are used of it at most."""
+
+    text: Text | BuiltIn
+    weight: float
+    n_chunks: int | None
+
+    def chunks(self, model: Model, n_ctx: int, threads: int | None) -> Chunks:
+        """Cut it into chunks, or take them where it has no file. Errors are those of `cut`."""
+        if isinstance(self.text, Text):
+            return cut(model, self.text, n_ctx=n_ctx, n_chunks=self.n_chunks)
+        return self.text.take(model, n_ctx, self.n_chunks or MIXTURE_CHUNKS, threads)
+
+    def of(self, chunks: Chunks) -> CalibrationText:
+        """Say what was used of it."""
+        if isinstance(self.text, Text):
+            return CalibrationText(str(self.text.path), self.text.sha256, self.weight, chunks.n_chunks)
+        return CalibrationText(self.text.name, chunks_hash(chunks), self.weight, chunks.n_chunks)
+
+
+def wanted_texts(
+    texts: Sequence[str | os.PathLike[str] | Text | BuiltIn] | None,
+    weights: Sequence[float] | None,
+    n_chunks: int | None,
+) -> list[WantedText]:
+    """List what is wanted; the mixture where nobody named a text.
+
+    Raises
+    ------
+    ConfigError
+        Weights and texts do not go together, or a number is out of its range.
+    TextError
+        A text cannot be read.
+    """
+    if n_chunks is not None:
+        limits.CHUNKS.check("chunks", n_chunks)
+    if texts is None:
+        if weights is not None:
+            raise ConfigError("weight: is of a text, and none is given")
+        return _mixture(n_chunks or MIXTURE_CHUNKS)
+    if not texts:
+        raise ConfigError("text: at least one is needed")
+    weights = weights or [1.0] * len(texts)
+    if len(weights) != len(texts):
+        raise ConfigError(f"weight: {len(weights)} given for {len(texts)} texts; give one for each, in order")
+    for weight in weights:
+        limits.WEIGHT.check("weight", weight)
+    read = [text if isinstance(text, BuiltIn) else read_text(text) for text in texts]
+    return [WantedText(text, weight, n_chunks) for text, weight in zip(read, weights)]
+
+
+def _mixture(n_chunks: int) -> list[WantedText]:
+    """Of each text its share of the chunks; at least one, and then of less weight."""
+    parts = {text: n_chunks * share for text, share in MIXTURE.items()}
+    sizes = {text: max(1, round(part)) for text, part in parts.items()}
+    return [WantedText(text, parts[text] / n, n) for text, n in sizes.items()]

@@ -1,0 +1,140 @@
+"""A model that is run over pieces of tokens, which stop at each of its matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import ModelFileError
+from pyquant.llama.model import Model
+
+PIECE = 4096  # tokens that are computed at once, if chunks are no longer
+LOGITS_BYTES = 1 << 29  # that llama.cpp may keep of a piece, which nobody reads
+
+
+def pieces_of(tokens: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """Cut chunks, (n_chunks, n_ctx), into pieces of some chunks each."""
+    n_chunks = max(1, PIECE // tokens.shape[1])
+    return [tokens[begin : begin + n_chunks] for begin in range(0, len(tokens), n_chunks)]
+
+
+class StagedContext:
+    """A model's pass over pieces; a context manager.
+
+    Attributes
+    ----------
+    stages : list of _core.Stage
+        Where it can stop: before the first of the matrices that share an input.
+    path : Path
+        The model's.
+    n_vocab, n_ctx, n_pieces, n_together : int
+        Tokens of the vocabulary, of a chunk; pieces; and tokens of the largest piece.
+    """
+
+    def __init__(
+        self, model: Model, matrices: Iterable[str], pieces: list[NDArray[np.int32]], threads: int | None
+    ) -> None:
+        """Prepare to run it.
+
+        Parameters
+        ----------
+        model
+            The model.
+        matrices
+            The names of those where the pass is to stop.
+        pieces
+            Tokens, each (n_chunks, n_ctx), the first the largest.
+        threads
+            None: all processors.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        self._pieces = pieces
+        self._pass = _core.StagedPass(set(matrices))
+        largest = pieces[0]
+        self.path, self.n_vocab, self.n_ctx = model.path, model.n_vocab, largest.shape[1]
+        self.n_pieces, self.n_together = len(pieces), largest.size
+        self._context = model.context(
+            n_ctx=largest.shape[1], n_seq=len(largest), n_batch=largest.size, n_ubatch=largest.size,
+            threads=threads, observer=self._pass,
+        )  # fmt: skip
+        nothing = np.zeros(largest.shape[1], bool)
+        self._few = np.arange(largest.shape[1]) % self._logits_step() == 0
+        # The last layer's feed-forward matrices meet only tokens whose logits are wanted.
+        self._of_few = {i for i, stage in enumerate(self._learn(nothing)) if stage.n_tokens == 0}
+        self._nothing = nothing
+        self.stages = self._learn(self._few)
+
+    def _logits_step(self) -> int:
+        return -(-4 * self.n_together * self.n_vocab // LOGITS_BYTES)
+
+    def _learn(self, wanted: NDArray[np.bool_]) -> list[_core.Stage]:
+        self._pass.learn()
+        self._decode(self._pieces[0], wanted)
+        self._pass.end_learning()
+        return self._pass.stages
+
+    def n_tokens(self, stage: int) -> int:
+        """Count the tokens of all pieces that reach a stage."""
+        n_chunks = sum(len(piece) for piece in self._pieces)
+        return self.stages[stage].n_tokens * n_chunks // len(self._pieces[0])
+
+    def run(
+        self, piece: int, start: int | None, stage: int, states: _core.PassStates, state: int
+    ) -> NDArray[np.float32] | None:
+        """Bring a piece to a stage, and keep what it needs to go on from there.
+
+        Parameters
+        ----------
+        piece
+            Its number.
+        start
+            The stage where it was left; None: it begins.
+        stage
+            Where it stops.
+        states, state
+            Where it is kept.
+
+        Returns
+        -------
+        (n_tokens, n_in) float32
+            What enters the stage's matrices; of tokens that are sent to experts
+            (n_tokens, n_used or 1, n_in). A view, valid until the next piece is run. None if it is not known.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        self._pass.begin(start, stage, states, state)
+        self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
+        return self._pass.inputs()
+
+    def experts(self) -> NDArray[np.int32] | None:
+        """Give the experts that the piece's tokens are sent to, (n_tokens, n_used); a view like `run`'s."""
+        return self._pass.experts()
+
+    def matrix(self, stage: int, i: int) -> NDArray[np.uint8]:
+        """Give the i-th of a stage's matrices as it is in memory, (n_rows, row_bytes), to be written to."""
+        return self._pass.matrix(stage, i)
+
+    def _decode(self, tokens: NDArray[np.int32], wanted: NDArray[np.bool_]) -> None:
+        self._context.clear()
+        self._context.decode(tokens, 0, wanted)
+        try:
+            self._pass.rethrow()
+        except RuntimeError as error:
+            raise ModelFileError(f"{self.path}: {error}") from None
+
+    def __enter__(self) -> StagedContext:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._context.__exit__(type_, error, trace)
