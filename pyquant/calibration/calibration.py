@@ -18,6 +18,7 @@ from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.calibration.stats_file import TOKENS, Origin, StatsHeader, is_stats, read_header
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import OUTPUT
 
 
 class Calibration:
@@ -135,7 +136,8 @@ class Calibration:
     def why_no_moments(self, name: str) -> str | None:
         """Say why second moments of a matrix's input are not known; None if they are, for all experts."""
         if name not in self._inputs:
-            return "its input was not collected"
+            collects = "; `pyquant calibrate --process-output` does that" if name == OUTPUT else ""
+            return f"its input was not collected{collects}"
         if self._imatrix is not None:
             return "an importance matrix has no second moments"
         counts = self._moment_counts(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+
 
 def kind_of(tensor: str) -> str:
     """Give the kind of a tensor, by its name: 'attn_q' for 'blk.3.attn_q.weight'."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
-from pyquant.models.tensor_name import kind_of
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
 from pyquant.models.type_policy import quantizable
 
-EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 BLOCK = 32  # weights in the shortest block of all types
 
 

@@ -71,6 +71,7 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
                 f"start from the F32, F16 or BF16 model. Where there is none, --requantize rounds again, and "
                 f"`pyquant dequantize` makes an F16 file of it"
             )
+    _refuse_rows(model, types, mode)
     if mode.tensors and not any(matches(tensor) for tensor in changed):
         raise ConfigError(f"tensors: {mode.tensors!r} finds no tensor to quantize in {model.path}")
     if not has_importance:
@@ -92,6 +93,17 @@ def _matcher(mode: Mode) -> Callable[[Tensor], bool]:
     except re.error as error:
         raise ConfigError(f"tensors: {mode.tensors!r} is not a regular expression: {error}") from None
     return lambda tensor: pattern.search(tensor.name) is not None
+
+
+def _refuse_rows(model: ModelFile, types: Types, mode: Mode) -> None:
+    """Refuse a model of which nothing can be quantized; llama-quantize writes one of floats then."""
+    wanted = [t for t in model.tensors if types.wanted[t.name] not in (*UNQUANTIZED, t.type)]
+    if wanted and all(types.chosen[tensor.name] in UNQUANTIZED for tensor in wanted):
+        rows = ", ".join(f"{n:,}" for n in sorted({tensor.n_per_row for tensor in wanted}))
+        raise ConfigError(
+            f"{mode.mode}: none of the matrices of {model.path} can be quantized: their rows of {rows} "
+            f"weights are no multiples of any block's length"
+        )
 
 
 def _refuse_missing_importance(changed: list[Tensor], types: dict[str, Type], mode: Mode) -> None:

@@ -90,3 +90,23 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(ModelFileError, match=r"no 'general\.architecture'"):
         quantize_model(tmp_path / "no.gguf", tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+
+
+@pytest.mark.parametrize("name", ["q4_0", "ggml:Q8_0", "ggml:Q4_K_M"])
+def test_rows_that_no_block_divides(tmp_path: Path, name: str) -> None:
+    source = Model(n_embd=80, n_ff=72).write(tmp_path / "odd.gguf")
+    message = rf"{name}: none of the matrices of .*odd.gguf can be quantized: their rows of 72, 80 weights"
+    with pytest.raises(ConfigError, match=message):
+        quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": name}))
+    assert [path.name for path in tmp_path.iterdir()] == ["odd.gguf"]
+    quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "ggml:F16"}))
+
+
+def test_some_rows_that_no_block_divides_are_named(tmp_path: Path) -> None:
+    source = Model(n_embd=64, n_ff=72).write(tmp_path / "mixed.gguf")
+    result = quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
+    kept = {tensor.name: (tensor.type, tensor.fell_back_from) for tensor in result.fallbacks}
+    assert kept["blk.0.ffn_down.weight"] == ("F16", "Q4_0")
+    mode = make_mode({"mode": "q4_0", "tensors": "ffn_down"})
+    with pytest.raises(ConfigError, match="their rows of 72 weights"):
+        quantize_model(source, tmp_path / "out.gguf", mode, force=True)
