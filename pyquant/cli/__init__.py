@@ -28,6 +28,7 @@ from pyquant.cli import (
     signals,
     speed,
     streams,
+    structured,
     study,
     tables,
     unpack,
@@ -57,6 +58,7 @@ app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
 app.command()(generate.generate)
+app.command()(structured.structured)
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)

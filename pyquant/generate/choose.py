@@ -46,8 +46,8 @@ class Chooser:
     Parameters
     ----------
     sampling
-    grammar
-        None: all tokens may come.
+    grammars
+        Of each prompt, for one vocabulary; None: all tokens may come.
     n_texts
         Most texts at a time.
     measure_mask
@@ -55,19 +55,24 @@ class Chooser:
     """
 
     def __init__(
-        self, sampling: Sampling, grammar: Compiled | None, n_texts: int, *, measure_mask: bool = False
+        self,
+        sampling: Sampling,
+        grammars: Sequence[Compiled] | None,
+        n_texts: int,
+        *,
+        measure_mask: bool = False,
     ) -> None:
-        self._sampling, self._grammar = sampling, grammar
-        self.measures = measure_mask and grammar is not None
-        self._truncates = grammar is not None and sampling.truncates and sampling.temperature > 0
-        masks_first = grammar is not None and (self._truncates or measure_mask)
-        self._masks = np.empty((n_texts, grammar.n_words if grammar else 0), np.int32)
+        self._sampling, self._grammars = sampling, grammars
+        self.measures = measure_mask and grammars is not None
+        self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
+        masks_first = grammars is not None and (self._truncates or measure_mask)
+        self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
         self._thread = ThreadPoolExecutor(1) if masks_first else None
         self._made: Future[None] | None = None
 
     def begin(self, sample: Sample) -> Text:
         """Return a text without tokens."""
-        return Text(sample, self._grammar.start() if self._grammar else None)
+        return Text(sample, self._grammars[sample.prompt].start() if self._grammars else None)
 
     def prepare(self, texts: Sequence[Text]) -> None:
         """Begin to make the masks of what will be chosen next, if they are needed.

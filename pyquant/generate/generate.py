@@ -122,7 +122,7 @@ def generate(
     plan: Plan,
     sampling: Sampling,
     *,
-    grammar: Compiled | None = None,
+    grammar: Compiled | Sequence[Compiled] | None = None,
     measure_mask: bool = False,
     threads: int | None = None,
     on_token: OnToken | None = None,
@@ -133,7 +133,8 @@ def generate(
     ----------
     model, plan, sampling
     grammar
-        What texts keep to, compiled for the model's vocabulary. Where nothing may follow, a text ends.
+        What texts keep to, compiled for the model's vocabulary: one, or one for each prompt. Where
+        nothing may follow, a text ends.
     measure_mask
         Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
     threads
@@ -147,7 +148,8 @@ def generate(
     GrammarError
         The grammar's engine gives up.
     """
-    chooser = Chooser(sampling, grammar, plan.n_parallel, measure_mask=measure_mask)
+    grammars = grammar if grammar is None or isinstance(grammar, Sequence) else [grammar] * len(plan.prompts)
+    chooser = Chooser(sampling, grammars, plan.n_parallel, measure_mask=measure_mask)
     with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session, chooser:
         writer = _Writer(session, plan, chooser, on_token)
         waiting = product(range(len(plan.prompts)), range(plan.n_samples))

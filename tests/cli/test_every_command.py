@@ -52,6 +52,7 @@ RESULTS = {
     "error": ["model.gguf", "other.gguf"],
     "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
     "generate": ["model.gguf", "-p", "the", "--max-tokens", "4"],
+    "structured": ["model.gguf", "-n", "1", "--length", "2", "--technique", "free"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],
     "dequantize": ["model.gguf", "f16.gguf"],

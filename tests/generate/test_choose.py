@@ -57,7 +57,7 @@ def test_tokens_come_as_often_as_masking_lets_them(
 
     grammar, n = Fixed({1, 2, 3}), 20_000
     logits = np.log(P)[None].astype(np.float32)
-    with Chooser(Sampling(**settings, seed=1), grammar, 1, measure_mask=measure) as chooser:
+    with Chooser(Sampling(**settings, seed=1), [grammar], 1, measure_mask=measure) as chooser:
         counts = np.zeros(5)
         for number in range(n):
             text = chooser.begin(Sample(0, "", number))

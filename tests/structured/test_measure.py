@@ -1,0 +1,91 @@
+"""`pyquant structured`: cells, lengths as beginnings, the same seeds for all models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyquant import data
+from pyquant.errors import ConfigError
+from pyquant.structured.measure import StructuredResult, measure_structured
+from pyquant.structured.task import TECHNIQUES
+from pyquant.structured.tasks import load_task
+from tests.support.command import run
+
+TASK = load_task("arithmetic")
+
+
+@pytest.fixture(scope="module")
+def result() -> StructuredResult:
+    models = [data.model_path(), data.model_path()]
+    return measure_structured(
+        models, TASK, techniques=["free", "grammar"], lengths=[12, 4], n=5, n_parallel=3
+    )
+
+
+def test_there_is_a_cell_for_each_model_technique_and_length(result: StructuredResult) -> None:
+    cells = [(cell.technique, cell.max_tokens) for cell in result.cells]
+    assert cells == 2 * [("free", 4), ("free", 12), ("grammar", 4), ("grammar", 12)]
+    assert all(len(cell.answers) == 5 for cell in result.cells)
+
+
+def test_shorter_texts_are_beginnings(result: StructuredResult) -> None:
+    for short, long in zip(result.cells[::2], result.cells[1::2]):
+        assert all(b.text.startswith(a.text) for a, b in zip(short.answers, long.answers))
+        assert any(a.text != b.text for a, b in zip(short.answers, long.answers))
+
+
+def test_the_same_model_writes_the_same(result: StructuredResult) -> None:
+    first, second = result.cells[:4], result.cells[4:]
+    assert [cell.answers for cell in first] == [cell.answers for cell in second]
+    p_values = [
+        score["p_value"]
+        for cell in result.to_json()["cells"]
+        for score in cell["scores"].values()
+        if "p_value" in score
+    ]
+    assert p_values == []  # one file twice is one model: there is nothing to test
+
+
+def test_a_grammar_takes_probability_away(result: StructuredResult) -> None:
+    removed = {cell.technique: cell.removed for cell in result.cells}
+    assert removed["free"] is None
+    assert 0 < removed["grammar"] < 1
+    parsed = {cell.technique: cell.n("parses") for cell in result.cells if cell.max_tokens == 12}
+    assert parsed["grammar"] > parsed["free"]
+
+
+def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
+    cut_off = [answer for cell in result.cells if cell.technique == "grammar" for answer in cell.answers]
+    assert all(answer.cut_off for answer in cut_off if not answer.verdict.parses)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"techniques": ["other"]}, "technique: expected one of free, "),
+        ({"lengths": []}, "at least one length"),
+        ({"n": 0}, "n: expected"),
+        ({"engine": "other"}, "engine: expected one of"),
+    ],
+)
+def test_wrong_settings_are_refused(change: dict, message: str) -> None:
+    settings = {"techniques": TECHNIQUES, "lengths": [4], "n": 1, **change}
+    with pytest.raises(ConfigError, match=message):
+        measure_structured([data.model_path()], TASK, **settings)
+
+
+def test_the_command_writes_a_table_and_all_texts(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    arguments = ["structured", data.model_path(), "-n", 2, "--length", 4, "--technique", "grammar"]
+    done = run(*arguments, "--texts", texts)
+    assert done.returncode == 0, done.stderr
+    assert "right %" in done.stdout
+    lines = [json.loads(line) for line in texts.read_text().splitlines()]
+    assert [line["sample"] for line in lines] == [0, 1]
+    assert set(lines[0]["verdict"]) == {"parses", "evaluates", "right"}
+    again = run(*arguments, "--texts", texts)
+    assert again.returncode == 1
+    assert "exists; --force replaces it" in again.stderr
