@@ -18,7 +18,7 @@ sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 test bench lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 test bench fuzz lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)

@@ -19,6 +19,10 @@ class OutputError(PyquantError):
     """A result that cannot be written: its file exists, its folder does not, or the disk is full."""
 
 
+class NotEnoughMemory(PyquantError, MemoryError):
+    """Work that takes more memory than this process may use."""
+
+
 class RuntimeLibraryError(PyquantError):
     """llama_cpp is missing, or its library is not the one that pyquant was built with."""
 

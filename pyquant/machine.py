@@ -9,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyquant import limits
+from pyquant.errors import NotEnoughMemory
+
+BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
 
 
 def n_threads(asked: int | None) -> int:
@@ -41,6 +44,40 @@ def available_memory() -> int | None:
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     return None
+
+
+def free_address_space() -> int | None:
+    """Give the bytes that may still be mapped under `ulimit -v`; None without such a limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return max(0, limit - pages * resource.getpagesize())
+    return None
+
+
+def require_memory(n_bytes: int, what: str) -> None:
+    """Refuse work before it begins where the system would end the process in its midst.
+
+    Parameters
+    ----------
+    n_bytes
+        What it takes, at least.
+    what
+        What it is for, after "for".
+
+    Raises
+    ------
+    NotEnoughMemory
+        This process may map less.
+    """
+    free = free_address_space()
+    if free is not None and free < n_bytes:
+        raise NotEnoughMemory(
+            f"not enough memory for {what}: {n_bytes / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are "
+            f"left of what this process may use (`ulimit -v`)"
+        )
 
 
 def cpu_name() -> str:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -11,10 +12,19 @@ namespace pyquant::kernels {
 template <class Work>
 void share_rows(int64_t n_rows, int n_threads, const Work & work) {
     std::vector<std::thread> threads;
-    for (int t = 1; t < n_threads; ++t) {
-        threads.emplace_back([=, &work] { work(n_rows * t / n_threads, n_rows * (t + 1) / n_threads); });
+    threads.reserve(size_t(n_threads));
+    const auto part = [=, &work](int t) { work(n_rows * t / n_threads, n_rows * (t + 1) / n_threads); };
+    int started = 1;
+    try {
+        for (; started < n_threads; ++started) {
+            threads.emplace_back(part, started);
+        }
+    } catch (const std::system_error &) {  // no room for another stack: the caller does its share
     }
-    work(0, n_rows / n_threads);
+    part(0);
+    for (int t = started; t < n_threads; ++t) {
+        part(t);
+    }
     for (std::thread & thread : threads) {
         thread.join();
     }

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 
 namespace pyquant::stream {
@@ -40,7 +42,7 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     std::atomic<bool> stop{false};
     std::mutex mutex;
     std::condition_variable finished;
-    int n_running = n_threads;
+    int n_running = 0;
     std::exception_ptr failure;
     int64_t failed_chunk = chunks.size();
 
@@ -72,8 +74,18 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     };
 
     std::vector<std::thread> threads;
+    threads.reserve(size_t(n_threads));
     for (int t = 0; t < n_threads; ++t) {
-        threads.emplace_back(run, t);
+        try {
+            const std::lock_guard<std::mutex> lock(mutex);
+            threads.emplace_back(run, t);
+            ++n_running;
+        } catch (const std::system_error &) {  // no room for another stack: fewer do the same work
+            at[size_t(t)] = chunks.size();
+        }
+    }
+    if (threads.empty()) {
+        throw std::bad_alloc();
     }
     {
         std::unique_lock<std::mutex> lock(mutex);

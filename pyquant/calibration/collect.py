@@ -21,6 +21,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
+from pyquant.machine import BLAS, require_memory
 from pyquant.models.model_file import ModelFile
 
 # Called with the chunks done, and the chunks of all.
@@ -119,6 +120,8 @@ def spool(
     ------
     ConfigError
         `memory` is less than the sums of one input need.
+    NotEnoughMemory
+        This process may use less.
     OutputError
         There is no room.
     """
@@ -126,6 +129,7 @@ def spool(
     memory = sums if memory is None else memory
     if memory < largest:
         raise ConfigError(f"memory: {memory:,} bytes; the sums of one input need {largest:,}")
+    require_memory(min(sums, memory) + BLAS, f"the sums of what enters matrices, for {output}")
     path = output.with_name(f".{output.name}.spool")
     try:
         with keeping(path, "the sums so far"), path.open("r+b" if path.exists() else "w+b") as file:

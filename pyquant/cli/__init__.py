@@ -20,6 +20,7 @@ from pyquant.cli import (
     generate,
     histogram,
     info,
+    memory,
     pack,
     paths,
     perplexity,
@@ -83,6 +84,7 @@ def _every_command(
     ] = False,
 ) -> None:
     paths.forget_outputs()
+    memory.check_libraries()
 
 
 def main() -> None:
@@ -99,6 +101,12 @@ def main() -> None:
         sys.stdout.flush()
     except ConfigError as error:
         _fail(str(error), CALLED_WRONGLY)
+    except MemoryError as error:
+        _fail(memory.message(error), FAILED)
+    except (ImportError, RuntimeError) as error:
+        if not memory.is_why(error):
+            raise
+        _fail(memory.message(error), FAILED)
     except PyquantError as error:
         _fail(str(error), FAILED)
     except BrokenPipeError:  # the reader of our output has all that it wanted, as `| head` does

@@ -21,6 +21,7 @@ from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine import n_threads
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -53,6 +54,8 @@ class Model:
     Attributes
     ----------
     path : Path
+    file : ModelFile
+        Its headers.
     vocabulary : Vocabulary
     n_vocab : int
         Tokens of the vocabulary.
@@ -63,6 +66,8 @@ class Model:
     ------
     ModelFileError
         With llama.cpp's reason.
+    NotEnoughMemory
+        Its weights do not fit into what this process may use.
     RuntimeLibraryError
     OutputError
         There is no room to expand a .pqz file.
@@ -71,8 +76,9 @@ class Model:
     def __init__(self, model: AnyModel, *, writable: bool = False) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
-        file = open_model(model)
+        self.file = file = open_model(model)
         check_vocabulary(file)
+        require_for_model(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
@@ -174,6 +180,13 @@ class Context:
         if observer is not None:
             parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)
             parameters.cb_eval_user_data = observer.address
+        require_for_context(
+            model.file,
+            n_cells=parameters.n_ctx,
+            n_ubatch=min(n_ubatch, self.n_batch),
+            n_vocab=model.n_vocab,
+            n_threads=n_threads,
+        )
         with collect_errors() as errors, interrupt.held():
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:

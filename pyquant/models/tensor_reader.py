@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.errors import ModelFileError, OutputError
+from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError
 from pyquant.machine import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import scratch_file
@@ -217,6 +217,11 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
             raise ModelFileError(f"{where}: {error.value}; weights have to be finite") from None
         raise ModelFileError(
             f"{where}: {error.value:g} is too large for fp16; BF16 and F32 hold it"
+        ) from None
+    except MemoryError:
+        raise NotEnoughMemory(
+            f"{tensor.path}: not enough memory for tensor {tensor.name!r} of {tensor.n_bytes:,} bytes; "
+            f"fewer --threads take less"
         ) from None
     except _core.WriteError as error:
         raise OutputError(f"{error.strerror} while writing tensor {tensor.name!r}") from None

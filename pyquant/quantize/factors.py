@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
+from pyquant.machine import BLAS, require_memory
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 # The types that csrc/compensate/formats has a format for.
 COMPENSATED = tuple(Type(number) for number in _core.compensated_types())
+
+BYTES = 20  # for each moment, while they are read, decomposed (in double precision) and put in order
 
 KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and have another between them
 
@@ -73,6 +76,7 @@ class Factors:
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, int], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
+        self._beside = BLAS  # until OpenBLAS has it
 
     def __enter__(self) -> Factors:
         return self
@@ -120,10 +124,13 @@ class Factors:
     def _make(self, matrix: Matrix) -> _core.Factor:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
+        require_memory(BYTES * matrix.tensor.n_per_row**2 + self._beside, f"the second moments of {name}")
         moments = self._calibration.moments(name, expert)
         if moments is None:  # an importance matrix, or an expert that no token came to
             return _core.independent(self._diagonal(matrix))
-        return _core.factorize(moments, damping=self._damping, together=matrix.together)
+        factor = _core.factorize(moments, damping=self._damping, together=matrix.together)
+        self._beside = 0
+        return factor
 
     def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:
         """(n_in,) float32: of its input; where no token came to the expert, the mean over the others."""

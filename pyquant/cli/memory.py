@@ -1,0 +1,41 @@
+"""What is said where memory is not enough, as under `ulimit -v`."""
+
+from __future__ import annotations
+
+import os
+
+from pyquant.errors import PyquantError
+
+# Libraries that are loaded before any work, and what OpenBLAS in two of them takes for each processor:
+# measured, with some room. Where they cannot have it they end the process themselves.
+LIBRARIES = 60 << 20
+PER_PROCESSOR = 85 << 20
+MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
+
+# How the loader, Python and C++ say it.
+REASONS = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
+
+
+def check_libraries() -> None:
+    """Refuses a limit below what the libraries of every command take. Raises NotEnoughMemory."""
+    from pyquant.machine import n_threads, require_memory
+
+    processors = min(n_threads(None), MOST_PROCESSORS)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
+            processors = min(processors, int(given))
+    require_memory(LIBRARIES + PER_PROCESSOR * processors, "the libraries that pyquant is made of")
+
+
+def is_why(error: Exception) -> bool:
+    """Says whether an error comes of a lack of memory."""
+    return any(reason in str(error).lower() for reason in REASONS)
+
+
+def message(error: Exception) -> str:
+    """Gives the line that says it."""
+    if isinstance(error, PyquantError):
+        return str(error)
+    reason = str(error).partition("\n")[0]
+    known = reason and "bad_alloc" not in reason
+    return f"not enough memory{f': {reason}' if known else ''}; fewer --threads or smaller chunks take less"

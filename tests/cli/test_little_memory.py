@@ -1,0 +1,75 @@
+"""Commands under `ulimit -v`: they work, or say in a line what memory was for."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from pyquant import machine
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.data import model_path
+from pyquant.errors import NotEnoughMemory
+from pyquant.models.pqz.pack import pack_model
+from tests.support.command import run
+
+MODEL = model_path()
+OFTEN = [300, 360]
+RARELY = [200, 280, 330, 400, 450, 500, 1000]  # MB
+COMMANDS = {
+    "quantize": ["quantize", MODEL, "o.gguf", "--mode", "ggml:Q4_K", "--calibration", "stats"],
+    "perplexity": ["perplexity", MODEL, "--text", "text.txt", "--chunks", "2"],
+    "info": ["info", MODEL],
+}
+RARE_COMMANDS = {
+    "uniform": ["quantize", MODEL, "o.pqz", "--mode", "uniform", "--step", "0.01", "--calibration", "stats"],
+    "histogram": ["histogram", "m.pqz"],
+    "error": ["error", MODEL, "m.pqz"],
+    "pack": ["pack", MODEL, "o.pqz"],
+    "unpack": ["unpack", "m.pqz", "o.gguf"],
+    "compare": ["compare", MODEL, "m.pqz", "--text", "text.txt", "--chunks", "2"],
+    "speed": ["speed", MODEL, "--rounds", "1"],
+    "calibrate": ["calibrate", MODEL, "--text", "text.txt", "-o", "o.stats", "--chunks", "2"],
+    "sensitivity": ["sensitivity", MODEL, "--text", "text.txt", "--calibration", "stats"],
+    "tables": ["tables", "build", MODEL],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("memory")
+    text = folder / "text.txt"
+    text.write_text("def animal(house):\n    return [the for the in house if the]\n" * 600)
+    calibrate_model(MODEL, [text], folder / "stats", n_chunks=2)
+    pack_model(MODEL, folder / "m.pqz")
+    return folder
+
+
+def cases() -> list:
+    every = [(name, megabytes) for name in [*COMMANDS, *RARE_COMMANDS] for megabytes in [*OFTEN, *RARELY]]
+    slow = [() if name in COMMANDS and megabytes in OFTEN else pytest.mark.slow for name, megabytes in every]
+    return [pytest.param(*case, marks=marks) for case, marks in zip(every, slow)]
+
+
+@pytest.mark.parametrize(("name", "megabytes"), cases())
+def test_it_works_or_says_what_memory_was_for(folder: Path, name: str, megabytes: int) -> None:
+    limit = megabytes * 1_000_000
+    command = {**COMMANDS, **RARE_COMMANDS}[name]
+    ran = run(*command, cwd=folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    for output in folder.glob("o.*"):
+        assert ran.returncode == 0
+        output.unlink()
+    assert not list(folder.glob(".o.*partial"))
+    assert ran.returncode in (0, 1), ran.stderr
+    if ran.returncode:
+        (said,) = ran.stderr.splitlines()
+        assert said.startswith("pyquant: ")
+        assert "memory" in said
+
+
+def test_memory_is_asked_for_only_under_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.require_memory(1 << 60, "nothing")
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1 << 30, 1 << 30))
+    with pytest.raises(NotEnoughMemory, match="not enough memory for a test: 2,147 MB are needed, "):
+        machine.require_memory(2 << 30, "a test")
