@@ -139,10 +139,8 @@ def code_counts(
     counts = np.zeros(256, np.uint64)
     if not isinstance(source, ModelFile) and Path(source).suffix == ".json":
         name: str | os.PathLike[str] = source
-        for total in _read_histogram(Path(source)):
-            if total["type"] == Type.Q8_0.name:
-                for code in total["codes"]:
-                    counts[code["code"] % 256] += np.uint64(code["count"])
+        for code, count in _read_histogram(Path(source)):
+            counts[code % 256] += np.uint64(count)
     else:
         model = open_model(source)
         name = model.path
@@ -155,16 +153,23 @@ def code_counts(
     return counts
 
 
-def _read_histogram(path: Path) -> list[dict[str, Any]]:
+def _read_histogram(path: Path) -> list[tuple[int, int]]:
+    """(code, count) of Q8_0 codes."""
     try:
         content = read_json(path)
-        if content["schema"] != SCHEMA:
-            raise KeyError
-        return content["totals"]
+        totals = [total["codes"] for total in content["totals"] if total["type"] == Type.Q8_0.name]
+        counts = [(code["code"], code["count"]) for codes in totals for code in codes]
+        if content["schema"] != SCHEMA or not all(_is_count(*pair) for pair in counts):
+            raise ValueError
+        return counts
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file") from None
     except (ValueError, KeyError, TypeError):
         raise ModelFileError(f"{path}: not a histogram that `pyquant histogram --json` wrote") from None
+
+
+def _is_count(code: object, count: object) -> bool:
+    return type(code) is int and -128 <= code < 256 and type(count) is int and 0 <= count < 2**48
 
 
 def counting(book: Codebook) -> dict[str, Any]:
