@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
     parser.add_argument("--threads", type=int, default=n_threads(None))
+    parser.add_argument("--layers", type=int, help="of the model of a billion weights; default: all")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
     arguments = parser.parse_args()

@@ -56,3 +56,49 @@ class Correction:
         damped = self._moments.astype(np.float64)
         damped[np.diag_indices(self._n_in)] += damping * damped.trace() / self._n_in if damped.any() else 1
         return np.linalg.solve(damped, self._moved.T).T.astype(np.float32)
+
+
+class Corrections:
+    """What a matrix has to change by, or the matrices of experts, each by the tokens that are sent to it now.
+
+    Parameters
+    ----------
+    n_experts, n_in
+        How many experts there are, 1 for a matrix that all tokens enter; and how long an input is.
+    """
+
+    def __init__(self, n_experts: int, n_in: int) -> None:
+        self._sums = [Correction(n_in) for _ in range(n_experts)]
+
+    def add(
+        self,
+        original: NDArray[np.float32],
+        changed: NDArray[np.float32],
+        original_experts: NDArray[np.int32] | None = None,
+        changed_experts: NDArray[np.int32] | None = None,
+    ) -> None:
+        """Add tokens.
+
+        Parameters
+        ----------
+        original, changed
+            (n_tokens, n_in). For experts (n_tokens, 1, n_in), what enters all that a token is sent to, which
+            is known of all; or (n_tokens, n_used, n_in), what enters each. Of these, the tokens count that
+            were sent to the expert in both passes.
+        original_experts, changed_experts
+            (n_tokens, n_used): the experts; None if there are none.
+        """
+        if original_experts is None or changed_experts is None:
+            self._sums[0].add(original, changed)
+            return
+        for expert, sums in enumerate(self._sums):
+            token, place = np.nonzero(changed_experts == expert)
+            if original.shape[1] == 1:
+                sums.add(original[token, 0], changed[token, 0])
+                continue
+            met, before = np.nonzero(original_experts[token] == expert)
+            sums.add(original[token[met], before], changed[token[met], place[met]])
+
+    def results(self, damping: float) -> list[NDArray[np.float32] | None]:
+        """Return each expert's change, as `Correction.result` does; None where there are too few tokens."""
+        return [sums.result(damping) if sums.enough else None for sums in self._sums]

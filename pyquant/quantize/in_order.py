@@ -25,7 +25,7 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
-from pyquant.quantize.correction import ENOUGH, Correction
+from pyquant.quantize.correction import ENOUGH, Corrections
 from pyquant.quantize.in_order_memory import InOrderMemory
 from pyquant.quantize.staged_context import StagedContext, pieces_of
 from pyquant.schemes.damping import CORRECTION
@@ -118,25 +118,30 @@ def _run_together(
     for number, stage in enumerate(changed.stages):
         if original.stages[number].matrices != stage.matrices:
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
-        correction = None
-        if not stage.routed and changed.n_tokens(number) >= ENOUGH * stage.n_in:
-            correction = Correction(stage.n_in)
+        changes: list[NDArray[np.float32] | None] = [None]  # of each expert
+        if changed.n_tokens(number) >= ENOUGH * stage.n_in:
+            first = tensors[stage.matrices[0]]
+            sums = Corrections(first.n_rows // first.shape[1] if stage.routed else 1, stage.n_in)
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)
                 if x is not None and y is not None:
-                    correction.add(x, y)
+                    sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
-        change = correction.result(CORRECTION) if correction and correction.enough else None
+            changes = sums.results(CORRECTION)
         for i, name in enumerate(stage.matrices):
-            weights = None if change is None else _corrected(tensors[name], change)
-            write(tensors[name], weights, changed.matrix(number, i))
+            write(tensors[name], _corrected(tensors[name], changes), changed.matrix(number, i))
 
 
-def _corrected(tensor: Tensor, change: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not np.isfinite(change).all():
-        raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
+def _corrected(tensor: Tensor, changes: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    """The weights, changed; changes: of each expert, or of the whole matrix."""
+    if all(change is None for change in changes):
+        return None
     weights = tensor.weights()
-    corrected = weights @ change
-    corrected += weights
-    return corrected
+    for rows, change in zip(np.split(weights, len(changes)), changes):
+        if change is None:
+            continue
+        if not np.isfinite(change).all():
+            raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
+        rows += rows @ change
+    return weights

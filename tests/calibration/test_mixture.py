@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,7 @@ from pyquant.calibration.wanted import wanted_texts
 from pyquant.data import model_path
 from pyquant.errors import ConfigError
 from pyquant.llama.model import Model
-from tests.support.command import run
+from tests.support.command import ENVIRONMENT, run
 
 OPTIONS = {"n_ctx": 64, "threads": 1}
 
@@ -102,3 +106,16 @@ def test_the_command(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     texts = json.loads(ran.stdout)["texts"]
     assert [text["path"] for text in texts[:-1]] == [text.name for text in MIXTURE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_while_the_model_writes_it_leaves_nothing(tmp_path: Path, number: int) -> None:
+    arguments = ["calibrate", model_path(), "-o", tmp_path / "stats", "--chunks", 128, "--threads", 1]
+    command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    time.sleep(4)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGKILL)
+    assert b"Traceback" not in said
+    assert list(tmp_path.iterdir()) == []

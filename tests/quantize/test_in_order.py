@@ -26,7 +26,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.unpack_q4_t import unpack_q4_t
-from pyquant.quantize.correction import Correction
+from pyquant.quantize.correction import Correction, Corrections
 from pyquant.quantize.in_order import write_in_order
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
@@ -178,7 +178,7 @@ def test_the_first_inputs_are_as_they_were(made) -> None:
         np.testing.assert_array_equal(in_order[name], alone[name])
 
 
-def test_experts_are_rounded_by_their_own_moments(made) -> None:
+def test_experts_that_few_tokens_are_sent_to_are_not_corrected(made) -> None:
     in_order, alone = stored(made(EXPERTS)), stored(made(EXPERTS, sequential=None, damping=0.3))
     experts = [name for name in in_order if "exps" in name]
     assert experts
@@ -230,6 +230,45 @@ def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> Non
         make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
 
 
+def routed_inputs(n_used: int) -> tuple[np.ndarray, ...]:
+    """Inputs of 400 tokens of either pass, and the two of three experts that they are sent to."""
+    rng = np.random.default_rng(8)
+    original = rng.normal(size=(400, n_used, 24)).astype(np.float32)
+    changed = (original + 0.1 * original[..., ::-1]).astype(np.float32)
+    experts = np.array([rng.permutation(3)[:2] for _ in range(400)], np.int32)
+    moved = experts.copy()
+    moved[::5] = [2, 0]  # some tokens go elsewhere in the copy
+    return original, changed, experts, moved
+
+
+def test_each_expert_is_corrected_by_its_tokens() -> None:
+    for n_used in (1, 2):
+        original, changed, experts, moved = routed_inputs(n_used)
+        sums = Corrections(3, 24)
+        for part in (slice(0, 150), slice(150, 400)):
+            sums.add(original[part], changed[part], experts[part], moved[part])
+        for expert, change in enumerate(sums.results(CORRECTION)):
+            pairs = []
+            for token in range(400):
+                now, before = moved[token].tolist(), experts[token].tolist()
+                if expert in now and n_used == 1:
+                    pairs.append((original[token, 0], changed[token, 0]))
+                elif expert in now and expert in before:
+                    pairs.append((original[token, before.index(expert)], changed[token, now.index(expert)]))
+            x, y = map(np.array, zip(*pairs))
+            assert len(x) >= 8 * 24
+            np.testing.assert_allclose(change, correction(x, y, CORRECTION), rtol=1e-3, atol=1e-5)
+
+
+def test_experts_without_enough_tokens_are_left_alone() -> None:
+    original, changed, experts, _ = routed_inputs(1)
+    sums = Corrections(4, 24)
+    sums.add(original[:150], changed[:150], experts[:150], np.where(experts == 2, 3, experts)[:150])
+    assert [change is None for change in sums.results(CORRECTION)] == [True] * 4
+    sums.add(original, changed, experts, np.where(experts == 2, 3, experts))
+    assert [change is None for change in sums.results(CORRECTION)] == [False, False, True, False]
+
+
 @pytest.mark.parametrize("model", [F32, EXPERTS])
 def test_the_file_does_not_depend_on_memory(
     generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
@@ -261,7 +300,7 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
     model, calibration = ModelFile(source), Calibration.read(stats)
     wanted = [t for t in model.tensors if t.name in calibration.matrices and "blk" in t.name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyquant.quantize.in_order.Correction", Noted)
+        patch.setattr("pyquant.quantize.correction.Correction", Noted)
         patch.setattr("pyquant.quantize.staged_context.PIECE", chunks * 64)
         write_in_order(model, calibration, wanted, 32, write, folder=folder, threads=1, memory=0)
     return [np.concatenate(parts, axis=1) for parts in entered]
@@ -367,6 +406,34 @@ def test_ctrl_c(held_out_text: Path, tmp_path: Path, seconds: float) -> None:
     assert out.exists() or process.returncode == 130
     assert b"Traceback" not in told
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("stats", "out.gguf")] == []
+
+
+def test_killed_it_leaves_what_the_next_run_replaces(generated, stats_of, made, tmp_path: Path) -> None:
+    out, common = tmp_path / "out.gguf", ["--mode", "ggml:IQ4_NL", "--calibration", stats_of(F32)]
+    arguments = [
+        "quantize",
+        generated(F32),
+        out,
+        *common,
+        "--sequential",
+        32,
+        "--memory",
+        "1kB",
+        "--threads",
+        1,
+    ]
+    command = [sys.executable, "-m", "pyquant", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    said = process.stderr.readline().decode()  # the sizes: what is kept of the pieces is on disk after that
+    time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=60)
+    assert "on disk" in said
+    assert not out.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".out.gguf.partial"]
+    assert run(*arguments).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
+    assert out.read_bytes() == made(F32).read_bytes()
 
 
 def test_it_is_nearer_to_the_model(training_text: Path, held_out_text: Path, tmp_path: Path) -> None:

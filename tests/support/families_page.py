@@ -27,7 +27,6 @@ COLUMNS = [
     "what it has",
     "keeps its type",
     "not compensated",
-    "not corrected in order",
 ]
 
 
@@ -45,9 +44,8 @@ def table() -> str:
                 kinds(u.kind for u in untreated(model) if u.what == what)
                 for what in ("quantized", "compensated")
             )
-            routed = kinds(kind for kind in family.kinds() if kind.endswith("_exps"))
             architecture = f"`{MODEL_ARCH_NAMES[family.architecture]}`"
-            rows.append([name, architecture, ", ".join(features(family)), kept, alone, routed])
+            rows.append([name, architecture, ", ".join(features(family)), kept, alone])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
