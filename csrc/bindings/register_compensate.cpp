@@ -5,6 +5,8 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
+#include <variant>
 
 #include "bindings/arrays.h"
 #include "bindings/progress.h"
@@ -22,8 +24,18 @@ using namespace stream;
 
 namespace {
 
-std::shared_ptr<const Factor> make_factor(const Array<float> & moments, float damping, int together) {
-    if (moments.ndim() != 2 || moments.shape(0) != moments.shape(1) || moments.shape(0) % together != 0) {
+// together: columns of a block, or (columns of a scale, columns of a block).
+using Columns = std::variant<int, std::pair<int, int>>;
+
+std::shared_ptr<const Factor> make_factor(const Array<float> & moments, float damping, Columns columns) {
+    const auto * pair = std::get_if<std::pair<int, int>>(&columns);
+    const Together together =
+        pair ? Together{pair->first, pair->second} : Together{kSub, std::get<int>(columns)};
+    if (together.scale < 1 || together.block < kSub || together.block % together.scale != 0) {
+        throw py::value_error("together: expected columns of a scale that divide those of a block");
+    }
+    if (moments.ndim() != 2 || moments.shape(0) != moments.shape(1) ||
+        moments.shape(0) % together.block != 0) {
         throw py::value_error(
             "moments: expected shape (n, n), n a multiple of the columns that share a scale");
     }
@@ -159,7 +171,12 @@ void register_compensate(py::module_ & module) {
                py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());
     module.attr("BINS_PER_LEVEL") = kBinsPerLevel;
     module.def(
-        "columns_together", [](int type) { return columns_together(ggml_type(type)); }, py::arg("type"));
+        "columns_together",
+        [](int type) {
+            const Together together = columns_together(ggml_type(type));
+            return std::make_pair(together.scale, together.block);
+        },
+        py::arg("type"));
 }
 
 }  // namespace pyquant::bindings

@@ -23,7 +23,8 @@ public:
           factor_(std::move(factor)),
           format_(format) {
         for (int64_t k = 0; k < factor_->n(); ++k) {
-            for (const int64_t together : {int64_t(kSub), int64_t(Format::Stored::kSubs * kSub)}) {
+            for (const int64_t together :
+                 {int64_t(Format::Stored::kColumns), int64_t(Format::Stored::kSuper)}) {
                 const int64_t first = k / together * together;
                 if (factor_->n() % together != 0 ||
                     factor_->order[size_t(k)] / together != factor_->order[size_t(first)] / together) {
@@ -75,17 +76,21 @@ std::unique_ptr<stream::Encoder> make_encoder(ggml_type layout, std::unique_ptr<
 // defines one in its file of formats/: there is no other list.
 class Registration {
 public:
-    using Make = std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>)>;
+    struct Format {
+        std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>)> make;
+        int columns_of_scale;
+    };
 
-    template <class Format>
-    Registration(ggml_type type, const Format & format) {
-        add(type, [type, format](std::shared_ptr<const Factor> factor) {
+    template <class BlockFormat>
+    Registration(ggml_type type, const BlockFormat & format) {
+        const auto make = [type, format](std::shared_ptr<const Factor> factor) {
             return make_encoder(type, stream::ggml_decoder(type), std::move(factor), format);
-        });
+        };
+        add(type, {make, BlockFormat::Stored::kColumns});
     }
 
 private:
-    static void add(ggml_type type, Make make);
+    static void add(ggml_type type, Format format);
 };
 
 }  // namespace pyquant::compensate

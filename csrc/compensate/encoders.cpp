@@ -10,15 +10,15 @@ namespace pyquant::compensate {
 namespace {
 
 // Within a function, so that it is there before the first file's registration.
-std::map<ggml_type, Registration::Make> & registry() {
-    static std::map<ggml_type, Registration::Make> makers;
-    return makers;
+std::map<ggml_type, Registration::Format> & registry() {
+    static std::map<ggml_type, Registration::Format> formats;
+    return formats;
 }
 
 }  // namespace
 
-void Registration::add(ggml_type type, Make make) {
-    if (!registry().emplace(type, std::move(make)).second) {
+void Registration::add(ggml_type type, Format format) {
+    if (!registry().emplace(type, std::move(format)).second) {
         throw std::logic_error(std::string("two formats for type ") + ggml_type_name(type));
     }
 }
@@ -36,11 +36,13 @@ std::unique_ptr<stream::Encoder> compensated_encoder(ggml_type type, std::shared
     if (at == registry().end()) {
         throw std::invalid_argument(std::string("no compensation for type ") + ggml_type_name(type));
     }
-    return at->second(std::move(factor));
+    return at->second.make(std::move(factor));
 }
 
-int columns_together(ggml_type type) {
-    return std::max<int>(kSub, int(ggml_blck_size(type)));
+Together columns_together(ggml_type type) {
+    const auto at = registry().find(type);
+    const int block = std::max<int>(kSub, int(ggml_blck_size(type)));
+    return {at == registry().end() ? kSub : at->second.columns_of_scale, block};
 }
 
 }  // namespace pyquant::compensate

@@ -26,7 +26,7 @@ std::unique_ptr<stream::Encoder> compensated_table_encoder(kernels::Storage stor
 std::unique_ptr<stream::Encoder> uniform_encoder(const std::vector<uint16_t> & steps,
                                                  std::shared_ptr<const Factor> factor);
 
-// Columns that share a scale in `type`.
-int columns_together(ggml_type type);
+// Columns that share a scale, or a block, in `type`.
+Together columns_together(ggml_type type);
 
 }  // namespace pyquant::compensate

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLeastWeight = 1e-6;  // of a column, in units of the mean
 
-std::vector<int32_t> falling(const float * moments, int64_t n, int together) {
+std::vector<int32_t> falling(const float * moments, int64_t n, Together together) {
     std::vector<float> diagonal(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
         diagonal[size_t(i)] = moments[i * n + i];
@@ -38,19 +38,19 @@ std::vector<int32_t> falling(const float * moments, int64_t n, int together) {
         }
         std::copy(sorted.begin(), sorted.end(), order.begin() + begin);
     };
-    for (int64_t at = 0; at < n; at += kSub) {
-        sort(at, at + kSub, 1);
+    for (int64_t at = 0; at < n; at += together.scale) {
+        sort(at, at + together.scale, 1);
     }
-    for (int64_t at = 0; at < n && together > kSub; at += together) {
-        sort(at, at + together, kSub);
+    for (int64_t at = 0; at < n && together.block > together.scale; at += together.block) {
+        sort(at, at + together.block, together.scale);
     }
-    sort(0, n, together);
+    sort(0, n, together.block);
     return order;
 }
 
 }  // namespace
 
-Factor factorize(const float * moments, int64_t n, float damping, int together) {
+Factor factorize(const float * moments, int64_t n, float damping, Together together) {
     Factor factor;
     factor.order = falling(moments, n, together);
     double mean = 0;

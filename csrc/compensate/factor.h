@@ -31,11 +31,16 @@ struct Factor {
     const float * moment_panel(int64_t p) const { return moments.data() + kSub * n() * p; }
 };
 
+// Columns that share something in a type, and stay together in the order of columns: a scale, or a block.
+struct Together {
+    int scale;
+    int block;
+};
+
 // moments: (n, n) symmetric; n a multiple of 32. To its diagonal `damping` times the mean of the
-// diagonal is added. Blocks of `together` columns, which share a scale, stay together; blocks, and the
-// 32 columns of a block, come in order of falling diagonal. Throws std::domain_error where that is
-// not positive definite.
-Factor factorize(const float * moments, int64_t n, float damping, int together);
+// diagonal is added. Blocks, the columns of a scale within a block, and these columns come in order of
+// falling diagonal. Throws std::domain_error where that is not positive definite.
+Factor factorize(const float * moments, int64_t n, float damping, Together together);
 
 // weights: (n) of the columns, for a quantizer that knows no second moments; 0 as a millionth of the mean.
 Factor independent(const float * weights, int64_t n);

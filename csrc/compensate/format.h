@@ -1,6 +1,6 @@
 // What is common to the formats in which blocks of kLanes rows are stored. The weight of a code is
 // scale * level - minimum. A format says which scales and minima there are: when a super-block is entered
-// (`open`: all of its columns, as far as they are known then), for each of its sub-blocks of 32 columns
+// (`open`: all of its columns, as far as they are known then), for each of its sub-blocks of 32 or 16 columns
 // (`trials`, and `value` for what a stored one is worth), and when others are wanted (`representable`:
 // what is stored for the nearest). In the end it makes bytes of a row (`store`).
 #pragma once
@@ -17,9 +17,11 @@ enum Part { kScale, kMinimum, kParts };
 
 // What a super-block has beside its codes, as the file stores it: whole, for all of its columns, and for
 // each sub-block a multiple of it.
-template <int n_subs>
+template <int n_subs, int n_columns = kSub>
 struct Scales {
     static constexpr int kSubs = n_subs;
+    static constexpr int kColumns = n_columns;  // of a sub-block
+    static constexpr int kSuper = n_subs * n_columns;
 
     Floats whole[kParts];
     Floats of_sub[n_subs][kParts];
@@ -44,7 +46,7 @@ auto tell_rows(const Format & format, int64_t first_row, typename Format::Stored
 template <class Format>
 void tell_rows(const Format &, int64_t, typename Format::Stored &, long) {}
 
-// Codes of a sub-block, in the order of its columns.
+// Codes of 32 columns, in their order in the row.
 using Codes = std::array<Ints, kSub>;
 
 // The low 4 bits of each.

@@ -11,14 +11,15 @@ namespace pyquant::compensate {
 template <class Format>
 void refit(const Format & format, const float * h, const typename Format::Stored & stored, Part part,
            Floats & of_sub, Floats * gradient, const Floats * level) {
-    Floats along[kSub];  // how values move with it
-    for (int k = 0; k < kSub; ++k) {
+    constexpr int kColumns = Format::Stored::kColumns;
+    Floats along[kColumns];  // how values move with it
+    for (int k = 0; k < kColumns; ++k) {
         along[k] = part == kScale ? level[k] : all(-1.0f);
     }
-    Floats moved[kSub], slope{}, curvature{};
-    for (int k = 0; k < kSub; ++k) {
+    Floats moved[kColumns], slope{}, curvature{};
+    for (int k = 0; k < kColumns; ++k) {
         moved[k] = Floats{};
-        for (int j = 0; j < kSub; ++j) {
+        for (int j = 0; j < kColumns; ++j) {
             moved[k] = fma(h[j * kSub + k], along[j], moved[k]);
         }
         slope = fma(along[k], gradient[k], slope);
@@ -30,27 +31,29 @@ void refit(const Format & format, const float * h, const typename Format::Stored
     const Ints better = step * (2 * slope - step * curvature) > 0;
     of_sub = better ? wanted : of_sub;
     const Floats taken = better ? step : Floats{};
-    for (int k = 0; k < kSub; ++k) {
+    for (int k = 0; k < kColumns; ++k) {
         gradient[k] = fma(-taken, moved[k], gradient[k]);
     }
 }
 
-// h: (32, 32), of the sub-block's columns; of_sub: what is stored for it; gradient: (32), e H; level: (32).
+// h: of the sub-block's n columns, (n, n) with rows of 32; of_sub: what is stored for it; gradient: (n), e H;
+// level: (n).
 template <class Format>
 void refine(const Format & format, const float * h, const typename Format::Stored & stored, Floats * of_sub,
             Floats * gradient, Floats * level) {
+    constexpr int kColumns = Format::Stored::kColumns;
     for (int part = 0; part < Format::kFree; ++part) {
         refit(format, h, stored, Part(part), of_sub[part], gradient, level);
     }
     const Floats scale = format.value(stored, kScale, of_sub[kScale]);
     const Floats minimum = format.value(stored, kMinimum, of_sub[kMinimum]);
     const Floats inv = inverse(scale);
-    for (int k = 0; k < kSub; ++k) {
+    for (int k = 0; k < kColumns; ++k) {
         const Floats value = scale * level[k] - minimum;
         const Floats aim = value + gradient[k] * (1.0f / h[k * kSub + k]);
         level[k] = format.levels().round((aim + minimum) * inv);
         const Floats step = value - (scale * level[k] - minimum);
-        for (int j = k + 1; j < kSub; ++j) {
+        for (int j = k + 1; j < kColumns; ++j) {
             gradient[j] = fma(h[k * kSub + j], step, gradient[j]);
         }
     }

@@ -51,7 +51,7 @@ public:
         }
         for (int sweep = 0; sweep < kSweeps && factor_.passes_on(); ++sweep) {
             for (int64_t first = 0; first < n; first += kSub) {
-                refine_sub_block(first);
+                refine_columns(first);
             }
         }
         for (int64_t begin = 0; begin < n; begin += kSuper) {
@@ -61,18 +61,19 @@ public:
 
 private:
     using Stored = typename Format::Stored;
-    static constexpr int kSuper = Stored::kSubs * kSub;
+    static constexpr int kSuper = Stored::kSuper;
+    static constexpr int kColumns = Stored::kColumns;  // that share a scale
 
     Stored & stored_at(int64_t column, int group) {
         return stored_[size_t(column / kSuper * kGroups + group)];
     }
-    int sub_at(int64_t column) const { return factor_.order[size_t(column)] % kSuper / kSub; }
+    int sub_at(int64_t column) const { return factor_.order[size_t(column)] % kSuper / kColumns; }
 
     void super_block(int64_t begin) {
         std::copy_n(&weight_[size_t(begin * kGroups)], target_.size(), target_.begin());
-        for (int sub = 0; sub < Stored::kSubs && factor_.passes_on(); ++sub) {
-            feed_back(factor_.panel(begin / kSub + sub), 0, begin, error_.data(),
-                      &target_[size_t(sub * kSub * kGroups)]);
+        for (int at = 0; at < kSuper && factor_.passes_on(); at += kSub) {
+            feed_back(factor_.panel((begin + at) / kSub), 0, begin, error_.data(),
+                      &target_[size_t(at * kGroups)]);
         }
         // A format looks at the columns in the order in which they are stored.
         Floats columns[kSuper];
@@ -87,33 +88,36 @@ private:
                 format_.open(columns, weights, stored_at(begin, group));
             }
         }
-        for (int sub = 0; sub < Stored::kSubs; ++sub) {
-            const int64_t first = begin + sub * kSub;
-            Floats * target = &target_[size_t(sub * kSub * kGroups)];
+        int64_t done = begin;  // columns whose errors the targets of these 32 know
+        for (int64_t first = begin; first < begin + kSuper; first += kColumns) {
+            const int64_t panel = first / kSub * kSub;
+            Floats * target = &target_[size_t((panel - begin) * kGroups)];
+            done = first == panel ? begin : done;
             if (factor_.passes_on()) {
-                feed_back(factor_.panel(first / kSub), begin, first, error_.data(), target);
+                feed_back(factor_.panel(first / kSub), done, first, error_.data(), target);
             }
+            done = first;
             for (int group = 0; group < kGroups; ++group) {
-                sub_block(first, target, group);
+                sub_block(first, target + (first - panel) * kGroups, group);
             }
         }
     }
 
     // The scale whose codes, found with errors passed on within the sub-block, cost least.
     void sub_block(int64_t first, const Floats * target, int group) {
-        Floats weight[kSub], aim[kSub];
-        for (int k = 0; k < kSub; ++k) {
+        Floats weight[kColumns], aim[kColumns];
+        for (int k = 0; k < kColumns; ++k) {
             weight[k] = weight_[size_t((first + k) * kGroups + group)];
             aim[k] = target[k * kGroups + group];
         }
         const float * d = &factor_.diagonal[size_t(first)];
-        const float * u = factor_.passes_on() ? factor_.panel(first / kSub) + first * kSub : nullptr;
+        const float * u = factor_.passes_on() ? inner(factor_.panel(first / kSub), first) : nullptr;
         Stored & stored = stored_at(first, group);
         auto & taken = stored.of_sub[sub_at(first)];
         Trials trials{};
         format_.trials(stored, aim, d, trials);
         std::copy_n(trials.stored[0], kParts, taken);
-        Floats least = all(3.0e38f), best[kSub]{}, levels[kSub]{}, level[kSub], error[kSub];
+        Floats least = all(3.0e38f), best[kColumns]{}, levels[kColumns]{}, level[kColumns], error[kColumns];
         const int n_trials = u ? trials.n : std::min(trials.n, kTrialsAlone);
         for (int t = 0; t < n_trials; ++t) {
             const auto & tried = trials.stored[t];
@@ -125,12 +129,12 @@ private:
             for (int part = 0; part < kParts; ++part) {
                 taken[part] = better ? tried[part] : taken[part];
             }
-            for (int k = 0; k < kSub; ++k) {
+            for (int k = 0; k < kColumns; ++k) {
                 best[k] = better ? error[k] : best[k];
                 levels[k] = better ? level[k] : levels[k];
             }
         }
-        for (int k = 0; k < kSub; ++k) {
+        for (int k = 0; k < kColumns; ++k) {
             error_[size_t((first + k) * kGroups + group)] = best[k];
             level_[size_t((first + k) * kGroups + group)] = levels[k];
         }
@@ -140,43 +144,62 @@ private:
     static Floats attempt(const Levels & levels, const Floats * weight, const Floats * target,
                           const float * u, const float * d, Floats scale, Floats minimum, Floats * error,
                           Floats * level) {
-        Floats aim[kSub];
-        std::copy_n(target, kSub, aim);
+        Floats aim[kColumns];
+        std::copy_n(target, kColumns, aim);
         const Floats inv = inverse(scale);
         Floats cost{};
-        for (int k = 0; k < kSub; ++k) {
+        for (int k = 0; k < kColumns; ++k) {
             level[k] = levels.round((aim[k] + minimum) * inv);
             const Floats value = scale * level[k] - minimum;
             const Floats missed = aim[k] - value;
             cost = fma(d[k] * missed, missed, cost);
             error[k] = weight[k] - value;
-            for (int j = k + 1; u && j < kSub; ++j) {
+            for (int j = k + 1; u && j < kColumns; ++j) {
                 aim[j] = fma(u[k * kSub + j], error[k], aim[j]);
             }
         }
         return cost;
     }
 
-    void refine_sub_block(int64_t first) {
-        const float * moments = factor_.moment_panel(first / kSub);
-        Floats all_gradients[kSub * kGroups]{};
-        feed_back(moments, 0, factor_.n(), error_.data(), all_gradients);
-        for (int group = 0; group < kGroups; ++group) {
-            Floats gradient[kSub], level[kSub];
-            for (int k = 0; k < kSub; ++k) {
-                gradient[k] = all_gradients[k * kGroups + group];
-                level[k] = level_[size_t((first + k) * kGroups + group)];
+    // Of 32 columns' part of a panel, what the columns from `first` on have among themselves, in rows of 32.
+    static const float * inner(const float * panel, int64_t first) {
+        return panel + first * kSub + first % kSub;
+    }
+
+    // Refines 32 columns, one sub-block after the other.
+    void refine_columns(int64_t begin) {
+        const float * moments = factor_.moment_panel(begin / kSub);
+        Floats gradients[kSub * kGroups]{}, changes[kSub * kGroups];
+        feed_back(moments, 0, factor_.n(), error_.data(), gradients);
+        for (int64_t first = begin; first < begin + kSub; first += kColumns) {
+            if (first > begin) {
+                feed_back(moments + begin * kSub, 0, first - begin, changes, gradients);
             }
-            Stored & stored = stored_at(first, group);
-            auto & of_sub = stored.of_sub[sub_at(first)];
-            refine(format_, moments + first * kSub, stored, of_sub, gradient, level);
-            const Floats scale = format_.value(stored, kScale, of_sub[kScale]);
-            const Floats minimum = format_.value(stored, kMinimum, of_sub[kMinimum]);
-            for (int k = 0; k < kSub; ++k) {
-                const size_t at = size_t((first + k) * kGroups + group);
-                level_[at] = level[k];
-                error_[at] = weight_[at] - (scale * level[k] - minimum);
+            for (int group = 0; group < kGroups; ++group) {
+                refine_sub_block(first, gradients + (first - begin) * kGroups,
+                                 changes + (first - begin) * kGroups, group);
             }
+        }
+    }
+
+    // changes: of the errors.
+    void refine_sub_block(int64_t first, const Floats * gradients, Floats * changes, int group) {
+        Floats gradient[kColumns], level[kColumns];
+        for (int k = 0; k < kColumns; ++k) {
+            gradient[k] = gradients[k * kGroups + group];
+            level[k] = level_[size_t((first + k) * kGroups + group)];
+        }
+        Stored & stored = stored_at(first, group);
+        auto & of_sub = stored.of_sub[sub_at(first)];
+        refine(format_, inner(factor_.moment_panel(first / kSub), first), stored, of_sub, gradient, level);
+        const Floats scale = format_.value(stored, kScale, of_sub[kScale]);
+        const Floats minimum = format_.value(stored, kMinimum, of_sub[kMinimum]);
+        for (int k = 0; k < kColumns; ++k) {
+            const size_t at = size_t((first + k) * kGroups + group);
+            const Floats error = weight_[at] - (scale * level[k] - minimum);
+            changes[k * kGroups + group] = error - error_[at];
+            level_[at] = level[k];
+            error_[at] = error;
         }
     }
 
@@ -184,7 +207,7 @@ private:
         const int64_t row_bytes = factor_.n() / kSuper * Format::kBytes;
         const int64_t block = factor_.order[size_t(begin)] / kSuper;
         for (int group = 0; group < kGroups; ++group) {
-            Codes codes[Stored::kSubs];
+            Codes codes[kSuper / kSub];
             for (int k = 0; k < kSuper; ++k) {
                 const int at = factor_.order[size_t(begin + k)] % kSuper;
                 codes[at / kSub][size_t(at % kSub)] =

@@ -6,17 +6,17 @@
 
 namespace pyquant::compensate {
 
-inline constexpr int kSub = 32;  // columns that share a scale
+inline constexpr int kSub = 32;  // columns that are worked on together, and in most types share a scale
 
 // Factors on the scale at which the extreme weight meets the first or the last level.
 inline constexpr int kFactors = 9;
 inline constexpr float kLowestFactor = 0.76f, kFactorStep = 0.05f;
 
-// x: (kSub) weights of kLanes rows; w: (kSub) weights of their squared errors. The scale per row.
-template <class Levels>
+// x: (n) weights of kLanes rows; w: (n) weights of their squared errors. The scale per row.
+template <int n = kSub, class Levels>
 Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
     Floats extreme = x[0];
-    for (int k = 1; k < kSub; ++k) {
+    for (int k = 1; k < n; ++k) {
         extreme = magnitude(x[k]) > magnitude(extreme) ? x[k] : extreme;
     }
     Floats best = all(-1.0f), scale{};
@@ -24,7 +24,7 @@ Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
         for (int f = 0; f < kFactors; ++f) {
             const Floats inv = inverse(extreme * ((kLowestFactor + f * kFactorStep) / end));
             Floats xq{}, qq{};
-            for (int k = 0; k < kSub; ++k) {
+            for (int k = 0; k < n; ++k) {
                 const Floats q = levels.round(x[k] * inv);
                 const Floats wq = w[k] * q;
                 xq = fma(wq, x[k], xq);
@@ -45,11 +45,12 @@ struct ScaleAndMinimum {
 };
 
 // The same for codes 0..highest above a minimum.
-inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * w, float highest) {
+template <int n = kSub>
+ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * w, float highest) {
     const IntegerLevels levels{0, highest, 0};
     Floats low = x[0], high = x[0], sum_x{};
     float sum_w = 0;
-    for (int k = 0; k < kSub; ++k) {
+    for (int k = 0; k < n; ++k) {
         low = minimum(low, x[k]);
         high = maximum(high, x[k]);
         sum_x += w[k] * x[k];
@@ -62,7 +63,7 @@ inline ScaleAndMinimum search_scale_and_minimum(const Floats * x, const float * 
     for (int f = -4; f <= 4; ++f) {
         const Floats inv = (highest + 0.25f * f) * per_range;
         Floats sum_c{}, sum_cc{}, sum_xc{};
-        for (int k = 0; k < kSub; ++k) {
+        for (int k = 0; k < n; ++k) {
             const Floats c = levels.round((x[k] - low) * inv);
             const Floats wc = w[k] * c;
             sum_c += wc;

@@ -36,15 +36,15 @@ class Matrix:
     expert
         Its number among the tensor's experts.
     together
-        Columns that share a scale.
+        Columns that share a scale, and columns that share a block.
     """
 
     tensor: Tensor
     expert: int
-    together: int
+    together: tuple[int, int]
 
 
-def matrices(tensor: Tensor, together: int) -> Iterator[Matrix]:
+def matrices(tensor: Tensor, together: tuple[int, int]) -> Iterator[Matrix]:
     """Cut a tensor into its matrices, one for each expert."""
     n_experts = tensor.n_rows // tensor.shape[1]
     for expert in range(n_experts):
@@ -74,7 +74,7 @@ class Factors:
         self._calibration = calibration
         self._damping = damping
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
-        self._made: OrderedDict[tuple[str, int, int], Future[_core.Factor]] = OrderedDict()
+        self._made: OrderedDict[tuple[str, int, tuple[int, int]], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
         self._beside = BLAS  # until OpenBLAS has it
 

@@ -45,7 +45,7 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
     """
     order, upper, moments = factor.order, factor.upper, factor.moments  # arrays made at every access
     columns = form.columns
-    rows = _Rows(np.ascontiguousarray(x[:, order].T), len(order) // columns, columns // SUB)
+    rows = _Rows(np.ascontiguousarray(x[:, order].T), len(order) // columns, columns // form.sub)
     with np.errstate(all="ignore"):
         for begin in range(0, len(order), columns):
             block = slice(begin, begin + columns)
@@ -55,25 +55,29 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
             known, w = np.empty_like(target), np.empty(columns, np.float32)
             known[at], w[at] = target, factor.diagonal[block]
             opened = rows.opened[begin // columns] = form.open(known, w)
-            for first in range(begin, begin + columns, SUB):
-                sub = slice(first, first + SUB)
-                aim = target[first - begin : first - begin + SUB]
+            for first in range(begin, begin + columns, form.sub):
+                sub = slice(first, first + form.sub)
+                aim = target[first - begin : first - begin + form.sub]
                 _feed_back(upper, range(begin, first), sub, rows.error, aim)
                 u = None if upper is None else upper[sub, sub]
                 d = factor.diagonal[sub]
-                of_sub = rows.stored[begin // columns, order[first] % columns // SUB]
+                of_sub = rows.stored[begin // columns, order[first] % columns // form.sub]
                 rows.level[sub], of_sub[:] = _best(form, opened, rows.weight[sub], aim, d, u)
                 rows.settle(form, sub, opened, of_sub)
         if moments is not None:
             for first in [*range(0, len(order), SUB)] * SWEEPS:
-                sub, n = slice(first, first + SUB), first // columns
-                gradient = np.zeros_like(rows.error[sub])
-                _feed_back(moments, range(len(order)), sub, rows.error, gradient)
-                of_sub = rows.stored[n, order[first] % columns // SUB]
-                rows.level[sub], of_sub[:] = _refined(
-                    form, moments[sub, sub], rows.opened[n], of_sub, gradient, rows.level[sub]
-                )
-                rows.settle(form, sub, rows.opened[n], of_sub)
+                n, panel = first // columns, slice(first, first + SUB)
+                gradient, before = np.zeros_like(rows.error[panel]), rows.error[panel].copy()
+                _feed_back(moments, range(len(order)), panel, rows.error, gradient)
+                for at in range(0, SUB, form.sub):
+                    sub, inner = slice(first + at, first + at + form.sub), slice(at, at + form.sub)
+                    changes = rows.error[panel] - before
+                    _feed_back(moments[panel], range(at), sub, changes, gradient[inner])
+                    of_sub = rows.stored[n, order[first + at] % columns // form.sub]
+                    rows.level[sub], of_sub[:] = _refined(
+                        form, moments[sub, sub], rows.opened[n], of_sub, gradient[inner], rows.level[sub]
+                    )
+                    rows.settle(form, sub, rows.opened[n], of_sub)
         blocks = [np.empty(0, np.uint8)] * (len(order) // columns)
         for n, begin in enumerate(range(0, len(order), columns)):
             block = slice(begin, begin + columns)
@@ -144,27 +148,27 @@ def _best(
         The format of blocks.
     opened : (2, n_rows) float32
         What `Format.open` returned.
-    weight, target : (32, n_rows) float32
+    weight, target : (n, n_rows) float32
         Weights, and what they aim at.
-    d : (32,) float32
+    d : (n,) float32
         The factor's diagonal.
-    u : (32, 32) float32, or None
+    u : (n, n) float32, or None
         U of the sub-block. Without it no error is passed on.
 
     Returns
     -------
-    level : (32, n_rows) float32
+    level : (n, n_rows) float32
         The levels.
     stored : (2, n_rows) float32
         Scale and minimum, as the file stores them.
     """
     trials = form.trials(opened, target, d)[: None if u is not None else TRIALS_ALONE]
     scale, minimum = (form.value(opened, part, trials[:, part]) for part in range(2))
-    shape = (SUB, *scale.shape)
+    shape = (len(target), *scale.shape)
     aim = np.broadcast_to(target[:, None], shape).copy()
     level = np.empty(shape, np.float32)
     inv, cost = inverse(scale), np.zeros_like(scale)
-    for k in range(SUB):
+    for k in range(len(target)):
         level[k] = form.levels.round((aim[k] + minimum) * inv)
         value = scale * level[k] - minimum
         missed = aim[k] - value
@@ -188,18 +192,18 @@ def _refined(
     ----------
     form : Format
         The format of blocks.
-    h : (32, 32) float32
+    h : (n, n) float32
         H of the sub-block.
     opened, stored : (2, n_rows) float32
         What `Format.open` returned; scale and minimum as the file stores them.
-    gradient : (32, n_rows) float32
+    gradient : (n, n_rows) float32
         e H of these columns.
-    level : (32, n_rows) float32
+    level : (n, n_rows) float32
         Levels so far.
 
     Returns
     -------
-    level : (32, n_rows) float32
+    level : (n, n_rows) float32
         The new levels.
     stored : (2, n_rows) float32
         Scale and minimum, as the file stores them.
@@ -208,9 +212,9 @@ def _refined(
     for part in range(form.parts):
         along = level if part == 0 else np.full_like(level, -1)
         moved, slope, curvature = np.zeros_like(level), np.zeros_like(level[0]), np.zeros_like(level[0])
-        for j in range(SUB):
+        for j in range(len(level)):
             moved = fma(h[j][:, None], along[j], moved)
-        for k in range(SUB):
+        for k in range(len(level)):
             slope = fma(along[k], gradient[k], slope)
             curvature = fma(along[k], moved[k], curvature)
         value = form.value(opened, part, stored[part])
@@ -221,7 +225,7 @@ def _refined(
         gradient = fma(-np.where(better, step, np.float32(0)), moved, gradient)
     scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
     inv = inverse(scale)
-    for k in range(SUB):
+    for k in range(len(level)):
         value = scale * level[k] - minimum
         aim = value + gradient[k] * (np.float32(1) / h[k, k])
         level[k] = form.levels.round((aim + minimum) * inv)

@@ -1,9 +1,9 @@
 """Numpy twins of csrc/compensate's searches for scales, bit for bit.
 
 Everything is float32, and sums are added in the order of the kernels. Arrays have columns first and rows
-last, as the kernels hold them in vectors: the weights x of a block are (32, n_rows), and the weights w of
-their squared errors are (32,). A *level* is what a code stands for, in multiples of its block's scale. The
-weight of a level is scale * level - minimum.
+last, as the kernels hold them in vectors: the weights x of n columns that share a scale are (n, n_rows), and
+the weights w of their squared errors are (n,). A *level* is what a code stands for, in multiples of its
+block's scale. The weight of a level is scale * level - minimum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 
-SUB = 32  # columns that share a scale
+SUB = 32  # columns that are worked on together, and in most types share a scale
 LARGEST = np.float32(3.0e38)
 
 Floats = NDArray[np.float32]
@@ -164,9 +164,9 @@ def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
 
     Parameters
     ----------
-    x : (32, n_rows) float32
+    x : (n, n_rows) float32
         Weights of a block of each row.
-    w : (32,) float32
+    w : (n,) float32
         Weights of squared errors.
     levels : Levels
         What codes stand for.
@@ -177,12 +177,12 @@ def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
         A scale may be negative. It is 0 where all weights are.
     """
     extreme = x[0]
-    for k in range(1, SUB):
+    for k in range(1, len(x)):
         extreme = np.where(np.abs(x[k]) > np.abs(extreme), x[k], extreme)
     tried = np.array([factor / end for end in (levels.first, levels.last) for factor in SCALE_FACTORS])
     inv = inverse(extreme * tried[:, None])
     xq, qq = np.zeros_like(inv), np.zeros_like(inv)
-    for k in range(SUB):
+    for k in range(len(x)):
         q = levels.round(x[k] * inv)
         wq = w[k] * q
         xq = fma(wq, x[k], xq)
@@ -202,9 +202,9 @@ def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tup
 
     Parameters
     ----------
-    x : (32, n_rows) float32
+    x : (n, n_rows) float32
         Weights of a block of each row.
-    w : (32,) float32
+    w : (n,) float32
         Weights of squared errors.
     levels : IntegerLevels
         From 0 on.
@@ -215,7 +215,7 @@ def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tup
         Neither is negative.
     """
     low, high, sum_x, sum_w = x[0], x[0], np.zeros_like(x[0]), np.float32(0)
-    for k in range(SUB):
+    for k in range(len(x)):
         low = np.where(low < x[k], low, x[k])
         high = np.where(high > x[k], high, x[k])
         sum_x = sum_x + w[k] * x[k]
@@ -224,7 +224,7 @@ def search_scale_and_minimum(x: Floats, w: Floats, levels: IntegerLevels) -> tup
     steps = levels.last + np.float32(0.25) * np.arange(-4, 5, dtype=np.float32)
     inv = steps[:, None] * inverse(high - low)
     sum_c, sum_cc, sum_xc = np.zeros_like(inv), np.zeros_like(inv), np.zeros_like(inv)
-    for k in range(SUB):
+    for k in range(len(x)):
         c = levels.round((x[k] - low) * inv)
         wc = w[k] * c
         sum_c += wc

@@ -48,7 +48,7 @@ def moments(n: int = N, n_tokens: int = 4 * N, seed: int = 0) -> np.ndarray:
     return (x.T @ x / n_tokens).astype(np.float32)
 
 
-def factor(known: str, together: int) -> _core.Factor:
+def factor(known: str, together: int | tuple[int, int]) -> _core.Factor:
     if known == "moments":
         return _core.factorize(moments(), damping=0.01, together=together)
     return _core.independent(np.ones(N, np.float32) if known == "ones" else moments().diagonal().copy())
@@ -236,16 +236,16 @@ def test_a_factor_is_of_the_damped_moments(together: int) -> None:
     np.testing.assert_array_equal(found.moments, expected.astype(np.float32))
 
 
-@pytest.mark.parametrize("together", [32, 256])
-def test_columns_come_by_falling_diagonal_and_blocks_stay_whole(together: int) -> None:
+@pytest.mark.parametrize(("scale", "block"), [(32, 32), (32, 256), (16, 256)])
+def test_columns_come_by_falling_diagonal_and_blocks_stay_whole(scale: int, block: int) -> None:
     h = moments()
-    order = _core.factorize(h, damping=0.01, together=together).order
+    order = _core.factorize(h, damping=0.01, together=(scale, block)).order
     assert sorted(order) == list(range(N))
     diagonal = h.diagonal().astype(np.float64)
-    for size, within in ((1, 32), (32, together), (together, N)):
+    for size, within in ((1, scale), (scale, block), (block, N)):
         sums = diagonal[order].reshape(-1, within // size, size).sum(axis=2)
         assert (np.diff(sums, axis=1) <= 0).all()
-    for size in (32, together):
+    for size in (scale, block):
         assert (np.ptp(order.reshape(-1, size) // size, axis=1) == 0).all()
 
 
@@ -316,8 +316,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for known_input in (factor("moments", 32), _core.independent(np.ones(32, np.float32))):
         with pytest.raises(ValueError, match="parts columns that share a scale"):
             _core.compensated_encoder(int(Type.Q4_K), known_input)
-    with pytest.raises(ValueError, match="no compensation for type q6_K"):
-        _core.compensated_encoder(int(Type.Q6_K), factor("ones", 32))
+    with pytest.raises(ValueError, match="no compensation for type iq3_s"):
+        _core.compensated_encoder(int(Type.IQ3_S), factor("ones", 32))
     values = IQ4_NL_VALUES
     with pytest.raises(ValueError, match="up to 16 values"):
         _core.compensated_table_encoder(

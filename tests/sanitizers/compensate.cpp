@@ -87,14 +87,15 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
     }
 }
 
-void encode_by_every_format(const std::shared_ptr<const Factor> & factor, int together,
+void encode_by_every_format(const std::shared_ptr<const Factor> & factor, Together together,
                             const std::vector<float> & x) {
     for (const ggml_type type : compensated_types()) {
-        if (columns_together(type) == together) {
+        const Together of_type = columns_together(type);
+        if (of_type.scale == together.scale && of_type.block == together.block) {
             encode_rows(*compensated_encoder(type, factor), x);
         }
     }
-    if (together != kSub) {
+    if (together.block != kSub) {
         return;
     }
     encode_rows(*uniform_encoder({kernels::float_to_half(0.0123f)}, factor), x);
@@ -126,10 +127,10 @@ void refuse(const std::vector<float> & h) {
     negative[0] = -1e9f;
     not_a_number[kColumns + 1] = std::numeric_limits<float>::quiet_NaN();
     for (const std::vector<float> & bad : {negative, not_a_number}) {
-        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, kSub); },
+        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, {kSub, kSub}); },
                                         "moments that are not positive definite are refused");
     }
-    const auto factor = std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, kSub));
+    const auto factor = std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {kSub, kSub}));
     expect_error<std::invalid_argument>([&] { compensated_encoder(GGML_TYPE_Q4_K, factor); },
                                         "a factor that parts columns is refused");
     expect_error<std::invalid_argument>([&] { compensated_encoder(GGML_TYPE_F32, factor); },
@@ -171,7 +172,7 @@ int main() {
     for (int64_t i = 0; i < kColumns; ++i) {
         dead[size_t(70 * kColumns + i)] = dead[size_t(i * kColumns + 70)] = 0;
     }
-    for (const int together : {32, 256}) {
+    for (const Together together : {Together{32, 32}, Together{32, 256}, Together{16, 256}}) {
         for (const float * known : {exact_h.get(), dead.data()}) {
             const auto factor = std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together));
             encode_by_every_format(factor, together, x);

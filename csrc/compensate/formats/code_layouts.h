@@ -1,4 +1,4 @@
-// How the 32 codes of a block are stored.
+// How the codes of a block are stored: 32 of them, or 256.
 #pragma once
 
 #include <cstring>
@@ -36,5 +36,15 @@ struct Bytes {
         }
     }
 };
+
+// The low 2 bits of 256 codes, into 64 bytes of zeros: 128 columns in 32 bytes, 32 columns in 2 bits of each.
+inline void store_two_bits(const Codes * codes, int row, uint8_t * out) {
+    for (int block = 0; block < 8; ++block) {
+        for (int j = 0; j < kSub; ++j) {
+            uint8_t & byte = out[block / 4 * kSub + j];
+            byte = uint8_t(byte | (codes[block][size_t(j)][row] & 3) << 2 * (block % 4));
+        }
+    }
+}
 
 }  // namespace pyquant::compensate

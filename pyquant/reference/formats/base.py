@@ -32,14 +32,17 @@ class Format(ABC):
         GGML type whose blocks the format makes. Not set by formats that other settings choose.
     columns : int
         Columns of a block.
+    sub : int
+        Columns of a sub-block, which share a scale: 32 or 16.
     parts : int
-        How many parts may be chosen for a sub-block of 32 columns: 0, 1 or 2.
+        How many parts may be chosen for a sub-block: 0, 1 or 2.
     levels : Levels
         What codes stand for, in multiples of the scale.
     """
 
     type: ClassVar[Type]
     columns: ClassVar[int] = SUB
+    sub: ClassVar[int] = SUB
     parts: ClassVar[int] = 1
     levels: Levels
 
@@ -72,9 +75,9 @@ class Format(ABC):
         ----------
         opened : (2, n_rows) float32
             What `open` returned.
-        x : (32, n_rows) float32
+        x : (sub, n_rows) float32
             Weights, less the errors passed on so far.
-        w : (32,) float32
+        w : (sub,) float32
             Weights of squared errors.
 
         Returns
@@ -204,6 +207,24 @@ def five_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
     fifth = np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
     return np.hstack([fifth, nibbles(codes)])
+
+
+def two_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Store the low 2 bits of 256 codes: 128 columns in 32 bytes, 32 columns in 2 bits of each.
+
+    Parameters
+    ----------
+    codes : (256, n_rows) uint8
+        Codes of a block.
+
+    Returns
+    -------
+    (n_rows, 64) uint8
+        Their bytes.
+    """
+    low = (codes & np.uint8(3)).reshape(2, 4, SUB, -1)
+    shifted = [low[:, part] << np.uint8(2 * part) for part in range(4)]
+    return np.bitwise_or.reduce(shifted).reshape(2 * SUB, -1).T
 
 
 def as_halves(x: Floats) -> Floats:

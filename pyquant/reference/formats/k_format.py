@@ -23,11 +23,12 @@ from pyquant.reference.scale_search import (
 
 
 class KFormat(Format):
-    """fp16 scales of scales and of minima, and a factor of 0..63 on either for each sub-block."""
+    """fp16 scales of scales and of minima, and a factor from 0 on, for each sub-block."""
 
     columns: ClassVar = SUPER
     parts: ClassVar = 2
     levels: IntegerLevels
+    factors: ClassVar[IntegerLevels] = IntegerLevels(0, 63)
 
     # From the factors that a search found, of scale and minimum.
     steps: ClassVar = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
@@ -42,7 +43,7 @@ class KFormat(Format):
     def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
         best = search_scale_and_minimum(x, w, self.levels)
         tried = [
-            clip(self.representable(opened, part, best[part]) + np.array(steps, np.float32)[:, None], 0, 63)
+            self._within(self.representable(opened, part, best[part]) + np.array(steps, np.float32)[:, None])
             for part, steps in enumerate(zip(*self.steps))
         ]
         return np.stack(tried, axis=1)
@@ -52,7 +53,10 @@ class KFormat(Format):
 
     def representable(self, opened: Floats, part: int, value: Floats) -> Floats:
         factor = value * inverse(opened[part])
-        return clip(nearest(np.where(factor < 63, factor, np.float32(63))), 0, 63)
+        return self._within(nearest(np.where(factor < self.factors.last, factor, self.factors.last)))
+
+    def _within(self, factor: Floats) -> Floats:
+        return clip(factor, 0, self.factors.last)
 
     def store(self, opened: Floats, stored: Floats, codes: Bytes) -> Bytes:
         s, m = stored.astype(np.uint8).swapaxes(0, 1)
