@@ -69,11 +69,11 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
                 n, panel = first // columns, slice(first, first + SUB)
                 gradient, before = np.zeros_like(rows.error[panel]), rows.error[panel].copy()
                 _feed_back(moments, range(len(order)), panel, rows.error, gradient)
-                for at in range(0, SUB, form.sub):
-                    sub, inner = slice(first + at, first + at + form.sub), slice(at, at + form.sub)
+                for done in range(0, SUB, form.sub):
+                    sub, inner = slice(first + done, first + done + form.sub), slice(done, done + form.sub)
                     changes = rows.error[panel] - before
-                    _feed_back(moments[panel], range(at), sub, changes, gradient[inner])
-                    of_sub = rows.stored[n, order[first + at] % columns // form.sub]
+                    _feed_back(moments[panel], range(done), sub, changes, gradient[inner])
+                    of_sub = rows.stored[n, order[first + done] % columns // form.sub]
                     rows.level[sub], of_sub[:] = _refined(
                         form, moments[sub, sub], rows.opened[n], of_sub, gradient[inner], rows.level[sub]
                     )
