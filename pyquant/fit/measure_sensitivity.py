@@ -93,7 +93,7 @@ def measure_sensitivity(
                 f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"
             )
         per_error = np.empty((len(tensors), baseline.n_chunks))
-        wanted = [matrix for tensor in tensors for matrix in matrices(tensor, TOGETHER)]
+        wanted = [matrix for tensor in tensors for matrix in matrices(tensor, (TOGETHER, TOGETHER))]
         with Factors(known, ON_ITS_OWN, wanted) as factors:
             for i, tensor in enumerate(tensors):
                 with _rounded(source, tensor, known, factors, held[tensor.name]) as step:
@@ -121,7 +121,7 @@ def _rounded(
     rows = tensor.shape[1]
     try:
         with weight_errors(model, tensor):
-            for matrix in matrices(tensor, TOGETHER):
+            for matrix in matrices(tensor, (TOGETHER, TOGETHER)):
                 part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
                 encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
                 noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)

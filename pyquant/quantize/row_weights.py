@@ -107,7 +107,7 @@ class RowWeights:
     def _matrix(self, name: str, expert: int) -> Matrix | None:
         if name not in self._tensors or self._calibration is None or name not in self._calibration.matrices:
             return None
-        return [*matrices(self._tensors[name], 1)][expert]
+        return [*matrices(self._tensors[name], (1, 1))][expert]
 
     def _power(self, matrix: Matrix) -> NDArray[np.float64] | None:
         """(n_rows,) float64: the mean square of what each row gives."""
