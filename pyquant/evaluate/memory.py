@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
-from pyquant.llama.cache import cache_memory, head_lengths, largest, mask_memory
+from pyquant.llama.cache import cache_memory, head_lengths, largest, mask_memory, state_memory
 from pyquant.llama.chunks import UBATCH, n_scored_together, together
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
@@ -93,14 +93,16 @@ def context_memory(model: ModelFile, n_ctx: int) -> int:
     """
     logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
     activations = activation_memory(model, UBATCH) + mask_memory(model, n_ctx)
-    return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations
+    states = 2 * together(n_ctx) * state_memory(model)  # a layer's, as they are read and as they are written
+    return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations + states
 
 
 def activation_memory(model: ModelFile, n_tokens: int) -> int:
     """Return about how many bytes a layer's activations take of tokens that are computed together."""
     key, _ = head_lengths(model)
     n_embd, inner = model.hyperparameter("embedding_length"), model.hyperparameter("ssm.inner_size")
-    n_ff = largest(model, "feed_forward_length") * max(1, model.hyperparameter("expert_used_count"))
+    n_ff, n_used = largest(model, "feed_forward_length"), model.hyperparameter("expert_used_count")
+    n_ff = max(n_ff, n_used * largest(model, "expert_feed_forward_length", n_ff))
     width = max(n_embd, inner, largest(model, "attention.head_count") * key)
     return 4 * n_tokens * (8 * width + 2 * n_ff)
 

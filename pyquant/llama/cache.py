@@ -15,8 +15,8 @@ WINDOWED = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 def cache_memory(model: ModelFile, n_ctx: int, n_sequences: int) -> int:
     """Return about how many bytes the caches of sequences take.
 
-    They hold fp16 keys and values of every layer with attention, in layers with a window no more of them
-    than it is long, and the float32 states of every recurrent layer, of which two are copied.
+    They hold fp16 keys and values of every layer with attention, in layers with a window about as many as
+    it is long, and the float32 states of every recurrent layer.
 
     Parameters
     ----------
@@ -26,7 +26,16 @@ def cache_memory(model: ModelFile, n_ctx: int, n_sequences: int) -> int:
     n_sequences
         Each has room of its own.
     """
-    return n_sequences * (_attention(model, n_ctx) + _states(model))
+    states = model.hyperparameter("block_count") * state_memory(model)
+    return n_sequences * (_attention(model, n_ctx) + states)
+
+
+def state_memory(model: ModelFile) -> int:
+    """Return the bytes of a recurrent layer's states of one sequence, float32; 0 where it has none."""
+    inner, state = model.hyperparameter("ssm.inner_size"), model.hyperparameter("ssm.state_size")
+    convolved = max(0, model.hyperparameter("ssm.conv_kernel") - 1)
+    groups = model.hyperparameter("ssm.group_count")
+    return 4 * (inner * state + convolved * (inner + 2 * groups * state))
 
 
 def mask_memory(model: ModelFile, n_ctx: int) -> int:
@@ -76,11 +85,3 @@ def _n_windowed(model: ModelFile) -> int:
         return int(np.count_nonzero(pattern[:n_layer]))
     period = model.hyperparameter(key) or WINDOWED.get(model.architecture, 1)
     return n_layer - n_layer // period  # the last layer of each period sees all
-
-
-def _states(model: ModelFile) -> int:
-    inner, state = model.hyperparameter("ssm.inner_size"), model.hyperparameter("ssm.state_size")
-    convolved = max(0, model.hyperparameter("ssm.conv_kernel") - 1)
-    groups = model.hyperparameter("ssm.group_count")
-    of_layer = 4 * (inner * state + convolved * (inner + 2 * groups * state))
-    return (model.hyperparameter("block_count") + 2) * of_layer
