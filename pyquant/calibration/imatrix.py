@@ -101,6 +101,8 @@ def is_gguf(path: Path) -> bool:
             return file.read(4) == b"GGUF"
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # a zero byte in its name
+        raise ModelFileError(f"{str(path)!r}: {error}") from None
 
 
 def _read_gguf(file: ModelFile) -> ImportanceMatrix:

@@ -44,6 +44,8 @@ def read_text(path: str | os.PathLike[str] | Text) -> Text:
         data = path.read_bytes()
     except OSError as error:
         raise TextError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # a zero byte in its name
+        raise TextError(f"{str(path)!r}: {error}") from None
     return make_text(path, data)
 
 

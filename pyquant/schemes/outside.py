@@ -33,11 +33,11 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
         The file cannot be read or run (its line is named), defines no mode, or a mode whose name is taken.
     """
     path = Path(path)
+    if not os.path.isfile(path):
+        raise ConfigError(f"{path}: no such file; a scheme is a Python file that defines a Mode")
     resolved = path.resolve()
     if resolved in _loaded:
         return _loaded[resolved]
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file; a scheme is a Python file that defines a Mode")
     name = f"pyquant_scheme_{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, resolved, loader=_loader(name, resolved))
     assert spec is not None

@@ -61,7 +61,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     settings = read_toml(path, "configuration")
     for key in ("table", "imatrix", "calibration", "sensitivity"):
         value = settings.get(key)
-        if isinstance(value, str) and (path.parent / value).is_file():
+        if isinstance(value, str) and os.path.isfile(path.parent / value):
             settings[key] = str(path.parent / value)
     return settings
 

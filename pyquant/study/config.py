@@ -223,4 +223,6 @@ def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
 def _beside(path: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_beside(path, name) for name in value]
-    return str(path.parent / value) if isinstance(value, str) and (path.parent / value).is_file() else value
+    return (
+        str(path.parent / value) if isinstance(value, str) and os.path.isfile(path.parent / value) else value
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ def _make(
 
 def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) -> Reference | None:
     path = getattr(mode, key)
-    if path is None or path.is_file():
+    if path is None or os.path.isfile(path):
         return None
     name = str(path).removeprefix(DIAGONAL)
     if name in calibrations:
