@@ -90,8 +90,18 @@ def _why_not_compensated(tensor: Tensor, *, tied: bool) -> str | None:
     if tensor.name == OUTPUT:
         return "its input is collected with `calibrate --process-output` alone"
     if tensor.name == EMBEDDINGS:
-        rows = "its rows are looked up"
-        return (
-            f"{rows}; as the output matrix its input is not collected" if tied else f"{rows}, not multiplied"
-        )
+        return why_embeddings_are_not(tied)
     return "inputs of matrices outside of layers are not collected"
+
+
+def why_embeddings_are_not(tied: bool) -> str:
+    """Say why errors in embeddings are not compensated by what a calibration collects without being asked.
+
+    Parameters
+    ----------
+    tied
+        Whether the model has no output matrix of its own.
+    """
+    if tied:
+        return "its rows are looked up; as output matrix it needs `calibrate --process-output`"
+    return "its rows are looked up, not multiplied"

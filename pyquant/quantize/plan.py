@@ -15,7 +15,9 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
 from pyquant.quantize.row_weights import RowWeights
 from pyquant.quantize.types import choose_types
@@ -141,6 +143,8 @@ class Plan:
             if self._scheme_of(tensor):
                 return f"mode {self.mode.mode} rounds every weight to the nearest code"
             return f"type {self.types[tensor.name].name} cannot be compensated"
+        if tensor.name == EMBEDDINGS and tensor.name not in self.calibration.matrices:
+            return why_embeddings_are_not(tied=all(other.name != OUTPUT for other in self.model.tensors))
         return self.calibration.why_no_moments(tensor.name)
 
     @property
@@ -177,11 +181,15 @@ class Plan:
 
     @property
     def in_order(self) -> list[Tensor]:
-        """The tensors that are rounded while the model runs, in about its order; see `sequential`."""
+        """The tensors that are rounded while the model runs, in about its order; see `sequential`.
+
+        Not embeddings that are the output matrix too: what corrects that changes what is looked up.
+        """
         if not self.mode.sequential or self.calibration is None:
             return []
         by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
-        return [by_name[name] for name in self.calibration.matrices if name in by_name]
+        names = (name for name in self.calibration.matrices if name != EMBEDDINGS)
+        return [by_name[name] for name in names if name in by_name]
 
     def factors(self) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""

@@ -10,6 +10,7 @@ import pytest
 
 import pyquant
 from pyquant.calibration import Calibration, open_calibration
+from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.result import QuantizeResult
@@ -74,9 +75,31 @@ def test_tensors_whose_input_is_unknown_are_named(quantize: Quantize, stats_of) 
     reasons = {name: result.not_compensated.get(name) for name in unknown}
     output = reasons.pop("output.weight")
     assert output == "its input was not collected; `pyquant calibrate --process-output` does that"
-    assert set(reasons.values()) == {"its input was not collected"}
+    assert reasons == {"token_embd.weight": "its rows are looked up, not multiplied"}
     assert file.get("pyquant.not_compensated").split() == list(result.not_compensated)
     assert float(file.get("pyquant.damping")) == ON_ITS_OWN
+
+
+def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Path, tmp_path: Path) -> None:
+    model = Model(n_embd=64, n_ff=64, tied=True).write(tmp_path / "tied.gguf")
+    for process_output, reason in (
+        (
+            False,
+            "its rows are looked up; as output matrix it needs `calibrate --process-output`",
+        ),
+        (True, None),
+    ):
+        stats = tmp_path / f"stats-{process_output}"
+        calibrate_model(model, [text], stats, n_ctx=64, n_chunks=16, process_output=process_output)
+        result, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats))
+        assert result.not_compensated.get("token_embd.weight") == reason
+    alone = {tensor.name: tensor.data() for tensor in file.tensors}
+    # What would correct the output matrix for the matrices before it would change what is looked up.
+    damping = {"damping": ON_ITS_OWN, "sequential": 16}
+    _, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats), **damping)
+    changed = {tensor.name for tensor in file.tensors if tensor.data() != alone[tensor.name]}
+    assert "blk.1.ffn_down.weight" in changed
+    assert "token_embd.weight" not in changed
 
 
 def test_an_importance_matrix_compensates_nothing(quantize: Quantize, stats_of) -> None:
