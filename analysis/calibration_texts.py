@@ -4,8 +4,8 @@ matrix of the text that is measured on.
     python analysis/calibration_texts.py MODEL FOLDER --text wiki CALIBRATE.txt MEASURE.txt [--text ...]
 
 Beside the texts that are named, it calibrates on what `pyquant.calibration.sources` has, and measures on code
-and on dialogues. The user's part of these are questions about modules of Python's library that are not
-calibrated on, the rest is what the model answers. What is in FOLDER already is not made again.
+and, if the model has a chat template, on dialogues. In these the user asks about modules of Python's library
+that are not calibrated on, and the model answers. What is in FOLDER already is not made again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
-N_CTX = 512
 SEED = 7  # of answers; not that of what is calibrated on
-IN_ORDER = 24  # chunks
 
 
 def main() -> None:
@@ -41,6 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--text", nargs=3, action="append", default=[], metavar=("NAME", "CALIBRATE", "MEASURE")
     )
+    parser.add_argument("--ctx", type=int, default=512)
     parser.add_argument("--chunks", type=int, default=16, help="of each text to calibrate on")
     parser.add_argument("--measured", type=int, default=4, help="chunks of each text to measure on")
     parser.add_argument(
@@ -57,14 +56,15 @@ class Lab:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.model, self.folder = arguments.model, arguments.folder
         self.chunks, self.measured, self.threads = arguments.chunks, arguments.measured, arguments.threads
-        self.curve = arguments.curve
+        self.curve, self.n_ctx = arguments.curve, arguments.ctx
         self.calibrated: dict[str, Any] = {name: read_text(path) for name, path, _ in arguments.text}
         self.calibrated |= {"code": CODE, "prose": PROSE, "texts": TEXTS, "dialogues": DIALOGUES}
         self.matching = {name: (name, Path(path)) for name, _, path in arguments.text}
-        self.matching |= {
-            "code": ("code", self.file("code.txt", _held_out_code)),
-            "chat": ("dialogues", self.file("chat.txt", self._chat)),
-        }
+        self.matching["code"] = "code", self.file("code.txt", _held_out_code)
+        with Model(self.model) as model:
+            marks = dialogue_marks(model)
+        if marks:
+            self.matching["chat"] = "dialogues", self.file("chat.txt", lambda path: self._chat(path, *marks))
 
     def file(self, name: str, make: Callable[[Path], object]) -> Path:
         path = self.folder / name
@@ -96,27 +96,19 @@ class Lab:
             n_chunks = self.chunks if texts else int(name.partition("-")[2])
             imatrix = path.with_suffix(".imatrix")
             calibrate_model(
-                self.model,
-                texts,
-                path,
-                n_ctx=N_CTX,
-                n_chunks=n_chunks,
-                threads=self.threads,
-                imatrix=imatrix,
-                force=True,
-            )
+                self.model, texts, path, n_ctx=self.n_ctx, n_chunks=n_chunks, threads=self.threads,
+                imatrix=imatrix, force=True,
+            )  # fmt: skip
 
         return self.file(f"{name}.stats", make)
 
     def quantize(self, name: str) -> Path:
         def make(path: Path) -> None:
             stats = self.stats(name.removeprefix("imatrix-"))
-            known = (
-                {"imatrix": stats.with_suffix(".imatrix")} if "imatrix" in name else {"calibration": stats}
-            )
-            quantize_model(
-                self.model, path, make_mode({"mode": "ggml:IQ4_NL", **known}), threads=self.threads
-            )
+            of_diagonals = {"imatrix": stats.with_suffix(".imatrix")}
+            known = of_diagonals if name.startswith("imatrix-") else {"calibration": stats}
+            mode = make_mode({"mode": "ggml:IQ4_NL", **known})
+            quantize_model(self.model, path, mode, threads=self.threads)
 
         return self.file(f"{name}.gguf", make)
 
@@ -130,28 +122,24 @@ class Lab:
             measured = Text(path, path.read_bytes(), marked=True) if text == "chat" else read_text(path)
             found = compare_models(
                 self.model, [quantized[name] for name in missing], measured,
-                n_ctx=N_CTX, n_chunks=self.measured, threads=self.threads,
+                n_ctx=self.n_ctx, n_chunks=self.measured, threads=self.threads,
             ).to_json()  # fmt: skip
             known |= {name: of["kld"]["mean"] for name, of in zip(missing, found["candidates"])}
             results.write_text(json.dumps(known, indent=1))
         return known
 
-    def _chat(self, path: Path) -> None:
+    def _chat(self, path: Path, opening: list[int], answer: list[int], question: list[int]) -> None:
         with Model(self.model) as model:
-            marks = dialogue_marks(model)
-            if marks is None:
-                raise SystemExit(f"{self.model}: has no chat template")
-            opening, answer, question = marks
             prompts = itertools.cycle(_questions())
 
             def begin(n_ends: int) -> list[int]:
                 asked = model.vocabulary.tokenize(next(prompts).encode(), ends=False).tolist()
                 return [*(question if n_ends else opening), *asked, *answer]
 
-            tokens = write_tokens(model, self.measured + 1, N_CTX, begin, seed=SEED, threads=self.threads)
-            path.write_bytes(
-                b"".join(model.vocabulary.piece(token, special=True) for token in tokens.ravel())
-            )
+            n_chunks = self.measured + 1  # spelled and cut again, tokens may be fewer
+            tokens = write_tokens(model, n_chunks, self.n_ctx, begin, seed=SEED, threads=self.threads)
+            spelled = (model.vocabulary.piece(token, special=True) for token in tokens.ravel())
+            path.write_bytes(b"".join(spelled))
 
 
 def _questions() -> Iterator[str]:
@@ -168,9 +156,8 @@ def _questions() -> Iterator[str]:
 
 
 def _held_out_code(path: Path) -> None:
-    path.write_bytes(
-        make_text(path, "".join(text[:2500] for text in excerpts.code(held_out=True)).encode()).data
-    )
+    text = "".join(text[:2500] for text in excerpts.code(held_out=True))
+    path.write_bytes(make_text(path, text.encode()).data)
 
 
 if __name__ == "__main__":
