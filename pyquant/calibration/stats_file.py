@@ -168,6 +168,8 @@ def read_header(file: ModelFile) -> StatsHeader:
         matrices, inputs = file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")
         if not isinstance(matrices, list) or not isinstance(inputs, list):
             raise ValueError("no list of matrices, or none of their inputs")
+        if not all(name.isprintable() for name in [*matrices, *inputs]):
+            raise ValueError("a matrix has no printable name")
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelFileError(f"{path}: its header is damaged: {reason}") from None
