@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class PyquantError(Exception):
     """Base of all errors of pyquant. Its message is complete without a traceback."""
@@ -37,3 +40,10 @@ class GrammarError(PyquantError):
 
 class StudyError(PyquantError):
     """A study that cannot go on, or a results folder that cannot be used."""
+
+
+def said_by_system(error: OSError, where: str | os.PathLike[str]) -> str:
+    """Say what the system refused, and which file; `where` is named if the error names none."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # of whichever file: it is not to blame
+        return f"{os.fsdecode(where)}: {error.strerror}; `ulimit -n 1024` allows more"
+    return f"{os.fsdecode(error.filename or where)}: {error.strerror or error}"

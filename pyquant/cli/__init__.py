@@ -35,7 +35,7 @@ from pyquant.cli import (
     unpack,
 )
 from pyquant.cli.output import remark
-from pyquant.errors import ConfigError, PyquantError
+from pyquant.errors import ConfigError, PyquantError, said_by_system
 
 FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
@@ -113,7 +113,7 @@ def main() -> None:
         streams.silence()
     except OSError as error:
         streams.silence()
-        _fail(f"standard output: {error.strerror}", FAILED)
+        _fail(said_by_system(error, "standard output"), FAILED)
 
 
 def _run() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyquant.errors import PyquantError, StudyError
+from pyquant.errors import PyquantError, StudyError, said_by_system
 from pyquant.files.json import read_json
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import write_bytes
@@ -123,7 +123,7 @@ def run_study(
     ConfigError, ModelFileError, TextError
         Something is wrong with the study, a model or a text; before anything is done.
     """
-    with Store(folder) as store, keeping(store.folder, "what is finished"):
+    with _system_errors(folder), Store(folder) as store, keeping(store.folder, "what is finished"):
         for partial in store.leftovers():
             partial.unlink()
         plan = make_plan(config, store, hashing)
@@ -148,6 +148,15 @@ def run_study(
             _remove_models(plan, store)
     missing = {run.key for task in todo for run in task.runs if run}
     return Summary(page, len(missing), len(plan.runs()) - len(missing), sorted(work.warnings))
+
+
+@contextlib.contextmanager
+def _system_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system refuses, such as another open file, into a StudyError."""
+    try:
+        yield
+    except OSError as error:
+        raise StudyError(f"{said_by_system(error, folder)}; the same command goes on from there") from None
 
 
 def _remove_models(plan: StudyPlan, store: Store) -> None:
@@ -220,9 +229,10 @@ class _Work:
     def _finish(self, task: Task, future: Future[Outcome]) -> None:
         try:
             outcome = future.result()
-        except PyquantError as error:
-            self.failed[task.name] = str(error)
-            self._report((task.name, str(error)))
+        except (PyquantError, OSError) as error:
+            said = said_by_system(error, self.store.folder) if isinstance(error, OSError) else str(error)
+            self.failed[task.name] = said
+            self._report((task.name, said))
             return
         finally:
             self.cost_done += task.cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +101,10 @@ class _Hashes:
 
     def __init__(self, path: Path, hashing: Hashing | None) -> None:
         self._path, self._hashing = path, hashing
-        self._known: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            self._known = read_json(path)
+        self._known: dict[str, dict[str, Any]] = {}
+        # What is damaged is as good as missing: hashes are made again.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._known = {name: entry for name, entry in read_json(path).items() if _is_entry(entry)}
 
     def of(self, model: ModelFile) -> str:
         stats = [path.stat() for path in model.paths]
@@ -114,3 +116,9 @@ class _Hashes:
             self._known[name] = {"seen": seen, "sha256": model.sha256()}
             write_bytes(self._path, json.dumps(self._known).encode(), sources=[], force=True)
         return self._known[name]["sha256"]
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"seen", "sha256"}:
+        return False
+    return isinstance(entry["sha256"], str) and re.fullmatch("[0-9a-f]{64}", entry["sha256"]) is not None
