@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -46,19 +47,37 @@ def compare(
 
 def _print(result: dict[str, Any]) -> None:
     base, floor = result["base"], result["noise_floor"]
-    rows = [[base["model"], f"{base['perplexity']:.4f} ± {base['perplexity_error']:.4f}", "", "", "", ""]]
+    rows = [[*_beginning(base), "", "", "", ""]]
     for candidate in result["candidates"]:
         kld, change, top = candidate["kld"], candidate["probability_change"], candidate["same_top"]
         rows.append(
             [
-                candidate["model"],
-                f"{candidate['perplexity']:.4f} ± {candidate['perplexity_error']:.4f}",
+                *_beginning(candidate),
                 f"{100 * candidate['ratio'] - 100:+.2f} ± {100 * candidate['ratio_error']:.2f}",
                 f"{kld['mean']:.6f} ± {kld['error']:.6f}",
                 f"{100 * change['rms']:.3f} ± {100 * change['rms_error']:.3f}",
                 f"{100 * top['share']:.2f} ± {100 * top['error']:.2f}",
             ]
         )
-    print_table(["model", "perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %"], rows)
+    print_table(["model", "bits", "perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %"], rows)
+    for line in _warnings(result["candidates"]):
+        remark(line)
     remark(f"{result['n_tokens']:,} tokens in {result['n_chunks']} chunks of {result['n_ctx']}")
     remark(f"noise floor: the base computed in other portions has a KLD of {floor['kld']:.1e} from itself")
+
+
+def _beginning(model: dict[str, Any]) -> list[str]:
+    perplexity = f"{model['perplexity']:.4f} ± {model['perplexity_error']:.4f}"
+    return [model["model"], f"{model['bits']:.2f}", perplexity]
+
+
+def _warnings(candidates: list[dict[str, Any]]) -> Iterator[str]:
+    """Say which models are of no use, and which are larger than a better one."""
+    from pyquant.evaluate.divergence import BROKEN
+
+    for candidate in candidates:
+        if candidate["ratio"] > BROKEN:
+            times = f"{candidate['ratio']:.3g} times the base's"
+            yield f"{candidate['model']} is of no use: its perplexity is {times}"
+        if (peer := candidate["dominated_by"]) is not None:
+            yield f"{candidate['model']} is dominated by {peer}: larger, and a higher KLD"

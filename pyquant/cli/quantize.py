@@ -167,6 +167,9 @@ def quantize(
     show(result, json, lambda result: _print(result, dry_run, size_name))
     for line in _remarks(result["tensors"]):
         remark(line)
+    if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
+        for line in _beside_peer(result["output_bytes"], peer_bytes, like):
+            remark(line)
     if chosen.mode == "uniform" and not to_pqz:
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
 
@@ -185,11 +188,19 @@ def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
             reasons[tensor["not_compensated"]].append(tensor["name"])
     for type_, names in again.items():
         yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
+    n_quantized = sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
     for (wanted, type_), names in fallbacks.items():
         why = f"blocks of {wanted} do not divide their rows"
-        yield f"of type {type_}, as {why}: {_some(names)}"
+        yield f"{len(names)} of {n_quantized} quantized tensors are of type {type_}, as {why}: {_some(names)}"
     for reason, names in reasons.items():
         yield f"not compensated, as {reason}: {_some(names)}"
+
+
+def _beside_peer(n_bytes: int, peer_bytes: int, type_name: str | None) -> Iterator[str]:
+    """Say if what is as good as a type is no smaller than that type."""
+    if n_bytes >= peer_bytes:
+        better = f"--mode ggml:{type_name} is as good"
+        yield f"no smaller than {type_name} itself, which has {size(peer_bytes)}: {better}"
 
 
 def _some(names: list[str]) -> str:

@@ -15,13 +15,20 @@ from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.baseline import BaseRun, Progress, check_vocabulary, in_chunks
-from pyquant.evaluate.divergence import Divergence, Scores, divergence, token_divergence
+from pyquant.evaluate.divergence import (
+    ERRORS,
+    Divergence,
+    Scores,
+    divergence,
+    error_of_difference,
+    token_divergence,
+)
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import check_budget
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut, together
 from pyquant.llama.model import Model, path_of
-from pyquant.models.model_file import AnyModel
+from pyquant.models.model_file import AnyModel, open_model
 
 SCHEMA = "pyquant.compare/1"
 NOISE_CHUNKS = 4  # a batch of 512 tokens each: enough to know the floor's order of magnitude
@@ -64,6 +71,10 @@ class Comparison:
     noise_floor : NoiseFloor
     candidates : list of Divergence
         In the order in which they were given.
+    sizes : list of int
+        Bytes of each model's files, the base first.
+    bits : list of float
+        The same per weight, times 8.
     scores : list of Scores
         What each model said of every scored token, the base first. Not in the JSON.
     """
@@ -76,6 +87,8 @@ class Comparison:
     base: BasePerplexity
     noise_floor: NoiseFloor
     candidates: list[Divergence]
+    sizes: list[int]
+    bits: list[float]
     scores: list[Scores] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,10 +100,32 @@ class Comparison:
             "n_ctx": self.n_ctx,
             "n_chunks": self.n_chunks,
             "n_tokens": self.n_tokens,
-            "base": asdict(self.base),
+            "base": asdict(self.base) | {"bits": self.bits[0]},
             "noise_floor": asdict(self.noise_floor),
-            "candidates": [candidate.to_json() for candidate in self.candidates],
+            "candidates": [
+                candidate.to_json() | {"bits": bits, "dominated_by": peer}
+                for candidate, bits, peer in zip(self.candidates, self.bits[1:], self.dominated_by())
+            ],
         }
+
+    def dominated_by(self) -> list[str | None]:
+        """Name for each candidate the nearest one to the base that is smaller and yet nearer than it.
+
+        Nearer is a mean divergence that is lower by more than ERRORS standard errors of the difference of
+        both, token by token. None: there is no such candidate.
+        """
+        kld = [scores.kld for scores in self.scores[1:]]
+        sizes = self.sizes[1:]
+        peers: list[str | None] = []
+        for ours, size in zip(kld, sizes):
+            better = [
+                (theirs.mean(), peer.model)
+                for theirs, peer, peer_size in zip(kld, self.candidates, sizes)
+                if peer_size < size
+                and ours.mean() - theirs.mean() > ERRORS * error_of_difference(ours, theirs)
+            ]
+            peers.append(min(better)[1] if better else None)
+        return peers
 
 
 def compare_models(
@@ -143,8 +178,10 @@ def compare_models(
         raise ConfigError("compare: a model is given twice")
     if budget is not None:
         check_budget([base, *candidates], n_ctx=n_ctx, budget=budget)
+    files = [open_model(model) for model in (base, *candidates)]
+    sizes = [sum(path.stat().st_size for path in file.paths) for file in files]
     with ExitStack() as stack:
-        models = [stack.enter_context(Model(model)) for model in (base, *candidates)]
+        models = [stack.enter_context(Model(model)) for model in files]
         chunks = cut(models[0], text, n_ctx=n_ctx, n_chunks=n_chunks)
         for model in models[1:]:
             check_vocabulary(models[0], model, chunks, text)
@@ -168,6 +205,8 @@ def compare_models(
         candidates=[
             divergence(str(model.path), scores[0], own) for model, own in zip(models[1:], scores[1:])
         ],
+        sizes=sizes,
+        bits=[8 * size / file.n_weights for size, file in zip(sizes, files)],
         scores=scores,
     )
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError
 
+ERRORS = 2.0  # standard errors of a difference, below which it is noise
+BROKEN = 10.0  # times the base's perplexity, above which a model is of no use
 KLD_PERCENTILES = (0.1, 1, 5, 10, 50, 90, 95, 99, 99.9)
 CHANGE_PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
@@ -198,6 +200,17 @@ def token_divergence(kld: NDArray[np.float64]) -> TokenDivergence:
     mean, error = mean_and_error(kld)
     percentiles = _percentiles(kld, KLD_PERCENTILES)
     return TokenDivergence(mean, error, float(kld.min()), float(kld.max()), percentiles)
+
+
+def error_of_difference(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """Return the standard error of the difference of two means over the same tokens.
+
+    Parameters
+    ----------
+    ours, theirs : (n,) float64
+        Of each token, such as its divergence.
+    """
+    return mean_and_error(ours - theirs)[1]
 
 
 def _probability_change(change: NDArray[np.float64]) -> ProbabilityChange:

@@ -65,6 +65,10 @@ class StepSearch:
         All that were made, in order.
     wanted : float or None
         What they were for, in the same unit.
+    peer_bytes : int or None
+        Size of the file of the type that the result is to be as good as.
+    code_bits : float or None
+        Bits that a wanted size leaves for each code.
     """
 
     def __init__(
@@ -83,11 +87,14 @@ class StepSearch:
         self._progress = progress
         self.tries: list[Try] = []
         self.wanted: float | None = None
+        self.peer_bytes: int | None = None
+        self.code_bits: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the search as `pyquant quantize --json` prints it, under `search`."""
         tries = [{"step": attempt.step, "found": attempt.measured} for attempt in self.tries]
-        return {"wanted": self.wanted, "tries": tries}
+        sizes = {"peer_bytes": self.peer_bytes, "code_bits": self.code_bits}
+        return {"wanted": self.wanted, **sizes, "tries": tries}
 
     def find(self, target: Target, evaluation: Evaluation | None = None) -> Uniform:
         """Find the mode that reaches a target.
@@ -184,6 +191,7 @@ class StepSearch:
                 return measured
 
             wanted = divergence(peer, folder / "peer.gguf")
+            self.peer_bytes = (folder / "peer.gguf").stat().st_size
             self._tell(f"{type_name}: a divergence of {wanted:.6f}")
             # It goes by the square of the step.
             return self._meet(
@@ -200,6 +208,11 @@ class StepSearch:
         """Find the step for a size; first: what the step to begin with gave."""
         parts = parts_of(plan, first.pqz, wanted)
         parts.check(n_bytes, wanted)
+        self.code_bits = parts.code_bits(n_bytes)
+        self._tell(
+            f"{wanted}: {self.code_bits:.2f} bits are left for each code, besides "
+            f"{parts.in_bits(parts.rest_bytes)} of metadata and tensors that no step changes"
+        )
         close = CLOSE * (n_bytes - parts.rest_bytes) / n_bytes
 
         def size(step: float) -> float:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
 
 from pyquant import _core
+from pyquant.cli.compare import _warnings
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores, divergence
@@ -22,6 +23,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.reference import kernels as reference
 from pyquant.schemes.settings import make_mode
+from tests.support.command import run
 from tests.support.models import Model
 from tests.support.oracle import Oracle
 
@@ -145,6 +147,42 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     )
     # Tokens of the base that 16 bits cannot tell apart change places.
     assert one["same_top"]["share"] == pytest.approx(line("Same top p")[0] / 100, abs=3 / n)
+
+
+def test_a_model_that_is_larger_and_no_better_is_dominated(
+    generated: Callable[[str], Path], text: Path, tmp_path: Path
+):
+    base = generated("f16, rows of 256, grouped queries")
+    modes = {
+        "coarse": {"mode": "q8_table", "table": "balanced"},  # 16 values in 8.5 bits
+        "small": {"mode": "ggml:Q4_K"},
+        "smaller": {"mode": "q4_0_multizero", "radius": 3},
+        "large": {"mode": "q8_0"},
+    }
+    models = {name: tmp_path / f"{name}.gguf" for name in modes}
+    for name, mode in modes.items():
+        quantize_model(base, models[name], make_mode(mode))
+    result = compare_models(base, [*models.values()], text, n_ctx=64)
+    assert result.sizes == [path.stat().st_size for path in (base, *models.values())]
+    n_weights = ModelFile(base).n_weights
+    assert result.bits == [8 * size / n_weights for size in result.sizes]
+    assert result.dominated_by() == [str(models["large"]), None, None, None]
+    printed = result.to_json()
+    assert printed["base"]["bits"] == result.bits[0]
+    assert [candidate["dominated_by"] for candidate in printed["candidates"]] == result.dominated_by()
+    done = run("compare", base, *models.values(), "--text", text, "--ctx", 64)
+    said = f"{models['coarse']} is dominated by {models['large']}: larger, and a higher KLD"
+    assert [line for line in done.stderr.splitlines() if "dominated" in line] == [said]
+    head, _, *rows = done.stdout.strip().splitlines()
+    assert head.split()[:2] == ["model", "bits"]
+    assert [row.split()[1] for row in rows] == [f"{bits:.2f}" for bits in result.bits]
+
+
+def test_a_broken_model_is_said_aloud():
+    candidate = {"model": "m.pqz", "dominated_by": None}
+    assert list(_warnings([{**candidate, "ratio": 9.9}])) == []
+    (said,) = _warnings([{**candidate, "ratio": 12.34}])
+    assert said == "m.pqz is of no use: its perplexity is 12.3 times the base's"
 
 
 def test_vocabularies_must_agree(generated: Callable[[str], Path], text: Path, tmp_path: Path):

@@ -14,6 +14,7 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.cli.quantize import _beside_peer
 from pyquant.errors import ConfigError, OutputError
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.sha256 import files_sha256
@@ -88,7 +89,14 @@ def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Pa
     apart = compare_models(generated(F32), [ours, theirs], text, n_ctx=64, n_chunks=8)
     divergences = [candidate.kld.mean for candidate in apart.candidates]
     assert found.wanted == pytest.approx(divergences[1])
+    assert found.peer_bytes == theirs.stat().st_size
     assert (1 - 2 * AS_GOOD) * divergences[1] < divergences[0] <= divergences[1]
+
+
+def test_what_is_no_smaller_than_its_type_is_said() -> None:
+    assert list(_beside_peer(99, 100, "Q4_K")) == []
+    (said,) = _beside_peer(1000, 1000, "Q4_K")
+    assert said == "no smaller than Q4_K itself, which has 1.0 kB: --mode ggml:Q4_K is as good"
 
 
 def test_a_type_that_is_too_good(search, text: Path) -> None:
@@ -176,6 +184,9 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     tries = {f"{one['step']:.6g}": one["found"] for one in result["search"]["tries"]}
     assert tries[result["parameters"]["step"]] == out.stat().st_size
     assert len(re.findall("^step .* bits per weight$", told.stderr, re.MULTILINE)) == len(tries)
+    left = result["search"]["code_bits"]
+    assert 0 < left < 5  # embeddings and metadata are no codes
+    assert f"5 bits per weight: {left:.2f} bits are left for each code, besides " in told.stderr
     told = run(*arguments, "--bpw", 5, "--force", "--json")
     assert "--bpw is called --bits now" in told.stderr
     assert json.loads(told.stdout)["parameters"] == result["parameters"]

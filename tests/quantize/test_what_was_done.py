@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from pyquant.quantize.result import QuantizeResult
 from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
 from tests.support.command import run
 from tests.support.models import Model
+from tests.support.oracle import Oracle
 
 F32, EXPERTS = "f32, rows of 64 and 96", "f16, experts"
 NARROW = "blk.0.attn_q.weight"  # its rows are of 576 in the model of `narrow`
@@ -145,9 +148,27 @@ def test_rows_that_no_block_divides_are_named(quantize: Quantize, tmp_path: Path
 
 
 def test_the_command_says_what_fell_back(narrow: Path, tmp_path: Path) -> None:
-    done = run("quantize", narrow, tmp_path / "out.gguf", "--mode", "ggml:Q4_K", "--pure", "--dry-run")
+    dry = ["quantize", narrow, tmp_path / "out.gguf", "--mode", "ggml:Q4_K", "--pure", "--dry-run"]
+    done = run(*dry)
     assert done.returncode == 0, done.stderr
-    assert "of type Q5_0, as blocks of Q4_K do not divide their rows: " in done.stderr
+    said = (
+        r"(\d+) of (\d+) quantized tensors are of type Q5_0, as blocks of Q4_K do not divide their rows: (.*)"
+    )
+    n, n_quantized, names = re.search(said, done.stderr).groups()
+    tensors = json.loads(run(*dry, "--json").stdout)["tensors"]
+    fallen = [tensor["name"] for tensor in tensors if tensor["fell_back_from"]]
+    assert int(n) == len(fallen) > 1
+    assert int(n_quantized) == sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
+    assert names.startswith(", ".join(fallen[:2]))
+
+
+@pytest.mark.oracle
+def test_as_many_fall_back_as_llama_quantize_says(oracle: Oracle, narrow: Path, tmp_path: Path) -> None:
+    printed = oracle.run("llama-quantize", "--pure", narrow, tmp_path / "theirs.gguf", "Q4_K", "1")
+    done = run("quantize", narrow, tmp_path / "out.gguf", "--mode", "ggml:Q4_K", "--pure", "--dry-run")
+    theirs = re.search(r"(\d+) of (\d+) tensor\(s\) required fallback quantization", printed)
+    ours = re.search(r"(\d+) of (\d+) quantized tensors are of type", done.stderr)
+    assert theirs[1] == ours[1]
 
 
 def test_a_calibration_is_handed_on(stats_of) -> None:

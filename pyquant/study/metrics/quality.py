@@ -21,6 +21,7 @@ from pyquant.study.report.results import ModelResults, Result, RowResults
 from pyquant.study.report.tradeoff import points, tradeoff
 from pyquant.study.task import Measured, Progress, Task, of_count
 
+OF_MODEL = ("model", "bits", "dominated_by")  # its name and size, which are other metrics'
 OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
 
 
@@ -52,7 +53,7 @@ class Quality(TextMetric):
         of_all = {key: report[key] for key in OF_ALL}
         of_each = [report["base"], *report["candidates"]]
         return [
-            Measured({**of_all, **{key: own[key] for key in own if key != "model"}}, _items(per_token))
+            Measured({**of_all, **{key: own[key] for key in own if key not in OF_MODEL}}, _items(per_token))
             for own, per_token in zip(of_each, comparison.scores)
         ]
 

@@ -9,12 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.evaluate.divergence import BROKEN, ERRORS, error_of_difference
 from pyquant.study.report.columns import plus_minus
 from pyquant.study.report.results import Measurement, ModelResults, Result
 
 CLASS = 0.5  # bits per weight between two sizes that are spoken of
-ERRORS = 2.0  # standard errors of a difference, below which it is noise
-BROKEN = 10.0  # times the unquantized model's perplexity, above which a model is of no use
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Candidate:
         ours, theirs = self.per_token, peer.per_token
         if ours is None or theirs is None or len(ours) < 2:
             return math.hypot(self.error, peer.error)
-        return math.sqrt((ours - theirs).var() / (len(ours) - 1))
+        return error_of_difference(ours, theirs)
 
     def is_alike(self, peer: Candidate) -> bool:
         """Return whether the difference of both divergences is within noise."""
