@@ -18,7 +18,7 @@ sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 test bench fuzz lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 test trial bench fuzz lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -30,6 +30,10 @@ smollm2: $(installed)
 
 test: $(installed) $(oracle)
 	$(python) -m pytest $(PYTEST)
+
+# Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
+trial: $(installed)
+	$(python) -m tests.trial --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 bench: $(installed) $(oracle)
 	$(python) -m benchmarks $(BENCH)

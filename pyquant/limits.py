@@ -82,7 +82,7 @@ SENSITIVITY_CTX, SENSITIVITY_CHUNKS = 256, 4  # what each tensor is tried on whe
 ROUNDS = Limit(1, 100_000)
 PROCESSES = Limit(1, 4096)
 RADIUS = Limit(0, 7)  # magnitudes of Q4_0's codes, but for -8
-STEP = Limit(0, 1e3, whole=False, above_low=True)
+STEP = Limit(6e-8, 1e3, whole=False)  # the least number of F16, in which scales are stored
 DAMPING = Limit(0, 10, whole=False, above_low=True)
 SEQUENCES = Limit(1, 256)  # what llama.cpp computes at once
 SHARE = Limit(0, 1, whole=False, below_high=True)

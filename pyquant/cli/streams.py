@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -27,6 +28,21 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def hear_llama() -> None:
+    """Lets llama.cpp's warnings come among ours as lines that say whose they are."""
+    import logging
+
+    class Remarks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with contextlib.suppress(OSError):
+                print(f"llama.cpp: {record.getMessage()}", file=sys.stderr)
+
+    logger = logging.getLogger("pyquant.llama")
+    if not logger.handlers:
+        logger.addHandler(Remarks(logging.WARNING))
+        logger.propagate = False
 
 
 def silence() -> None:

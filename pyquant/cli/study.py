@@ -135,17 +135,19 @@ def run(
 @app.command("ls")
 def list_runs(results: Results, json: options.Json = False) -> None:
     """The runs in a results folder, whether the last study asked for them or not."""
+    from pyquant.study.report.results import understood
     from pyquant.study.store import Store
 
-    store = Store(results)
-    records = [store.read(key) for key in store.finished()]
-    rows = []
-    for record in records:
-        made = record["provenance"]
-        names = made["names"]
-        what = [names.get("model"), names.get("quantizer") or "unquantized", names.get("text") or ""]
-        items = str(record["items"]["n_items"]) if "items" in record else ""
-        rows.append([record["key"], *what, items, made["started"], f"{made['seconds']:.1f} s"])
+    with understood(results):
+        store = Store(results)
+        records = [store.read(key) for key in store.finished()]
+        rows = []
+        for record in records:
+            made = record["provenance"]
+            names = made["names"]
+            what = [names.get("model"), names.get("quantizer") or "unquantized", names.get("text") or ""]
+            items = str(record["items"]["n_items"]) if "items" in record else ""
+            rows.append([record["key"], *what, items, made["started"], f"{made['seconds']:.1f} s"])
     if json:
         kept = ("key", "metric", "inputs", "items", "provenance")
         listed = [{key: record[key] for key in kept if key in record} for record in records]
@@ -165,35 +167,36 @@ def show(
     """The last study's tables, without lesser columns (--json has all); or one run, whole."""
     from pyquant.study.metrics import MEASURABLE
     from pyquant.study.report.columns import known_columns
-    from pyquant.study.report.results import read_results
+    from pyquant.study.report.results import read_results, understood
     from pyquant.study.report.tables import results_table
     from pyquant.study.store import Store
 
-    store = Store(results)
-    if run:
-        print_json(store.read(run))
-        return
-    of_study = read_results(store)
-    rows = results_table(of_study)
-    if json:
-        print_json({"schema": "pyquant.study_results/1", "results": rows})
-        return
-    together = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
-    groups = [together, *(metric.columns for metric in MEASURABLE if metric.own_table)]
-    for place in dict.fromkeys((row["model"], row["text"]) for row in rows):
-        mine = [row for row in rows if (row["model"], row["text"]) == place]
-        title = " on ".join(filter(None, place))
-        for group in groups:
-            columns = [column for column in known_columns(group, mine) if not column.lesser]
-            if not columns:
-                continue
-            print_table(
-                ["quantizer", *(column.head for column in columns)],
-                [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
-                title=title,
-            )
-    if not of_study.complete:
-        remark("not finished: `pyquant study run` goes on")
+    with understood(results):
+        store = Store(results)
+        if run:
+            print_json(store.read(run))
+            return
+        of_study = read_results(store)
+        rows = results_table(of_study)
+        if json:
+            print_json({"schema": "pyquant.study_results/1", "results": rows})
+            return
+        together = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
+        groups = [together, *(metric.columns for metric in MEASURABLE if metric.own_table)]
+        for place in dict.fromkeys((row["model"], row["text"]) for row in rows):
+            mine = [row for row in rows if (row["model"], row["text"]) == place]
+            title = " on ".join(filter(None, place))
+            for group in groups:
+                columns = [column for column in known_columns(group, mine) if not column.lesser]
+                if not columns:
+                    continue
+                print_table(
+                    ["quantizer", *(column.head for column in columns)],
+                    [[row["quantizer"], *(column.text(row) for column in columns)] for row in mine],
+                    title=title,
+                )
+        if not of_study.complete:
+            remark("not finished: `pyquant study run` goes on")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from pyquant.errors import ModelFileError
 
 ERRORS = 2.0  # standard errors of a difference, below which it is noise
 BROKEN = 10.0  # times the base's perplexity, above which a model is of no use
+LARGEST_LOSS = 700.0  # nats; e to more than that is no double
 KLD_PERCENTILES = (0.1, 1, 5, 10, 50, 90, 95, 99, 99.9)
 CHANGE_PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
@@ -71,6 +72,7 @@ class Scores:
         if not (finite := np.isfinite(self.nll)).all():
             chunk = int(np.argmin(finite)) // n_per_chunk
             raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
+        check_loss(path, float(self.nll.mean()))
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,18 @@ class Divergence:
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant compare --json` prints each of its `candidates`."""
         return asdict(self)
+
+
+def check_loss(path: str | os.PathLike[str], mean: float) -> None:
+    """Refuse a mean negative log-likelihood, in nats, whose exponential is no double.
+
+    Raises
+    ------
+    ModelFileError
+        It names the model's `path`.
+    """
+    if mean > LARGEST_LOSS:
+        raise ModelFileError(f"{path}: a perplexity of e to the {mean:.3g}: the model is broken")
 
 
 def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:

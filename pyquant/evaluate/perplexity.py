@@ -13,6 +13,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
+from pyquant.evaluate.divergence import check_loss
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model, path_of
@@ -105,11 +106,12 @@ def measure_perplexity(
                 if progress:
                     progress(piece.chunk + 1, chunks.n_chunks)
             seconds = time.perf_counter() - begin
-    mean, count = nll.mean(), nll.size
+    mean, count = float(nll.mean()), nll.size
     if not np.isfinite(nll).all():
         chunk = int(np.argmin(np.isfinite(nll).all(axis=1)))
         raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
-    ppl = float(np.exp(mean))
+    check_loss(path, mean)
+    ppl = math.exp(mean)
     # llama-perplexity: the standard error of the mean, carried through exp.
     error = ppl * math.sqrt(nll.var() / (count - 1))
     return PerplexityResult(

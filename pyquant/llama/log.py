@@ -11,6 +11,9 @@ from typing import Any
 
 logger = logging.getLogger("pyquant.llama")
 
+# Where a decoding was stopped or failed, llama.cpp tells how it cleans up; an exception says that it failed.
+AFTER_A_FAILURE = "removing memory module entries"
+
 
 class _Log:
     """llama.cpp's log, line by line, as records of `logging`."""
@@ -37,7 +40,7 @@ class _Log:
                 self._errors.append(line.partition(": ")[2] or line)
                 logger.debug("%s", line)  # an exception will say it
             else:
-                logger.log(self._level, "%s", line)
+                logger.log(logging.DEBUG if AFTER_A_FAILURE in line else self._level, "%s", line)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[list[str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from numpy.typing import NDArray
 from pyquant.errors import StudyError
 from pyquant.files.output_file import write_bytes
 
+# A file of numbers does not expand to more than so many bytes and times its own.
+MOST_BYTES, MOST_TIMES = 64 << 20, 8
+# What zip and numpy raise of damaged files. Encrypted ones are a RuntimeError.
+BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
 # One array for each column, one value in it for each item.
 Items = dict[str, NDArray[Any]]
 
@@ -58,23 +64,27 @@ def read_items(path: Path) -> Items:
         The file is missing or broken.
     """
     try:
+        with zipfile.ZipFile(path) as archive:
+            n_bytes = sum(member.file_size for member in archive.infolist())
+        if n_bytes > MOST_BYTES + MOST_TIMES * path.stat().st_size:
+            raise ValueError(f"expands to {n_bytes:,} bytes, which no numbers do")
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
-    except (OSError, ValueError, EOFError) as error:
+    except BROKEN as error:
         raise StudyError(f"{path}: {_repair(path, error)}") from None
 
 
-def problem_of(path: Path, recorded: dict[str, Any]) -> str | None:
+def problem_of(path: Path, recorded: Any) -> str | None:
     """Say what is wrong with a sidecar that a run's record names, or None."""
     try:
         data = path.read_bytes()
     except OSError as error:
         return f"{path}: {_repair(path, error)}"
-    if hashlib.sha256(data).hexdigest() != recorded["sha256"]:
+    if not isinstance(recorded, dict) or hashlib.sha256(data).hexdigest() != recorded.get("sha256"):
         return f"{path}: {_repair(path, ValueError('changed since it was written'))}"
     return None
 
 
 def _repair(path: Path, error: Exception) -> str:
-    what = getattr(error, "strerror", None) or str(error)
+    what = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return f"{what}; remove {path.stem}.json, and `pyquant study run` makes both again"

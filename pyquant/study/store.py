@@ -6,6 +6,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import reprlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ SCHEMA = "pyquant.run/2"
 STUDY_SCHEMA = "pyquant.study/1"
 SCHEMA_BEFORE = "pyquant.run/1"
 # Names that schema 1 had for things that schema 2 has too.
+KEY = re.compile(r"[a-z_]+-[0-9a-f]{16}")
 RENAMED = {"file_bits": "bits", "quantized_bits": "code_bits", "bits_per_weight": "tensor_bits"}
 
 
@@ -82,12 +85,20 @@ class Store:
         self._lock = -1
 
     def path(self, key: str) -> Path:
-        """Return the file of a run."""
+        """Return the file of a run.
+
+        Raises
+        ------
+        StudyError
+            The key is none: what a file says never leads out of the folder.
+        """
+        if not isinstance(key, str) or not KEY.fullmatch(key):
+            raise StudyError(f"{self.folder}: {reprlib.repr(key)} is not the name of a run")
         return self.runs / f"{key}.json"
 
     def items_path(self, record: dict[str, Any]) -> Path | None:
         """Return the file with a run's results per item, or None where it has none."""
-        return self.runs / record["items"]["file"] if "items" in record else None
+        return self.path(record["key"]).with_suffix(".npz") if "items" in record else None
 
     def has(self, key: str) -> bool:
         """Return whether a run has a result."""
@@ -120,6 +131,8 @@ class Store:
         metric = "kind" if record["schema"] == SCHEMA_BEFORE else "metric"
         if not {"key", metric, "inputs", "result", "digest", "provenance"} <= record.keys():
             raise StudyError(f"{path}: incomplete; remove it, and `pyquant study run` makes it again")
+        if record["key"] != key:
+            raise StudyError(f"{path}: its name is not that of its inputs")
         return record
 
     def problem(self, key: str) -> str | None:
@@ -129,7 +142,7 @@ class Store:
         except StudyError as error:
             return str(error)
         path, record = self.path(key), _renamed(written)
-        if record["key"] != key or Run(record["metric"], record["inputs"]).key != key:
+        if Run(record["metric"], record["inputs"]).key != key:
             return f"{path}: its name is not that of its inputs"
         if written["digest"] != digest_of(written):
             return f"{path}: changed since it was written; remove it, and `pyquant study run` makes it again"

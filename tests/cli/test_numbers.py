@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from pyquant import (
     quantize_model,
 )
 from pyquant.limits import Limit
-from tests.support.command import commands, run
+from tests.support.command import numeric_options, run
 from tests.support.models import ODD_ROWS
 
 LIMITS = {name: value for name, value in vars(limits).items() if isinstance(value, Limit)}
@@ -43,23 +42,10 @@ def test_what_fits(limit: Limit) -> None:
             limit.check("name", value)
 
 
-def numbers() -> list[tuple[str, str, str]]:
-    found = []
-    for command, function in commands().items():
-        for name, hint in typing.get_type_hints(function, include_extras=True).items():
-            if name == "return":
-                continue
-            kind, marker = typing.get_args(hint)[:2]
-            kinds = {kind, *typing.get_args(kind)}
-            kinds |= {inner for outer in kinds for inner in typing.get_args(outer)}
-            if kinds & {int, float}:
-                found.append((command, name, getattr(marker.parser, "limit", None)))
-    return found
-
-
 def test_every_number_of_every_command_has_a_limit() -> None:
-    assert len(numbers()) > 30
-    assert [(command, name) for command, name, limit in numbers() if limit not in LIMITS.values()] == []
+    options = numeric_options()
+    assert len(options) > 30
+    assert [option for option in options if option.limit not in LIMITS.values()] == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import ENVIRONMENT, run
+from tests.support.models import Model
 
 PYQUANT = f"{sys.executable} -m pyquant"
 
@@ -146,3 +147,19 @@ def test_no_color_is_honoured(model: Path):
     color = re.compile(r"\x1b\[[0-9;]*[34][0-9]")
     for arguments in (["histogram", "--mode", "q4_0", model], ["--help"], ["info"]):
         assert not color.search(terminal(*arguments, columns=80, NO_COLOR="1"))
+
+
+def test_llama_cpp_s_lines_say_whose_they_are(text: Path, tmp_path: Path):
+    class Nameless(Model):
+        def add_tokenizer(self, writer) -> None:
+            tokens = writer.add_token_list
+            writer.add_token_list = lambda names: tokens([*names[:-1], ""])
+            super().add_tokenizer(writer)
+
+    model = Nameless().write(tmp_path / "model.gguf")
+    done = run("perplexity", model, "--text", text, "--ctx", 64, "--chunks", 2)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "empty token" in line] == [
+        line for line in done.stderr.splitlines() if line.startswith("llama.cpp: load: empty token at index")
+    ]
+    assert "empty token" in done.stderr

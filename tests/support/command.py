@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import typer
 
 from pyquant.cli import app
+from pyquant.limits import Limit
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
@@ -40,3 +43,29 @@ def commands() -> dict[str, Callable[..., None]]:
             yield from of(inner.typer_instance, f"{prefix}{inner.name} ")
 
     return dict(of(app))
+
+
+@dataclass(frozen=True)
+class NumericOption:
+    """A number that a command takes. flag: how it is given. limit: its range, or None."""
+
+    command: str
+    name: str
+    flag: str
+    limit: Limit | None
+
+
+def numeric_options() -> list[NumericOption]:
+    """All numbers of all commands."""
+    listed = []
+    for command, function in commands().items():
+        for name, hint in typing.get_type_hints(function, include_extras=True).items():
+            if name == "return":
+                continue
+            kind, marker = typing.get_args(hint)[:2]
+            kinds = {kind, *typing.get_args(kind)}
+            kinds |= {inner for outer in kinds for inner in typing.get_args(outer)}
+            if kinds & {int, float}:
+                flag = next(iter(marker.param_decls or ()), f"--{name.replace('_', '-')}")
+                listed.append(NumericOption(command, name, flag, getattr(marker.parser, "limit", None)))
+    return listed

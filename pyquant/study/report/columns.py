@@ -82,7 +82,7 @@ def plus_minus(value: float, error: float) -> str:
 def get(result: dict[str, Any] | None, *path: str) -> Any:
     """Return what lies at a path of keys in a result, or None where there is nothing."""
     for key in path:
-        if result is None:
+        if not isinstance(result, dict):
             return None
         result = result.get(key)
     return result

@@ -14,7 +14,7 @@ from typing import Any
 from pyquant.errors import ConfigError, OutputError
 from pyquant.files.output_file import check_output, write_bytes
 from pyquant.study.report.columns import Flat
-from pyquant.study.report.results import read_results
+from pyquant.study.report.results import read_results, understood
 from pyquant.study.report.tables import item_tables, tables
 from pyquant.study.store import Store
 
@@ -64,7 +64,8 @@ def export(
     check_output(output, sources=[], force=force)
     of_study = read_results(Store(results))
     names = tables() if ending in DATABASES and table not in of_items else [table]
-    written = {name: known[name](of_study) for name in names}
+    with understood(results):
+        written = {name: known[name](of_study) for name in names}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"export{ending}"
         writer(path, written)

@@ -19,7 +19,7 @@ from pyquant.study.metrics import MEASURABLE, Metric
 from pyquant.study.metrics.metric import Grid
 from pyquant.study.report.columns import Column, Flat, known_columns
 from pyquant.study.report.figures import GRID, Drawing
-from pyquant.study.report.results import ModelResults, Results, read_results
+from pyquant.study.report.results import ModelResults, Results, read_results, understood
 from pyquant.study.report.tables import flat
 from pyquant.study.store import Store
 
@@ -60,7 +60,11 @@ def report(store: Store) -> str:
     StudyError
         There is no study in the folder.
     """
-    results = read_results(store)
+    with understood(store.folder):
+        return _page(read_results(store))
+
+
+def _page(results: Results) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +168,30 @@ class Results:
         }
 
 
+@contextmanager
+def understood(results: str | os.PathLike[str]) -> Iterator[None]:
+    """Refuse a results folder whose files do not say what a metric of this version gives.
+
+    Parameters
+    ----------
+    results
+        The folder, to be named.
+
+    Raises
+    ------
+    StudyError
+        Something was looked up in a result that is not in it, or is of another sort.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        what = f"{type(error).__name__}: {reprlib.repr(str(error))}"
+        raise StudyError(
+            f"{os.fspath(results)}: its results are not what this version of pyquant writes ({what}); "
+            "`pyquant study validate` looks for changed ones"
+        ) from error
+
+
 def read_results(store: Store) -> Results:
     """Read what the last `study run` asked for, as far as it is done.
 
@@ -172,6 +200,11 @@ def read_results(store: Store) -> Results:
     StudyError
         There is no study in the folder, or one of another version.
     """
+    with understood(store.folder):
+        return _read_results(store)
+
+
+def _read_results(store: Store) -> Results:
     study = store.study()
     names = [text["name"] for text in study["texts"]]
     measured: dict[str, Measurement | None] = {}

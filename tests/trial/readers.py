@@ -1,0 +1,143 @@
+"""What is read, and how all of it is read: the list of all mutations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.imatrix import read_imatrix
+from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.evaluate.perplexity import measure_perplexity
+from pyquant.files.text import read_text
+from pyquant.inspect.histogram import code_counts, count_codes
+from pyquant.models.info import model_info
+from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.pqz_file import PqzFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode, read_config
+from pyquant.study.config import read_study
+from pyquant.study.items import read_items
+from pyquant.study.report.html import report
+from pyquant.study.report.results import read_results
+from pyquant.study.report.tables import results_table
+from pyquant.study.sources import read_sources
+from pyquant.study.store import Store
+from pyquant.tables.fold_table import read_table
+from pyquant.tables.table_set import read_table_set
+from tests.support.stats import everything
+from tests.trial.binary_mutations import HeaderMutation, PqzMutation, StatsMutation
+from tests.trial.folder_mutations import FolderMutation, RunMutation
+from tests.trial.mutations import Mutation, Use
+from tests.trial.samples import STOPPED, Samples
+from tests.trial.text_mutations import JsonMutation, TextMutation
+
+MOST = 1 << 26  # bytes that are expanded
+
+
+def mutations() -> list[Mutation]:
+    """One for each kind of file, the cheap ones more often."""
+    return [
+        HeaderMutation("gguf", "GGUF: header, metadata, info", 5, "model.gguf", always(read_model)),
+        HeaderMutation("gguf-quantized", "GGUF in blocks: histogram", 20, "quantized.gguf", always(count)),
+        HeaderMutation("gguf-table", "GGUF of Q4_T: histogram", 20, "table.gguf", always(count)),
+        HeaderMutation("gguf-quantize", "GGUF: quantize", 50, "model.gguf", always(quantized)),
+        HeaderMutation("gguf-llama", "GGUF: llama.cpp runs it", 500, "model.gguf", scored),
+        PqzMutation("pqz", "pqz of a stock type, checksums right", 20, "quantized.pqz", always(expand)),
+        PqzMutation("pqz-uniform", "pqz of mode uniform, checksums right", 20, "uniform.pqz", always(expand)),
+        StatsMutation("stats", "STATS, checksums right", 20, "stats.gguf", always(everything)),
+        HeaderMutation("imatrix", "importance matrix", 10, "imatrix.gguf", always(read_imatrix)),
+        Mutation("imatrix-legacy", "importance matrix, old format", 10, "imatrix.dat", always(read_imatrix)),
+        Mutation("spool", "sums of a stopped calibration", 5000, "stopped/.stats.spool", resumed),
+        TextMutation("mode", "TOML: configuration of a mode", 10, "mode.toml", always(read_mode)),
+        TextMutation("study", "TOML: study", 20, "study.toml", always(read_study)),
+        TextMutation("table", "TOML: table", 10, "table.toml", always(read_tables)),
+        TextMutation("tables", "TOML: tables by tensor", 10, "set.toml", always(read_table_set)),
+        TextMutation("sensitivity", "TOML: sensitivities", 10, "sensitivity.toml", always(Sensitivity.read)),
+        JsonMutation("histogram", "JSON: counted codes", 50, "histogram.json", always(code_counts)),
+        JsonMutation("hashes", "results folder: hashes.json", 50, "results/hashes.json", hashed),
+        FolderMutation("study-json", "results folder: study.json", 100, "results/study.json", always(shown)),
+        RunMutation("run-json", "results folder: a result, digest right", 200, "results/RUN", always(shown)),
+        RunMutation("report", "results folder: the report of it", 10000, "results/RUN", always(reported)),
+        Mutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
+        TextMutation("text", "a text to evaluate on", 20, "text.txt", always(read_text)),
+    ]
+
+
+def always(use: Use) -> Callable[[Samples], Use]:
+    """A use that needs no other samples."""
+    return lambda samples: use
+
+
+def read_model(path: Path) -> None:
+    opened = ModelFile(path)
+    for key in opened.keys:
+        opened.get(key)
+    json.dumps(model_info(opened).to_json(), allow_nan=False)
+
+
+def count(path: Path) -> None:
+    count_codes(path, threads=1)
+
+
+def expand(path: Path) -> None:
+    pqz = PqzFile(path)
+    if pqz.n_bytes < MOST:
+        pqz.verify(1)
+    ModelFile(path)
+
+
+def read_mode(path: Path) -> None:
+    make_mode(read_config(path), str(path))
+
+
+def read_tables(path: Path) -> None:
+    read_table(path)
+    read_table_set(path)
+
+
+def quantized(path: Path) -> None:
+    mode = make_mode({"mode": "ggml:Q4_K"})
+    quantize_model(path, path.with_name("out.gguf"), mode, threads=1, force=True)
+
+
+def scored(samples: Samples) -> Use:
+    return lambda path: measure_perplexity(path, samples.text_txt, n_ctx=64, n_chunks=1, threads=1)
+
+
+def resumed(samples: Samples) -> Use:
+    """A calibration that takes up the sums, and the statistics that come out of it."""
+    squares = samples.folder / "stopped" / ".stats.squares.npz"
+
+    def use(path: Path) -> None:
+        output = path.with_name("stats")
+        if squares.exists():
+            shutil.copy(squares, path.parent)
+        calibrate_model(samples.model_gguf, [samples.text_txt], output, **STOPPED, threads=1, force=True)
+        everything(output)
+
+    return use
+
+
+def hashed(samples: Samples) -> Use:
+    return lambda path: read_sources([samples.model_gguf], path, None)
+
+
+def shown(path: Path) -> None:
+    """All that `study ls`, `show` and `validate` read."""
+    store = Store(_folder_of(path))
+    for key in store.finished():
+        store.problem(key)
+    results_table(read_results(store))
+    for key in store.finished():
+        store.read(key)
+
+
+def reported(path: Path) -> None:
+    report(Store(_folder_of(path)))
+
+
+def _folder_of(path: Path) -> Path:
+    return next(folder for folder in path.parents if folder.name == "results")

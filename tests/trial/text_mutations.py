@@ -1,0 +1,78 @@
+"""TOML and JSON, damaged as text and as values: what people and other programs write by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.fuzz import damage
+from tests.trial.mutations import Damage, Mutation
+
+WORDS = [
+    "0", "-1", "1", "0.5", "1e308", "-1e-308", "inf", "nan", "9" * 30, "true", '""', '"x"', "[]", "{}",
+    "null", '"q4_0"', '"uniform"', '"../../etc/passwd"', '"\\u0000"', "[[[]]]", "1979-05-27", "=", "[", "]",
+    '"', "\n",
+]  # fmt: skip
+VALUES = [
+    None, True, 0, -1, 1, 2**63, -(2**63), 0.5, 1e308, "", "x", "../../etc/passwd", [], {}, [None], {"x": 1},
+]  # fmt: skip
+TOKEN = re.compile(r'"[^"]*"|[\w.+-]+|[\[\]{}=,\n]')
+
+
+class TextMutation(Mutation):
+    """A file of text; every third case is damaged as bytes."""
+
+    def damage_of(self, source: Path) -> Damage:
+        return damage_text
+
+
+class JsonMutation(Mutation):
+    """A JSON file; half of the cases are JSON still, with other values."""
+
+    def damage_of(self, source: Path) -> Damage:
+        return damage_json
+
+
+def damage_text(content: bytes, rng: np.random.Generator) -> bytes:
+    """Puts other words into a text, repeats and removes some."""
+    if rng.random() < 0.3:
+        return damage(content, rng)
+    text = content.decode()
+    for _ in range(rng.integers(1, 4)):
+        spans = [match.span() for match in TOKEN.finditer(text)]
+        if not spans:
+            break
+        (begin, end), (first, last) = (spans[rng.integers(len(spans))] for _ in range(2))
+        word = str(rng.choice(WORDS)) if rng.random() < 0.6 else text[first:last] * int(rng.integers(0, 3))
+        text = text[:begin] + word + text[end:]
+    return text.encode()
+
+
+def damage_json(content: bytes, rng: np.random.Generator) -> bytes:
+    """Changes, removes and doubles values, deep within."""
+    if rng.random() < 0.4:
+        return damage_text(content, rng)
+    tree = json.loads(content)
+    for _ in range(rng.integers(1, 4)):
+        _change(tree, rng)
+    return json.dumps(tree).encode()
+
+
+def _change(tree: Any, rng: np.random.Generator) -> None:
+    while True:
+        keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        if not keys:
+            return
+        key = keys[rng.integers(len(keys))]
+        if not isinstance(tree[key], dict | list) or rng.random() < 0.15:
+            break
+        tree = tree[key]
+    if rng.random() < 0.2:
+        del tree[key]
+    else:
+        tree[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
