@@ -87,6 +87,8 @@ class RowReader:
         self._checksums: NDArray[np.uint64] | None = None
         if not checked:
             return
+        if not file.tensors:
+            raise ModelFileError(f"{file.path}: has no tensors, so no checksums either: it is damaged")
         *others, checksums = sorted(file.tensors, key=lambda tensor: tensor.offset)
         ends = np.cumsum([1, *(tensor.n_rows for tensor in others)])
         self._first = {tensor.name: int(first) for tensor, first in zip(others, ends)}

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyquant import _core
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.stats_file import KEY, VERSION
 from pyquant.errors import ModelFileError
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -92,3 +94,14 @@ def test_version_1_is_read_with_a_remark(stats: Path, tmp_path: Path) -> None:
     now = Calibration.read(stats)
     np.testing.assert_array_equal(before.moments(MATRIX), now.moments(MATRIX))
     np.testing.assert_array_equal(before.tokens(9), now.tokens(9))
+
+
+def test_statistics_without_tensors(tmp_path: Path) -> None:
+    header = _core.Gguf()
+    header.set_text("general.type", KEY)
+    header.set_u32(f"{KEY}.version", VERSION)
+    header.set_u32(f"{KEY}.panel", _core.PANEL)
+    path = tmp_path / "stats"
+    path.write_bytes(header.header())
+    with pytest.raises(ModelFileError, match="has no tensors, so no checksums either"):
+        Calibration.read(path)
