@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,7 @@ def run_trial(
         results = []
         whole = sum(1 / attack.one_in for attack in attacks)
         for attack in attacks:
-            n = max(1, round(n_cases / attack.one_in / whole))
+            n = math.ceil(n_cases / attack.one_in / whole)
             own = folder / attack.name
             own.mkdir()
             attack.prepare(samples, own)
