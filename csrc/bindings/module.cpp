@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_llama(module);
     register_calibrate(module);
     register_sample(module);
+    register_grammar(module);
 }

@@ -14,5 +14,6 @@ void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
 void register_sample(pybind11::module_ & module);
+void register_grammar(pybind11::module_ & module);
 
 }  // namespace pyquant::bindings

@@ -67,7 +67,7 @@ def generate(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, or llama.cpp's gbnf."),
+        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
     ] = "llguidance",
     n: Annotated[
         int,

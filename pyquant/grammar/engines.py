@@ -6,7 +6,7 @@ from pyquant.errors import ConfigError
 from pyquant.grammar.engine import Engine
 from pyquant.llama.vocabulary import Vocabulary
 
-ENGINES = ("llguidance", "gbnf")
+ENGINES = ("llguidance", "lr", "gbnf")
 
 
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
@@ -21,6 +21,10 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
         from pyquant.grammar.llguidance_engine import LLGuidance
 
         return LLGuidance(vocabulary)
+    if name == "lr":
+        from pyquant.grammar.lr_engine import Lr
+
+        return Lr(vocabulary)
     if name == "gbnf":
         from pyquant.grammar.gbnf_engine import Gbnf
 

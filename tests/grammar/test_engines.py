@@ -13,6 +13,7 @@ from pyquant.errors import ConfigError, GrammarError
 from pyquant.grammar.engine import Compiled, State
 from pyquant.grammar.engines import ENGINES, make_engine
 from pyquant.grammar.grammar import Grammar, Language, read_grammar
+from pyquant.grammar.lr.lark_tables import GRAMMARS
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 
@@ -25,6 +26,19 @@ term ::= [0-9]+ | "(" expression ")"
 """,
     "arithmetic.gbnf",
 )
+ARITHMETIC_IN_LARK = Grammar(
+    Language.LARK,
+    """
+start: expression ("==" expression)*
+expression: term (/[-+]/ term)*
+term: /[0-9]+/ | "(" expression ")"
+""",
+    "arithmetic.lark",
+)
+
+
+def compile_arithmetic(engine: str, vocabulary: Vocabulary) -> Compiled:
+    return make_engine(engine, vocabulary).compile(ARITHMETIC_IN_LARK if engine == "lr" else ARITHMETIC)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +49,7 @@ def vocabulary() -> Iterator[Vocabulary]:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def arithmetic(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Compiled:
-    return make_engine(request.param, vocabulary).compile(ARITHMETIC)
+    return compile_arithmetic(request.param, vocabulary)
 
 
 def after(compiled: Compiled, vocabulary: Vocabulary, text: str) -> State:
@@ -70,10 +84,11 @@ def test_texts_may_end_where_they_are_whole(
 
 
 def test_engines_agree(vocabulary: Vocabulary) -> None:
-    both = [make_engine(name, vocabulary).compile(ARITHMETIC) for name in ENGINES]
+    engines = [compile_arithmetic(name, vocabulary) for name in ENGINES]
     for text in ("", "1", "1-(", "1==(2+3"):
-        first, second = (mask_of(after(one, vocabulary, text), vocabulary.n_tokens) for one in both)
-        np.testing.assert_array_equal(first, second)
+        first, *others = (mask_of(after(one, vocabulary, text), vocabulary.n_tokens) for one in engines)
+        for other in others:
+            np.testing.assert_array_equal(first, other)
 
 
 def test_states_go_back_and_are_copied(arithmetic: Compiled, vocabulary: Vocabulary) -> None:
@@ -93,6 +108,39 @@ def test_a_token_that_may_not_come_is_refused(arithmetic: Compiled, vocabulary: 
     state = after(arithmetic, vocabulary, "1")
     with pytest.raises(GrammarError):
         state.advance(int(vocabulary.tokenize(b"x", ends=False)[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("json", '{"a": [1, -2.5e3, "b\\\\n\\u00e9é"], "c": {}}'), ("arithmetic", "-(12 +3)*4 == 9")],
+)
+def test_lr_and_llguidance_agree_along_texts(name: str, text: str, vocabulary: Vocabulary) -> None:
+    grammar = read_grammar(GRAMMARS / f"{name}.lark")
+    ours, theirs = (
+        make_engine(engine, vocabulary).compile(grammar).start() for engine in ("lr", "llguidance")
+    )
+    for token in vocabulary.tokenize(text.encode(), ends=False).tolist():
+        np.testing.assert_array_equal(
+            mask_of(ours, vocabulary.n_tokens), mask_of(theirs, vocabulary.n_tokens), text
+        )
+        ours.advance(token)
+        theirs.advance(token)
+    assert ours.may_end
+    assert theirs.may_end
+
+
+def test_lr_finds_forced_tokens_and_the_end(vocabulary: Vocabulary) -> None:
+    compiled = make_engine("lr", vocabulary).compile(Grammar(Language.LARK, 'start: "yx9" | "no"'))
+    state = after(compiled, vocabulary, "y")
+    assert not state.must_end
+    tokens = state.forced()
+    for token in tokens:
+        state.advance(token)
+    assert vocabulary.pieces()[tokens[-1]] == b"9"
+    assert state.must_end
+    state.advance(int(vocabulary.end_tokens()[0]))
+    assert state.must_end
+    assert not mask_of(state, vocabulary.n_tokens).any()
 
 
 def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:
@@ -126,6 +174,7 @@ def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:
         ("gbnf", Grammar(Language.GBNF, "root ::= (", "g.gbnf"), r"g\.gbnf: "),
         ("gbnf", Grammar(Language.GBNF, 'root ::= root "a" | "a"', "g.gbnf"), r"g\.gbnf: .*left recursion"),
         ("gbnf", Grammar(Language.LARK, "start: A", "g.lark"), "takes GBNF alone, not lark"),
+        ("lr", Grammar(Language.REGEX, "a", "--regex"), "takes Lark alone, not regex"),
     ],
 )
 def test_grammars_that_do_not_compile_say_why(
@@ -151,5 +200,5 @@ def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
 
 
 def test_there_is_no_other_engine(vocabulary: Vocabulary) -> None:
-    with pytest.raises(ConfigError, match="one of llguidance, gbnf"):
+    with pytest.raises(ConfigError, match="one of llguidance, lr, gbnf"):
         make_engine("other", vocabulary)

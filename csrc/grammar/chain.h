@@ -1,0 +1,47 @@
+// Linked chains that share their lower parts, so that copying one costs nothing and going back is exact.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace pyquant::grammar {
+
+// Counts the uses of a link. A link has `uses` and `below`, and counts as a use of the one below.
+template <class T>
+class Ref {
+public:
+    Ref() = default;
+    // Takes over a use.
+    explicit Ref(const T * link) : link_(link) {}
+    Ref(const Ref & other) : link_(other.link_) { use(link_); }
+    Ref(Ref && other) noexcept : link_(std::exchange(other.link_, nullptr)) {}
+    Ref & operator=(Ref other) noexcept {
+        std::swap(link_, other.link_);
+        return *this;
+    }
+    ~Ref() { release(link_); }
+
+    const T * get() const { return link_; }
+    const T * operator->() const { return link_; }
+
+    static void use(const T * link) {
+        if (link) {
+            link->uses.fetch_add(1, std::memory_order_relaxed);
+        }
+    }
+
+private:
+    // A loop: a chain may be longer than a program's stack is deep.
+    static void release(const T * link) {
+        while (link && link->uses.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            const T * below = link->below;
+            delete link;
+            link = below;
+        }
+    }
+
+    const T * link_ = nullptr;
+};
+
+}  // namespace pyquant::grammar

@@ -1,0 +1,63 @@
+// What a grammar says, as arrays: a lexer that cuts bytes into terminals, and an LALR(1) parser over them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pyquant::grammar {
+
+using std::size_t;
+
+constexpr int kMaxTerminals = 256;
+constexpr int32_t kNone = -1;     // no state follows, or no terminal ends here
+constexpr int32_t kIgnored = -2;  // a terminal ends here that the parser never sees
+
+// A set of terminals.
+struct Terminals {
+    std::array<uint64_t, kMaxTerminals / 64> words{};
+
+    void add(int32_t terminal) { words[size_t(terminal) / 64] |= uint64_t(1) << (terminal % 64); }
+    bool has(int32_t terminal) const { return words[size_t(terminal) / 64] >> (terminal % 64) & 1; }
+    bool any() const { return (words[0] | words[1] | words[2] | words[3]) != 0; }
+    Terminals & operator|=(const Terminals & other) {
+        for (size_t i = 0; i < words.size(); i++) {
+            words[i] |= other.words[i];
+        }
+        return *this;
+    }
+    friend Terminals operator&(Terminals a, const Terminals & b) {
+        for (size_t i = 0; i < a.words.size(); i++) {
+            a.words[i] &= b.words[i];
+        }
+        return a;
+    }
+    bool operator<(const Terminals & other) const { return words < other.words; }
+};
+
+// State 0 is between two terminals.
+struct Lexer {
+    std::vector<int32_t> next;      // (n_states, 256): the state after a byte, or kNone
+    std::vector<int32_t> ends;      // (n_states,): the terminal that may end here, kNone or kIgnored
+    std::vector<Terminals> coming;  // (n_states,): the terminals that may still end from here on
+    std::vector<char> ignorable;    // (n_states,): whether an ignored terminal may
+
+    int32_t n_states() const { return int32_t(ends.size()); }
+    int32_t after(int32_t state, uint8_t byte) const { return next[size_t(state) * 256 + byte]; }
+};
+
+// Finds out for each state what is still coming; next and ends are there.
+void find_coming(Lexer & lexer);
+
+// What arrays say of a parser: an action is 0 for an error, state + 1 for a shift, -(rule + 1) for a
+// reduction. The last terminal is the text's end.
+struct ParserTables {
+    int32_t n_terminals, n_nonterminals, start;
+    std::vector<int32_t> actions;  // (n_states, n_terminals)
+    std::vector<int32_t> gotos;    // (n_states, n_nonterminals): a state, or kNone
+    std::vector<int32_t> lengths;  // (n_rules,): symbols that a reduction takes from the stack
+    std::vector<int32_t> origins;  // (n_rules,): the nonterminal that it puts there
+};
+
+}  // namespace pyquant::grammar

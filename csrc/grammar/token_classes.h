@@ -1,0 +1,59 @@
+// Tokens of a vocabulary that do the same in a state of the lexer, found before any text is written.
+#pragma once
+
+#include <string>
+
+#include "grammar/parser.h"
+#include "grammar/tables.h"
+
+namespace pyquant::grammar {
+
+// A node of a lexer state's tree of sequences of terminals. Nodes stand in order, children after parents.
+struct SequenceNode {
+    int32_t terminal;     // the last of its sequence; kNone: the root's, which is empty
+    int32_t depth;        // the sequence's length
+    int32_t beyond;       // the first node that does not begin with this sequence
+    int32_t wanted;       // a set: what a parser has to be asked about here
+    int32_t first_class;  // classes of tokens that make just this sequence
+    int32_t n_classes;
+};
+
+// Tokens that make the same sequence, and after which the same terminals may be coming.
+struct TokenClass {
+    int32_t
+        coming;  // a set of terminals, or kNone: an ignored one is among them, so the parser cannot refuse
+    int32_t tokens;  // a set of tokens
+};
+
+// A set of tokens: a list, or where that is longer, a bit for each token.
+struct TokenSet {
+    int64_t begin;
+    int32_t size;   // entries
+    int32_t dense;  // whether they are words of bits
+};
+
+class TokenClasses {
+public:
+    TokenClasses(const Lexer & lexer, const Parser & parser, const std::vector<std::string> & pieces);
+
+    const SequenceNode * begin(int32_t lexer_state) const {
+        return nodes_.data() + roots_[size_t(lexer_state)];
+    }
+    const TokenClass * classes(const SequenceNode & node) const { return classes_.data() + node.first_class; }
+    const Terminals & terminals(int32_t set) const { return terminals_[size_t(set)]; }
+    // Adds a set of tokens to a mask.
+    void unite(int32_t tokens, int32_t * words) const;
+    int64_t bytes() const;
+
+private:
+    friend class ClassBuilder;
+
+    std::vector<int64_t> roots_;  // (n_lexer_states,)
+    std::vector<SequenceNode> nodes_;
+    std::vector<TokenClass> classes_;
+    std::vector<Terminals> terminals_;
+    std::vector<TokenSet> sets_;
+    std::vector<int32_t> entries_;
+};
+
+}  // namespace pyquant::grammar

@@ -1,0 +1,1 @@
+"""Engine `lr`: LALR(1) grammars, with all that a vocabulary does in them found before the first token."""

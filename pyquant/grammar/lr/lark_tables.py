@@ -1,0 +1,190 @@
+"""A grammar in Lark's language as a lexer and a table of LALR(1) actions; the package lark reads it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lark.exceptions import LarkError
+from lark.lexer import PatternStr, TerminalDef
+from lark.load_grammar import load_grammar
+from lark.parser_frontends import ParserConf
+from lark.parsers.lalr_analysis import LALR_Analyzer, Shift
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import GrammarError
+from pyquant.grammar.grammar import Grammar
+from pyquant.grammar.lr.boundaries import check_boundaries
+from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
+from pyquant.grammar.lr.regex_automaton import RegexAutomaton
+
+GRAMMARS = Path(__file__).parent.parent / "grammars"
+START, END = "start", "$END"
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What the kernel needs to know of a grammar.
+
+    Attributes
+    ----------
+    terminals : tuple of str
+        Names; the last is END.
+    lexer : Lexer
+    actions : (n_states, n_terminals) int32
+        0: an error; state + 1: shift; -(rule + 1): reduce.
+    gotos : (n_states, n_nonterminals) int32
+        A state, or -1.
+    lengths, origins : (n_rules,) int32
+        What a reduction takes from the stack, and the nonterminal that it puts there.
+    start : int
+        The first state.
+    """
+
+    terminals: tuple[str, ...]
+    lexer: Lexer
+    actions: NDArray[np.int32]
+    gotos: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    origins: NDArray[np.int32]
+    start: int
+
+
+def make_tables(grammar: Grammar) -> Tables:
+    """Make tables of a grammar.
+
+    Raises
+    ------
+    GrammarError
+        It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
+    """
+    try:
+        definitions, rules, ignored = _read(grammar)
+        _check_productive(rules)
+        used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
+        if not used:
+            raise GrammarError("it has no text but the empty one")
+        terminals = (*sorted(used), END)
+        if len(terminals) > _core.GRAMMAR_TERMINALS:
+            raise GrammarError(
+                f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most"
+            )
+        lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
+        tables = _parser(rules, terminals, lexer)
+        check_boundaries(lexer, tables.actions, terminals)
+    except GrammarError as error:
+        raise GrammarError(f"{grammar.name}: {error}") from None
+    return tables
+
+
+def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str]]:
+    folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
+    try:
+        loaded, _ = load_grammar(grammar.text, grammar.name, folders, False)
+        definitions, rules, ignored = loaded.compile([START], set())
+    except LarkError as error:
+        raise GrammarError(str(error).strip()) from None
+    except Exception as error:  # lark's reader does not foresee everything that a text may be
+        raise GrammarError(f"lark cannot read it: {type(error).__name__}: {error}") from None
+    return definitions, rules, set(ignored)
+
+
+def _check_productive(rules: list[Any]) -> None:
+    """Refuse rules without any text: a parser would go into them and never come out."""
+    if START not in {rule.origin.name for rule in rules}:
+        raise GrammarError(f"it has no rule {START}")
+    productive: set[str] = set()
+    while True:
+        more = {
+            rule.origin.name
+            for rule in rules
+            if all(symbol.is_term or symbol.name in productive for symbol in rule.expansion)
+        }
+        if more <= productive:
+            break
+        productive |= more
+    for rule in rules:
+        if rule.origin.name not in productive:
+            raise GrammarError(f"rule {rule.origin.name} matches no text: it never comes to an end")
+
+
+def _lexer(definitions: list[TerminalDef], terminals: tuple[str, ...], ignored: set[str]) -> Lexer:
+    """Order terminals: by priority, then strings before expressions, then as lark's own lexer does."""
+
+    def order(terminal: TerminalDef) -> tuple[Any, ...]:
+        pattern = terminal.pattern
+        is_expression = not isinstance(pattern, PatternStr)
+        return (-terminal.priority, is_expression, -pattern.max_width, -len(pattern.value), terminal.name)
+
+    automaton = RegexAutomaton()
+    for terminal in definitions:
+        try:
+            re.compile(terminal.pattern.to_regexp())
+        except (re.error, OverflowError, RecursionError) as error:
+            raise GrammarError(f"terminal {terminal.name}: {error}") from None
+    definitions = sorted(definitions, key=order)
+    for terminal in definitions:
+        try:
+            automaton.add(terminal.pattern.to_regexp())
+        except GrammarError as error:
+            raise GrammarError(f"terminal {terminal.name}: {error}") from None
+    names = [terminal.name for terminal in definitions]
+    numbers = [IGNORED if name in ignored else terminals.index(name) for name in names]
+    return make_lexer(automaton, names, numbers)
+
+
+def _parser(rules: list[Any], terminals: tuple[str, ...], lexer: Lexer) -> Tables:
+    analyzer = LALR_Analyzer(ParserConf(rules, {}, [START]))
+    analyzer.compute_lr0_states()
+    analyzer.compute_reads_relations()
+    analyzer.compute_includes_lookback()
+    analyzer.compute_lookaheads()
+    _check_conflicts(analyzer)
+    analyzer.compute_lalr1_states()
+    table: Any = analyzer.parse_table
+
+    nonterminals = sorted({rule.origin.name for rule in rules})
+    column = {name: i for i, name in enumerate(terminals)}
+    goto_column = {name: i for i, name in enumerate(nonterminals)}
+    rule_number = {rule: i for i, rule in enumerate(rules)}
+    actions = np.zeros((len(table.states), len(terminals)), np.int32)
+    gotos = np.full((len(table.states), len(nonterminals)), -1, np.int32)
+    for state, entries in table.states.items():
+        for name, (action, argument) in entries.items():
+            if name in goto_column:
+                gotos[state, goto_column[name]] = argument
+            elif name in column:
+                actions[state, column[name]] = argument + 1 if action is Shift else -rule_number[argument] - 1
+    end = table.end_states[START]
+    actions[end, -1] = end + 1  # the text's end may come, and nothing after it
+    lengths = np.array([len(rule.expansion) for rule in rules], np.int32)
+    origins = np.array([goto_column[rule.origin.name] for rule in rules], np.int32)
+    return Tables(terminals, lexer, actions, gotos, lengths, origins, table.start_states[START])
+
+
+def _check_conflicts(analyzer: LALR_Analyzer) -> None:
+    """Refuse a grammar with a state in which the next terminal does not decide; with an example."""
+    (first,) = analyzer.lr0_start_states.values()
+    ways: dict[Any, list[str]] = {first: []}
+    todo = deque([first])
+    while todo:
+        state = todo.popleft()
+        for symbol, following in state.transitions.items():
+            if following not in ways:
+                ways[following] = [*ways[state], symbol.name]
+                todo.append(following)
+        for terminal, rules in sorted(state.lookaheads.items(), key=lambda item: str(item[0].name)):
+            choices = [f"end {rule}" for rule in sorted(rules, key=str)]
+            if terminal in state.transitions:
+                choices.append("go on")
+            if len(choices) > 1:
+                way = " ".join(ways[state]) or "nothing"
+                raise GrammarError(
+                    f"it is not LALR(1): after {way}, at {terminal.name}, one may {' or '.join(choices)}; "
+                    "make it one, or use --engine llguidance"
+                )

@@ -1,0 +1,109 @@
+"""Engine `lr`: grammars in Lark's language that are LALR(1), with masks in microseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.errors import GrammarError
+from pyquant.grammar.grammar import Grammar, Language
+from pyquant.grammar.lr.lark_tables import make_tables
+from pyquant.llama.vocabulary import Vocabulary
+
+
+class Lr:
+    """The engine for one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._ends = vocabulary.end_tokens().tolist()
+        self._pieces = vocabulary.pieces()
+        for token in self._ends:  # they end a text, and are no part of it
+            self._pieces[token] = b""
+
+    def compile(self, grammar: Grammar) -> LrGrammar:
+        """Compile a grammar. Raises GrammarError: see `make_tables`."""
+        if grammar.language is not Language.LARK:
+            raise GrammarError(f"{grammar.name}: engine lr takes Lark alone, not {grammar.language.value}")
+        tables = make_tables(grammar)
+        return LrGrammar(
+            _core.Grammar(
+                tables.lexer.next,
+                tables.lexer.ends,
+                actions=tables.actions,
+                gotos=tables.gotos,
+                lengths=tables.lengths,
+                origins=tables.origins,
+                start=tables.start,
+                pieces=self._pieces,
+                end_tokens=self._ends,
+            ),
+            self._ends,
+        )
+
+
+class LrGrammar:
+    """A grammar ready for a vocabulary."""
+
+    def __init__(self, grammar: _core.Grammar, ends: list[int]) -> None:
+        self._grammar, self._ends = grammar, ends
+        self.n_words: int = grammar.n_words
+
+    def start(self) -> LrState:
+        """Return the state before the first token."""
+        return LrState(self._grammar.start(), self.n_words, self._ends)
+
+
+class LrState:
+    """A place in a grammar; see `pyquant.grammar.engine.State`. Copies cost nothing."""
+
+    def __init__(self, state: _core.GrammarState, n_words: int, ends: list[int]) -> None:
+        self._state, self._n_words, self._ends = state, n_words, ends
+
+    def mask(self, words: NDArray[np.int32]) -> None:
+        """Write which tokens may come next. Python's lock is free meanwhile."""
+        self._state.mask(words)
+
+    def allows(self, token: int) -> bool:
+        """Return whether a token may come next."""
+        return self._state.allows(token)
+
+    def advance(self, token: int) -> None:
+        """Take a token."""
+        if not self._state.advance(token):
+            raise GrammarError(f"token {token} may not come here")
+
+    def roll_back(self, n_tokens: int) -> None:
+        """Take the last tokens back."""
+        if not self._state.roll_back(n_tokens):
+            raise GrammarError(f"{n_tokens} tokens cannot be taken back: the text has fewer")
+
+    def copy(self) -> LrState:
+        """Return a state of its own at the same place."""
+        return LrState(self._state.copy(), self._n_words, self._ends)
+
+    def forced(self) -> list[int]:
+        """Return the tokens that have to come now: each is the only one of the vocabulary that may."""
+        state, tokens = self.copy(), []
+        while not state.may_end:
+            allowed = state._allowed()
+            if len(allowed) != 1:
+                break
+            tokens.append(int(allowed[0]))
+            state.advance(tokens[-1])
+        return tokens
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self._state.may_end
+
+    @property
+    def must_end(self) -> bool:
+        """Whether nothing else can come."""
+        return self.may_end and not set(self._allowed().tolist()) - set(self._ends)
+
+    def _allowed(self) -> NDArray[np.int64]:
+        words = np.empty(self._n_words, np.int32)
+        self.mask(words)
+        return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
