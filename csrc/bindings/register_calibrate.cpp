@@ -15,6 +15,7 @@
 #include "calibrate/collector.h"
 #include "calibrate/running_weights.h"
 #include "calibrate/staged_pass.h"
+#include "calibrate/streams.h"
 #include "ggml.h"
 
 namespace pyquant::bindings {
@@ -145,6 +146,22 @@ void register_calibrate(py::module_ & module) {
         .def("sums", &sums, py::arg("input"), py::arg("group"))
         .def("count", [](const Collector & self, const Input & input, int64_t group) {
             return self.sums().count(input.first_record + group);
+        });
+
+    py::class_<Streams>(module, "Streams")
+        .def(py::init<>())
+        .def_property_readonly("address",
+                               [](const Streams & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Streams::evaluate); })
+        .def_property_readonly("logarithms", [](const Streams & self) {
+            std::map<std::string, double> means;
+            for (const auto & [name, size] : self.sizes()) {
+                if (size.n_tokens > 0) {
+                    means.emplace(name, size.log_sum / double(size.n_tokens));
+                }
+            }
+            return means;
         });
 
     py::class_<RunningWeights>(module, "RunningWeights")

@@ -109,7 +109,7 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
-        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | None = None,
+        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.Streams | None = None,
     ) -> Context:
         """Make a place to run it.
 
@@ -160,7 +160,7 @@ class Context:
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
-        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | None,
+        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.Streams | None,
     ) -> None:
         self._llama = llama = model._llama
         self.model = model

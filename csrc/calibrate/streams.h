@@ -1,0 +1,31 @@
+// How large the streams are that a model's norms divide: an error that enters a stream counts relative to it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+struct ggml_tensor;
+
+namespace pyquant::calibrate {
+
+class Streams {
+public:
+    // Over tokens, the sum of the logarithms of a stream's squared length: a mean of squares would be that of
+    // the few tokens that are a thousand times as long as all others.
+    struct Size {
+        double log_sum = 0;
+        int64_t n_tokens = 0;
+    };
+
+    // A ggml_backend_sched_eval_callback; self: a Streams.
+    static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
+
+    // By the name of the matrix that multiplies what the norm makes of the stream.
+    const std::map<std::string, Size> & sizes() const { return sizes_; }
+
+private:
+    std::map<std::string, Size> sizes_;
+};
+
+}  // namespace pyquant::calibrate
