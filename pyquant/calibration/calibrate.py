@@ -18,6 +18,7 @@ from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, rando
 from pyquant.calibration.sample import sample_chunks
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
+from pyquant.calibration.streams import stream_lengths
 from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
@@ -165,9 +166,10 @@ def calibrate_model(
             cuts, weights = [*cuts, chunks], [*weights, weight]
         work, kept = list_work(cuts, weights), sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
+        streams = stream_lengths(running, cuts[0], threads)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, cuts[0], collector)
-            header = make_header(origin, collector.inputs, n_kept=len(kept))
+            header = make_header(origin, collector.inputs, streams, n_kept=len(kept))
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,

@@ -42,10 +42,12 @@ class Calibration:
         self._imatrix = contents if isinstance(contents, ImportanceMatrix) else None
         self._rows = contents.rows if isinstance(contents, StatsHeader) else None
         self._inputs: dict[str, str]
+        self._streams: dict[str, float]
         if isinstance(contents, StatsHeader):
-            self.origin, self._inputs = contents.origin, contents.inputs
+            self.origin, self._inputs, self._streams = contents.origin, contents.inputs, contents.streams
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
+            self._streams = {}
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -97,6 +99,25 @@ class Calibration:
         texts = [text for text in self.origin.texts if text.sha256] if self.origin else []
         n_chunks = sum(text.n_chunks for text in texts)
         return ImportanceMatrix(self.path, weights, counts, [text.path for text in texts], n_chunks)
+
+    def enters_stream(self, name: str) -> float | None:
+        """Give the size of the stream that a matrix's outputs are added to, as a robust mean over tokens.
+
+        It is the stream that the next norm divides, of a matrix that no norm precedes.
+
+        Returns
+        -------
+        The squared length of a token's stream: e to its mean logarithm. None where a norm precedes the
+        matrix, or nothing is known of streams.
+        """
+        streams = {self._inputs.get(matrix, matrix): size for matrix, size in self._streams.items()}
+        if not streams or self._inputs[name] in streams:
+            return None
+        names = list(self._inputs)
+        after = [self._inputs[later] for later in names[names.index(name) :]]
+        outside = [streams[key] for key in streams if key not in self._inputs.values()]  # the output's
+        ahead = [streams[key] for key in after if key in streams] + outside
+        return float(np.exp(ahead[0])) if ahead else None
 
     def counts(self, name: str) -> NDArray[np.float64]:
         """Give how many tokens of texts entered each expert's matrix, times their weights.
@@ -181,6 +202,11 @@ class Calibration:
     def _all(self, name: str, what: str, dtype: type) -> NDArray[Any]:
         assert self._rows is not None
         return self._rows.read(f"{self._inputs[name]}.{what}", dtype)
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the sizes of the model's streams are known."""
+        return bool(self._streams)
 
     @property
     def has_tokens(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import FiniteFloat, TypeAdapter
 
 from pyquant import _core
 from pyquant.calibration.panels import triangle_size
@@ -83,14 +83,20 @@ class StatsHeader:
         By matrix, the key of its input. Matrices that share an input share a key.
     rows
         The tokens and sums.
+    streams
+        By matrix, the mean logarithm of the squared length of the stream that a norm made its input of. Empty
+        for files of versions that did not know it.
     """
 
     origin: Origin
     inputs: dict[str, str]
     rows: RowReader
+    streams: dict[str, float]
 
 
-def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -> _core.Gguf:
+def make_header(
+    origin: Origin, inputs: Iterable[_core.Input], streams: Mapping[str, float], *, n_kept: int
+) -> _core.Gguf:
     """Make the header of a STATS file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
@@ -102,6 +108,8 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -
         Where the file comes from.
     inputs
         What was collected.
+    streams
+        By matrix, the mean logarithm of the squared length of the stream that a norm made its input of.
     n_kept
         Chunks of tokens that are kept.
     """
@@ -112,6 +120,7 @@ def make_header(origin: Origin, inputs: Iterable[_core.Input], *, n_kept: int) -
     header.set_u32(f"{KEY}.chunk_size", origin.chunk_size)
     header.set_u32(f"{KEY}.panel", _core.PANEL)
     header.set_text(f"{KEY}.texts", json.dumps([asdict(text) for text in origin.texts]))
+    header.set_text(f"{KEY}.streams", json.dumps(dict(streams)))
     inputs = list(inputs)
     pairs = [(matrix, i.matrices[0]) for i in inputs for matrix in i.matrices]
     header.set_texts(f"{KEY}.matrices", [matrix for matrix, _ in pairs])
@@ -165,6 +174,7 @@ def read_header(file: ModelFile) -> StatsHeader:
         sha256, chunk_size = file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size")
         if not isinstance(sha256, str) or not isinstance(chunk_size, int) or chunk_size < 1:
             raise ValueError("no hash of a model, or no size of chunks")
+        streams = _STREAMS.validate_python(parse_json(file.get(f"{KEY}.streams") or "{}"))
         matrices, inputs = file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")
         if not isinstance(matrices, list) or not isinstance(inputs, list):
             raise ValueError("no list of matrices, or none of their inputs")
@@ -176,10 +186,11 @@ def read_header(file: ModelFile) -> StatsHeader:
     by_matrix = dict(zip(matrices, inputs))
     for name in set(inputs):
         _check_shapes(path, name, rows.tensors)
-    return StatsHeader(Origin(sha256, chunk_size, texts), by_matrix, rows)
+    return StatsHeader(Origin(sha256, chunk_size, texts), by_matrix, rows, streams)
 
 
 _TEXTS = TypeAdapter(list[CalibrationText])
+_STREAMS = TypeAdapter(dict[str, FiniteFloat])
 
 
 def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:

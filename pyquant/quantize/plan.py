@@ -210,6 +210,8 @@ class Plan:
                 factor = factors.of(matrix)
                 if scheme:
                     rows = self._rows.of(matrix) if scheme.weighs_rows else None
+                    if scheme.weighs_tensors:
+                        rows = self._rows.whole(matrix) * (np.ones(1) if rows is None else rows)
                     encoder = scheme.searched(tensor.name, factor, rows)
                 else:
                     encoder = _core.compensated_encoder(type_, factor)

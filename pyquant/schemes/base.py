@@ -116,6 +116,11 @@ class Scheme:
         """Whether rows that count more than others are rounded more finely."""
         return False
 
+    @property
+    def weighs_tensors(self) -> bool:
+        """Whether it wants a guess of how much errors in whole tensors count."""
+        return False
+
     def kernel(self) -> _core.Scheme:
         """Make the scheme that the C++ kernels take; it has a fold."""
         grid = getattr(_core.Grid, self.grid.upper())

@@ -54,6 +54,10 @@ class UniformScheme(Scheme):
     def weighs_rows(self) -> bool:
         return True
 
+    @property
+    def weighs_tensors(self) -> bool:
+        return not self.sensitivity.by_kind and not self.sensitivity.by_tensor
+
     def searched(
         self, tensor: str, factor: _core.Factor, rows: NDArray[np.float64] | None = None
     ) -> _core.Encoder:

@@ -133,6 +133,30 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
     assert [(t.weight, t.n_chunks) for t in both.origin.texts] == [(1, 2), (0.5, 2)]
 
 
+def test_streams_are_those_that_numpy_has(dense: Path, text: Path, tmp_path: Path) -> None:
+    calibrate_model(dense, [text], tmp_path / "stats", n_ctx=48, n_chunks=3, random=0)
+    stats = Calibration.read(tmp_path / "stats")
+    with LlamaModel(dense) as model:
+        tokens = cut(model, read_text(text), n_ctx=48, n_chunks=3).tokens.copy()
+        tokens[:, 0] = model.vocabulary.bos
+    lengths: dict[str, list[np.ndarray]] = {}
+    for sequence in tokens:
+        streams: dict[str, np.ndarray] = {}
+        inputs_of(DENSE, sequence, streams)
+        for name, stream in streams.items():
+            lengths.setdefault(name, []).append(np.square(stream).sum(axis=1))
+    size = {name: np.exp(np.log(np.concatenate(squares)).mean()) for name, squares in lengths.items()}
+    last = DENSE.n_layer - 1  # whose second half meets few tokens
+    for layer in range(last):
+        behind = {"attn_output": f"blk.{layer}.ffn_gate", "ffn_down": f"blk.{layer + 1}.attn_q"}
+        for kind, normed in behind.items():
+            entered = stats.enters_stream(f"blk.{layer}.{kind}.weight")
+            assert entered == pytest.approx(size[f"{normed}.weight"], rel=1e-3)
+        for kind in ("attn_q", "attn_v", "ffn_up"):
+            assert stats.enters_stream(f"blk.{layer}.{kind}.weight") is None
+    assert stats.enters_stream(f"blk.{last}.ffn_down.weight") > 0  # the output's norm is behind it
+
+
 def test_a_tied_output_is_collected(generated: Callable[[str], Path], text: Path, tmp_path: Path) -> None:
     model = generated("bf16, tied, rows of 64 and 172")
     for asked in (True, False):

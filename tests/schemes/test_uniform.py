@@ -57,8 +57,10 @@ def rows_count(model: Path, stats: Path, name: str, expert: int = 0) -> np.ndarr
     """How much errors of each row count, or 1."""
     source = ModelFile(model)
     (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
-    rows = RowWeights(source, Calibration.read(stats)).of([*matrices(tensor, 32)][expert])
-    return 1.0 if rows is None else rows
+    matrix = [*matrices(tensor, 32)][expert]
+    count = RowWeights(source, Calibration.read(stats))
+    rows = count.of(matrix)
+    return count.whole(matrix) * (1.0 if rows is None else rows)
 
 
 @pytest.mark.parametrize("model", [F32, ODD_ROWS])
@@ -84,8 +86,11 @@ def test_experts_have_steps_of_their_own(made, generated, stats_of) -> None:
 
 
 def test_sensitive_tensors_get_smaller_steps(made, tmp_path: Path) -> None:
+    (tmp_path / "equal.toml").write_text("[sensitivity]\nffn_down = 1.0\n")
     (tmp_path / "s.toml").write_text("[sensitivity]\nffn_down = 4.0\nattn_v = 0.25\n")
-    plain, weighted = steps(made(F32)), steps(made(F32, sensitivity=str(tmp_path / "s.toml")))
+    plain, weighted = (
+        steps(made(F32, sensitivity=str(tmp_path / f"{name}.toml"))) for name in ("equal", "s")
+    )
     factors = {"ffn_down": 1 / 2, "attn_v": 2}
     for name in plain:
         kind = name.split(".")[-2]
@@ -158,7 +163,8 @@ def test_an_expert_that_no_token_met_is_like_the_others(tmp_path: Path, text: Pa
     quantize_model(source, tmp_path / "out.gguf", uniform(tmp_path / "stats"))
     found = blocks(tmp_path / "out.gguf")[name]["scale"].reshape(3, -1)[:, 0].astype(float)
     mean = np.average(stats.diagonal(name), axis=0, weights=counts).mean()
-    assert found[counts == 0] == pytest.approx(STEP / np.sqrt(mean), rel=1e-3)
+    count = rows_count(source, tmp_path / "stats", name, int(np.flatnonzero(counts == 0)[0]))
+    assert found[counts == 0] == pytest.approx(STEP / np.sqrt(mean * count), rel=1e-3)
 
 
 def test_tensors_without_statistics_become_q6_k_or_q8_0(generated, stats_of, tmp_path: Path) -> None:

@@ -10,8 +10,14 @@ from tests.support.models import Model
 Array = NDArray[np.float64]
 
 
-def inputs_of(model: Model, tokens: NDArray[np.int32]) -> dict[str, list[Array]]:
-    """By matrix, for each expert (n_tokens, n_in): what a sequence of tokens (n,) sends into it."""
+def inputs_of(
+    model: Model, tokens: NDArray[np.int32], streams: dict[str, Array] | None = None
+) -> dict[str, list[Array]]:
+    """By matrix, for each expert (n_tokens, n_in): what a sequence of tokens (n,) sends into it.
+
+    streams: gets, by the first matrix after each norm, (n_tokens, n_in): what the norm was given.
+    """
+    streams = {} if streams is None else streams
     weights = {name: x.astype(np.float64) for name, x in model.tensors().items()}
     entered: dict[str, list[Array]] = {}
 
@@ -22,9 +28,11 @@ def inputs_of(model: Model, tokens: NDArray[np.int32]) -> dict[str, list[Array]]
     hidden = weights["token_embd.weight"][tokens]
     for i in range(model.n_layer):
         block = f"blk.{i}."
+        streams[f"{block}attn_q.weight"] = hidden
         x = _norm(hidden, weights[f"{block}attn_norm.weight"])
         q, k, v = (apply(f"{block}attn_{name}.weight", x) for name in "qkv")
         hidden = hidden + apply(f"{block}attn_output.weight", _attention(model, q, k, v))
+        streams[f"{block}ffn_gate.weight"] = hidden
         x = _norm(hidden, weights[f"{block}ffn_norm.weight"])
         if model.n_expert:
             _experts(block, apply(f"{block}ffn_gate_inp.weight", x), x, weights, entered)
