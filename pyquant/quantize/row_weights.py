@@ -35,7 +35,9 @@ MOST = 16.0  # how much more or less than most others a row may count
 # share of what a matrix of some kind gives, relative to one another. Geometric means over layers, on
 # SmolLM2-135M-Instruct and on the model in the box: attn_output 6.4 and 7.1; ffn_down 6.3, 3.5; attn_q .18,
 # .30; attn_k .51, .48; attn_v .98, .53; ffn_gate .65, .88; ffn_up .43, .60.
-OF_STREAM, OF_OUTPUTS = 6.0, {"attn_q": 0.25, "attn_v": 0.7, "ffn_gate": 0.75}
+# token_embd as a tied output: 70, on SmolLM2 alone.
+OF_STREAM = 6.0
+OF_OUTPUTS = {"attn_q": 0.25, "attn_v": 0.7, "ffn_gate": 0.75, "token_embd": 70.0, "output": 70.0}
 OF_OTHERS = 0.5
 TOGETHER = 32, 32  # columns of a scale and of a block, of uniform codes
 UNIT = 1.3e-5  # for each weight of the model's matrices: a step of 0.005 then makes codes of about 4 bits
