@@ -48,6 +48,7 @@ class Mode(BaseModel):
     )
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
+    damping_in_order: ClassVar[float] = IN_ORDER
     source: ClassVar[Path | None] = None  # the file outside of any package that defines it
 
     @model_validator(mode="before")
@@ -57,7 +58,7 @@ class Mode(BaseModel):
             for key in ("damping", "sequential"):
                 if settings.get(key) is not None:
                     raise ValueError(f"{key}: is of a calibration, and none is given (--calibration STATS)")
-        return {"damping": IN_ORDER, **settings} if settings.get("sequential") else settings
+        return {"damping": cls.damping_in_order, **settings} if settings.get("sequential") else settings
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -17,6 +17,7 @@ from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.base import Scheme
+from pyquant.schemes.damping import UNIFORM_IN_ORDER
 from pyquant.schemes.mode import CountCodes, Mode
 from pyquant.schemes.q8_0 import q8_0
 
@@ -81,6 +82,7 @@ class Uniform(Mode):
 
     name: ClassVar = "uniform"
     file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+    damping_in_order: ClassVar = UNIFORM_IN_ORDER
 
     calibration: Path = Field(description="statistics of `pyquant calibrate`: steps are measured in outputs")
     step: Annotated[float, limits.STEP.interval] = Field(
