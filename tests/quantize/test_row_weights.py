@@ -20,7 +20,7 @@ def of(model: Path, stats: Path | None, name: str, expert: int = 0) -> np.ndarra
     source = ModelFile(model)
     (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
     known = Calibration.read(stats) if stats else None
-    return RowWeights(source, known).of([*matrices(tensor, 32)][expert])
+    return RowWeights(source, known).of([*matrices(tensor, (32, 32))][expert])
 
 
 @pytest.fixture(scope="module")

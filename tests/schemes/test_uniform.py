@@ -57,7 +57,7 @@ def rows_count(model: Path, stats: Path, name: str, expert: int = 0) -> np.ndarr
     """How much errors of each row count, or 1."""
     source = ModelFile(model)
     (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
-    matrix = [*matrices(tensor, 32)][expert]
+    matrix = [*matrices(tensor, (32, 32))][expert]
     count = RowWeights(source, Calibration.read(stats))
     rows = count.of(matrix)
     return count.whole(matrix) * (1.0 if rows is None else rows)
