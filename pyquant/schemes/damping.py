@@ -15,8 +15,8 @@ ON_ITS_OWN = 0.03
 # with 0.03 .0144 / .0213, with 1 .0151 / .0203).
 IN_ORDER = 0.3
 
-# Uniform codes rounded in order: more damping takes more bits for the same error, as D grows ("In order",
-# docs/compression.md: the model in the box at one size .0038, with .01 .0042, with .3 .0042, on its own .0046).
+# Uniform codes rounded in order: more damping takes more bits for the same error, as D grows ("In order" of
+# docs/compression.md: the model in the box at one size .0038, with .01 and .3 .0042, on its own .0046).
 UNIFORM_IN_ORDER = 0.03
 
 # Moments of the changed inputs that a matrix is corrected for before it is rounded in order ("In order": .03

@@ -127,7 +127,9 @@ def test_weights_that_leave_int8_double_the_step_of_their_block(tmp_path: Path, 
 
     source = Model(change=change).write(tmp_path / "model.gguf")
     calibrate_model(source, [text], tmp_path / "stats", n_ctx=64, n_chunks=16)
-    quantize_model(source, tmp_path / "out.gguf", uniform(tmp_path / "stats"))
+    (tmp_path / "equal.toml").write_text("[sensitivity]\nattn_q = 1.0\n")
+    mode = uniform(tmp_path / "stats", sensitivity=str(tmp_path / "equal.toml"))
+    quantize_model(source, tmp_path / "out.gguf", mode)
     found = blocks(tmp_path / "out.gguf")["blk.0.attn_q.weight"].reshape(64, 2)
     times = found["scale"] / found["scale"].min(axis=1, keepdims=True)
     wide = float(times[3, 1])
