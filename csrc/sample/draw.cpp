@@ -65,9 +65,7 @@ struct Row {
 // Room for a row's work; a thread has one.
 class Drawer {
 public:
-    Drawer(int64_t n_vocab, const Settings & settings)
-        : settings_(settings),
-          weights_(n_vocab) {}
+    Drawer(int64_t n_vocab, const Settings & settings) : settings_(settings), weights_(n_vocab) {}
 
     Row operator()(const float * logits, const int32_t * mask, double uniform) {
         float largest = kernels::largest_of(logits, weights_.n_vocab);

@@ -34,9 +34,10 @@ std::vector<int32_t> candidates(const Weights & weights, const Settings & settin
     const float largest = weights.largest();
     for (const float smallest : {0.25f, 0.02f, 1e-3f, 1e-5f}) {
         std::vector<int32_t> tokens = at_least(weights, std::max(none, smallest * largest));
-        const bool enough = settings.top_k > 0   ? int64_t(tokens.size()) >= settings.top_k
-                            : settings.top_p < 1 ? sum_of(tokens, weights) >= settings.top_p * weights.total * slack
-                                                 : smallest <= settings.min_p;
+        const bool enough = settings.top_k > 0 ? int64_t(tokens.size()) >= settings.top_k
+                            : settings.top_p < 1
+                                ? sum_of(tokens, weights) >= settings.top_p * weights.total * slack
+                                : smallest <= settings.min_p;
         if (enough) {
             return tokens;
         }
@@ -48,9 +49,8 @@ std::vector<int32_t> candidates(const Weights & weights, const Settings & settin
 
 std::vector<int32_t> truncate(const float * logits, const Weights & weights, const Settings & settings) {
     std::vector<int32_t> tokens = candidates(weights, settings);
-    std::sort(tokens.begin(), tokens.end(), [&](int32_t a, int32_t b) {
-        return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-    });
+    std::sort(tokens.begin(), tokens.end(),
+              [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
     double total = weights.total;
     if (settings.top_k > 0) {
         tokens.resize(std::min(tokens.size(), size_t(settings.top_k)));

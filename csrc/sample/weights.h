@@ -10,7 +10,7 @@
 namespace pyquant::sample {
 
 using kernels::kLanes;
-constexpr int kTile = 512;  // weights of a tile are summed together; a draw looks for its tile first
+constexpr int kTile = 512;   // weights of a tile are summed together; a draw looks for its tile first
 constexpr int kGroup = 256;  // of which the largest weight is kept: most groups have no likely token
 
 // Lanes first, each from top to bottom; then from the first lane to the last.
