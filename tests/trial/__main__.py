@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="other cases; default: 1")
     parser.add_argument("--attack", action="append", help="only this; repeatable; a beginning is enough")
     parser.add_argument("--case", type=int, help="only the case of this number, of each attack")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further cases after these")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--sum", nargs="+", type=Path, help="run nothing: add what --json printed into files")
     arguments = parser.parse_args()
@@ -29,7 +31,10 @@ def main() -> None:
         result = sum_up([json.loads(path.read_text()) for path in arguments.sum])
     else:
         attacks = chosen(arguments.attack or [""])
-        trial = run_trial(attacks, arguments.cases, arguments.seed, case=arguments.case, tell=tell())
+        trial = run_trial(
+            attacks, arguments.cases, arguments.seed,
+            case=arguments.case, minutes=arguments.minutes, tell=tell(),
+        )  # fmt: skip
         result = trial.to_json()
     print(json.dumps(result, indent=1) if arguments.json else table(result))
     sys.exit(1 if result["failures"] else 0)

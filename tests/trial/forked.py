@@ -22,6 +22,7 @@ from tests.trial.case import HELD, REFUSED, SKIPPED, Attack, Failed, Failure, ge
 PATIENCE = 10.0  # seconds of processor time that a case may take
 WAITS = 60.0  # seconds of the wall, after which a case that computes nothing waits for what never comes
 MEMORY = 200 << 20  # bytes that a case may take, beside twice its file
+PIECE = 2000  # cases of one process, at most
 OUTCOMES = (HELD, REFUSED, SKIPPED)
 # Places in what both processes see: the case, when it began by both clocks, and a count of each outcome.
 CASE, PROCESSOR, WALL, COUNTS = 0, 1, 2, 3
@@ -131,7 +132,7 @@ def _limit(addresses: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def cases_of(n: int) -> Iterator[range]:
-    """Cuts cases into pieces, after each of which progress is said."""
-    for begin in range(0, n, 5000):
-        yield range(begin, min(begin + 5000, n))
+def pieces(n: int, size: int) -> Iterator[range]:
+    """Cuts n cases into pieces, after each of which progress is said."""
+    for begin in range(0, n, size):
+        yield range(begin, min(begin + size, n))

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support import ROOT
 from tests.trial.case import HELD, REFUSED, SKIPPED, Attack, Failed, Failure, generator
-from tests.trial.forked import cases_of, run_forked
+from tests.trial.forked import PIECE, pieces, run_forked
 from tests.trial.samples import Samples
 
 
@@ -70,9 +70,14 @@ def run_trial(
     seed: int,
     *,
     case: int | None = None,
+    minutes: float = math.inf,
     tell: Callable[[Result], None] = lambda result: None,
 ) -> Trial:
-    """Runs n_cases cases, shared out among attacks, each with one at least; or of each that of a number."""
+    """Runs n_cases cases, shared out among attacks, each with one at least; or of each that of a number.
+
+    Where `minutes` are over it ends after the piece that is at work.
+    """
+    end = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory(prefix="trial-") as temporary:
         folder = Path(temporary)
         (folder / "samples").mkdir()
@@ -88,8 +93,11 @@ def run_trial(
             own.mkdir()
             attack.prepare(samples, own)
             result = Result(attack)
-            for cases in cases_of(n) if case is None else [range(case, case + 1)]:
+            size = PIECE if attack.forked else 1
+            for cases in pieces(n, size) if case is None else [range(case, case + 1)]:
                 begin = time.monotonic()
+                if begin > end:
+                    break
                 if attack.forked:
                     result.outcomes += run_forked(attack, cases, seed, own, result.failures)
                 else:
