@@ -60,7 +60,7 @@ py::array_t<float> sums(const Collector & collector, const Input & input, int64_
     if (group < 0 || group >= input.n_groups) {
         throw py::index_error("group");
     }
-    py::array_t<float> sums(collector.layout(input).size());
+    py::array_t<float> sums(collector.size(input));
     float * data = sums.mutable_data();
     const py::gil_scoped_release release;
     collector.sums().read(input.first_record + group, data);
@@ -127,7 +127,8 @@ void register_calibrate(py::module_ & module) {
         .def_readonly("n_in", &Input::n_in)
         .def_readonly("n_groups", &Input::n_groups)
         .def_readonly("routed", &Input::routed)
-        .def_readonly("all_moments", &Input::all_moments);
+        .def_readonly("all_moments", &Input::all_moments)
+        .def_readonly("first_tokens", &Input::first_tokens);
 
     py::class_<Collector>(module, "Collector")
         .def(py::init<std::set<std::string>, bool, int>(), py::arg("wanted"), py::kw_only(),
@@ -140,7 +141,7 @@ void register_calibrate(py::module_ & module) {
         .def_property_readonly("sizes", &Collector::sizes)
         .def_property_readonly("batch", &Collector::batch)
         .def("start", &start, py::kw_only(), py::arg("memory"), py::arg("file"), py::arg("key"))
-        .def("set_weight", &Collector::set_weight, py::arg("weight"))
+        .def("set_pass", &Collector::set_pass, py::kw_only(), py::arg("weight"), py::arg("n_begun"))
         .def("checkpoint", &Collector::checkpoint, py::arg("batch"), py::call_guard<py::gil_scoped_release>())
         .def("rethrow", &Collector::rethrow)
         .def("sums", &sums, py::arg("input"), py::arg("group"))

@@ -130,18 +130,19 @@ void Collector::learn(const std::string & matrix, const Source & source, const g
     const auto [seen, is_new] = seen_.emplace(source, inputs_.size());
     if (is_new) {
         inputs_.push_back(
-            {{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID, false, 0});
+            {{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID, false, false, 0});
     }
     Input & input = inputs_[seen->second];
     input.matrices.push_back(matrix);
     input.all_moments = input.all_moments || wanted_.count(matrix) > 0;
+    input.first_tokens = input.all_moments && !input.routed && input.n_groups == 1;
     input_of_[matrix] = seen->second;
 }
 
 std::vector<int64_t> Collector::sizes() const {
     std::vector<int64_t> sizes;
     for (const Input & input : inputs_) {
-        sizes.insert(sizes.end(), size_t(input.n_groups), layout(input).size());
+        sizes.insert(sizes.end(), size_t(input.n_groups), size(input));
     }
     return sizes;
 }
@@ -182,12 +183,26 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
             block = {gathered_.data(), n, n_in};
         }
         add_rows(layout, block, weight_, Bf16Inputs::supported() ? &rounded_ : nullptr, n_threads_, sums);
+        if (input.first_tokens && n_begun_ > 0) {
+            add_first_tokens(block, n_in, sums + layout.size());
+        }
         for (int64_t i = 0; i < n_in; ++i) {
             if (!std::isfinite(sums[i])) {
                 throw std::domain_error("what enters " + input.matrices[0] + " is not finite, or too large");
             }
         }
     });
+}
+
+void Collector::add_first_tokens(const Rows & rows, int64_t n_in, float * sums) const {
+    if (rows.n % n_begun_ != 0) {
+        throw std::runtime_error("its chunks are not computed together");
+    }
+    for (int64_t token = 0; token < rows.n; token += rows.n / n_begun_) {
+        for (int64_t i = 0; i < n_in; ++i) {
+            sums[i] += weight_ * rows.data[token * rows.stride + i];
+        }
+    }
 }
 
 }  // namespace pyquant::calibrate

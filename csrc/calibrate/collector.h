@@ -30,6 +30,7 @@ struct Input {
     int64_t n_groups;  // experts, or matrices of a tensor with more than two dimensions
     bool routed;       // each token enters some of the groups only
     bool all_moments;  // else sums of squares only
+    bool first_tokens;  // the sum of those that chunks begin with is kept too
 
     int64_t first_record;  // of its groups' sums
 };
@@ -49,13 +50,18 @@ public:
     std::vector<int64_t> sizes() const;  // of all records, in floats
     void start(int64_t memory, Spool spool);
 
-    // weight: of the tokens in the passes to come.
-    void set_weight(float weight) { weight_ = weight; }
+    // weight: of the tokens in the next pass. n_begun: chunks that begin in it, as many tokens of each after
+    // those of the one before; 0: chunks go on.
+    void set_pass(float weight, int64_t n_begun) { weight_ = weight, n_begun_ = n_begun; }
     uint64_t batch() const { return sums_->progress().batch; }
     void checkpoint(uint64_t batch) { sums_->checkpoint({batch, visit_}); }
 
     const std::vector<Input> & inputs() const { return inputs_; }
     Layout layout(const Input & input) const { return {input.n_in, input.all_moments}; }
+    // Of a group's sums, in floats: the layout's, then the first tokens'.
+    int64_t size(const Input & input) const {
+        return layout(input).size() + (input.first_tokens ? input.n_in : 0);
+    }
     const Accumulators & sums() const { return *sums_; }
 
 private:
@@ -67,6 +73,7 @@ private:
     void learn(const std::string & matrix, const Source & source, const ggml_tensor * node);
     bool is_input(const ggml_tensor * node, const std::string & matrix) const;
     void add(const Input & input, int64_t group, const std::vector<const float *> & rows);
+    void add_first_tokens(const Rows & rows, int64_t n_in, float * sums) const;
 
     std::set<std::string> wanted_;
     bool with_output_;
@@ -80,6 +87,7 @@ private:
     std::unique_ptr<Accumulators> sums_;
     uint64_t visit_ = 0;  // of any input, since the first pass
     float weight_ = 1;
+    int64_t n_begun_ = 0;
     std::vector<float> gathered_;
     Bf16Inputs rounded_;
     std::exception_ptr failure_;

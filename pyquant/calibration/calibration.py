@@ -90,6 +90,10 @@ class Calibration:
         """Give the key of a matrix's input. Matrices that share an input share a key."""
         return self._inputs[name]
 
+    def sharing(self, name: str) -> list[str]:
+        """Give the matrices that share a matrix's input, itself among them."""
+        return [other for other, stored in self._inputs.items() if stored == self._inputs[name]]
+
     def importance(self) -> ImportanceMatrix:
         """Give the diagonals as an importance matrix, for types that compensate nothing."""
         if self._imatrix is not None:
@@ -198,6 +202,30 @@ class Calibration:
             triangle *= np.float32(1 / counts[expert])
         check_values(self.path, f"the second moments of what enters {name}", triangle, least=-LARGEST)
         return full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
+
+    def first_token(self, name: str) -> NDArray[np.float32] | None:
+        """Give the mean of x over the first tokens of chunks, each times its weight, x what enters a matrix.
+
+        Random tokens are among them.
+
+        Returns
+        -------
+        (n_in,) float32
+            None if it was not collected.
+
+        Raises
+        ------
+        ModelFileError
+            It is damaged or not finite.
+        """
+        stored = f"{self._inputs[name]}.first"
+        if self._rows is None or self.origin is None or stored not in self._rows.tensors:
+            return None
+        n_first = sum(text.weight * text.n_chunks for text in self.origin.texts)
+        with np.errstate(all="ignore"):  # what comes out infinite is refused
+            mean = self._rows.read(stored, np.float32)[0] * np.float32(1 / n_first)
+        check_values(self.path, f"first tokens, as they enter {name},", mean, least=-LARGEST)
+        return mean
 
     def _all(self, name: str, what: str, dtype: type) -> NDArray[Any]:
         assert self._rows is not None

@@ -88,9 +88,9 @@ def run(
     saved = time.monotonic()
     for batch in range(collector.batch, until):
         unit = work[batch]
-        collector.set_weight(unit.weight)
         try:
             for tokens, positions in portions(context, unit.chunks, unit.group):
+                collector.set_pass(weight=unit.weight, n_begun=0 if positions[0] else len(tokens))
                 context.decode(tokens, positions[0], np.ones(len(positions), bool))
                 collector.rethrow()
         except (ValueError, RuntimeError) as error:

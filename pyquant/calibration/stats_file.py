@@ -100,7 +100,7 @@ def make_header(
     """Make the header of a STATS file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
-    counts and, where they were collected, moments; and the checksums of all these.
+    counts and, where they were collected, moments and the sum of first tokens; and the checksums of all these.
 
     Parameters
     ----------
@@ -133,6 +133,8 @@ def make_header(
         if i.all_moments:
             header.add_tensor(f"{name}.moment_counts", Type.F64, [i.n_groups])
             header.add_tensor(f"{name}.moments", Type.F32, [triangle_size(i.n_in), i.n_groups])
+            if i.first_tokens:
+                header.add_tensor(f"{name}.first", Type.F32, [i.n_in])
     add_checksums(header)
     return header
 
@@ -206,5 +208,7 @@ def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
         wrong |= moment_counts is not None and moment_counts.n_weights != n_groups
         wrong |= moments.type is not Type.F32 or moments.n_weights != n_groups * triangle_size(sums.n_per_row)
         wrong |= moments.n_per_row != triangle_size(sums.n_per_row)
+    if first := tensors.get(f"{name}.first"):
+        wrong |= first.type is not Type.F32 or first.n_weights != sums.n_per_row
     if wrong:
         raise ModelFileError(f"{path}: the sums of {name} disagree in their shapes: it is damaged")

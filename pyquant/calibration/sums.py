@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.panels import triangle_size
 from pyquant.calibration.stats_file import TOKENS
 from pyquant.calibration.stats_rows import RowWriter
 from pyquant.files.output_file import OutputFile
@@ -75,7 +76,10 @@ def write_sums(
         counts = np.array([collector.count(i, group) for group in range(i.n_groups)])
         rows.write(f"{name}.moment_counts", 0, counts)
         for group in range(i.n_groups):
-            rows.write(f"{name}.moments", group, collector.sums(i, group)[i.n_in :])
+            triangle, first = np.split(collector.sums(i, group)[i.n_in :], [triangle_size(i.n_in)])
+            rows.write(f"{name}.moments", group, triangle)
+            if i.first_tokens:
+                rows.write(f"{name}.first", group, first)
     rows.finish()
 
 

@@ -15,12 +15,17 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
 from pyquant.machine import BLAS, require_memory
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.schemes.damping import FIRST_TOKEN
 
 # The types that csrc/compensate/formats has a format for.
 COMPENSATED = tuple(Type(number) for number in _core.compensated_types())
 
 BYTES = 20  # for each moment, while they are read, decomposed (in double precision) and put in order
+
+# The matrices that make values, which attention mixes.
+MIXED = ("attn_v", "attn_qkv")
 
 KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and have another between them
 
@@ -51,6 +56,11 @@ def matrices(tensor: Tensor, together: tuple[int, int]) -> Iterator[Matrix]:
         offset = tensor.offset + expert * (tensor.n_bytes // n_experts)
         part = replace(tensor, shape=tensor.shape[:2], offset=offset, n_bytes=tensor.n_bytes // n_experts)
         yield Matrix(part, expert, together)
+
+
+def is_mixed(calibration: Calibration, name: str) -> bool:
+    """Say whether what a matrix makes of tokens, or one with the same input, is mixed by attention."""
+    return any(kind_of(matrix) in MIXED for matrix in calibration.sharing(name))
 
 
 class Factors:
@@ -128,7 +138,13 @@ class Factors:
         moments = self._calibration.moments(name, expert)
         if moments is None:  # an importance matrix, or an expert that no token came to
             return _core.independent(self._diagonal(matrix))
-        factor = _core.factorize(moments, damping=self._damping, together=matrix.together)
+        damping = self._damping
+        first = self._calibration.first_token(name) if is_mixed(self._calibration, name) else None
+        if first is not None:
+            without = moments.trace()
+            moments += np.outer(first, first) * np.float32(FIRST_TOKEN)
+            damping *= float(without / max(moments.trace(), np.finfo(np.float32).tiny))
+        factor = _core.factorize(moments, damping=damping, together=matrix.together)
         self._beside = 0
         return factor
 

@@ -22,3 +22,7 @@ UNIFORM_IN_ORDER = 0.03
 # Moments of the changed inputs that a matrix is corrected for before it is rounded in order ("In order": .03
 # and .4 do no better).
 CORRECTION = 0.1
+
+# What the first token of a chunk counts in the moments of what attention's matrices are given, where any
+# token counts 1 in the mean ("Attention").
+FIRST_TOKEN = 1.0

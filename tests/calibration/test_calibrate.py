@@ -85,6 +85,11 @@ def test_moments_are_those_of_what_numpy_sends_in(
             error = np.abs(moments - expected)
             assert (error <= near * expected.max() + (crossed + crossed.T) / len(x)).all()
             np.testing.assert_allclose(stats.diagonal(matrix)[expert], squares, rtol=10 * near)
+        if matrix.endswith("_exps.weight"):
+            assert stats.first_token(matrix) is None  # which tokens an expert gets is its router's choice
+        else:
+            first = np.mean([sequence[matrix][0][0] for sequence in entered], axis=0)
+            np.testing.assert_allclose(stats.first_token(matrix), first, rtol=0, atol=near * np.abs(x).max())
     assert stats.n_tokens == report.n_tokens == 144
     assert set(entered[0]) <= set(stats.matrices) | {"output.weight"}
 
@@ -104,7 +109,7 @@ def test_matrices_that_share_an_input_share_its_sums(
 ) -> None:
     report = calibrate_model(dense, [text], tmp_path / "stats", n_ctx=32, n_chunks=2)
     assert (report.n_inputs, report.n_matrices) == (8, 14)  # of 2 layers
-    one_layer = 2 * triangle_size(64) + triangle_size(64) + triangle_size(320) + 3 * 64 + 320
+    one_layer = 3 * triangle_size(64) + triangle_size(320) + 2 * (3 * 64 + 320)  # squares, first tokens
     assert report.sums_bytes == 2 * 4 * one_layer
     report = calibrate_model(experts, [text], tmp_path / "experts", n_ctx=32, n_chunks=2)
     assert (report.n_inputs, report.n_matrices) == (5, 8)  # with the router's
@@ -129,6 +134,8 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
         assert both.counts(name) == [128 + 0.5 * 128]
         expected = (a.moments(name) + 0.5 * b.moments(name)) / 1.5
         np.testing.assert_allclose(both.moments(name), expected, rtol=1e-4, atol=1e-6)
+        first = (a.first_token(name) + 0.5 * b.first_token(name)) / 1.5
+        np.testing.assert_allclose(both.first_token(name), first, rtol=1e-4, atol=1e-6)
     assert both.n_tokens == 256
     assert [(t.weight, t.n_chunks) for t in both.origin.texts] == [(1, 2), (0.5, 2)]
 
