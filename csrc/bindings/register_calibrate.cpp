@@ -74,20 +74,25 @@ py::array_t<T> view(const ggml_tensor * tensor, std::vector<py::ssize_t> shape,
     return py::array_t<T>(std::move(shape), std::move(strides), static_cast<T *>(tensor->data), not_ours);
 }
 
-// (n_tokens, n_in) float32, of tokens that are sent to experts (n_tokens, n_used or 1, n_in); None where
-// tokens cannot be told apart. A view of llama.cpp's memory.
-py::object inputs(const StagedPass & pass) {
-    const ggml_tensor * x = pass.input();
+// (n_tokens, n) float32, or None where tokens cannot be told apart. A view of llama.cpp's memory.
+py::object tokens_of(const ggml_tensor * x) {
     if (!x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
         return py::none();
     }
     const std::vector<py::ssize_t> ne(x->ne, x->ne + 4), nb(x->nb, x->nb + 4);
-    if (pass.experts()) {
-        return view<float>(x, {ne[2], ne[1], ne[0]}, {nb[2], nb[1], nb[0]});
-    }
     // Recurrent models keep their sequences apart: their tokens too are rows at even distances.
     const bool even = (ne[2] == 1 || nb[2] == ne[1] * nb[1]) && (ne[3] == 1 || nb[3] == ne[2] * nb[2]);
     return even ? py::object(view<float>(x, {ne[1] * ne[2] * ne[3], ne[0]}, {nb[1], nb[0]})) : py::none();
+}
+
+// Like tokens_of; of tokens that are sent to experts (n_tokens, n_used or 1, n_in).
+py::object inputs(const StagedPass & pass) {
+    const ggml_tensor * x = pass.input();
+    if (!pass.experts() || !x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
+        return tokens_of(x);
+    }
+    const std::vector<py::ssize_t> ne(x->ne, x->ne + 4), nb(x->nb, x->nb + 4);
+    return view<float>(x, {ne[2], ne[1], ne[0]}, {nb[2], nb[1], nb[0]});
 }
 
 // (n_tokens, n_used) int32: the experts that tokens are sent to, or None. A view of llama.cpp's memory.
@@ -184,6 +189,7 @@ void register_calibrate(py::module_ & module) {
         .def_property_readonly("matrices", &names_of)
         .def_property_readonly("n_in", [](const Stage & self) { return self.matrices.at(0)->ne[0]; })
         .def_property_readonly("routed", [](const Stage & self) { return self.experts != Stage::kNone; })
+        .def_property_readonly("in_stream", [](const Stage & self) { return self.stream != Stage::kNone; })
         .def_readonly("n_tokens", &Stage::n_tokens)
         .def_readonly("n_bytes", &Stage::n_bytes)
         .def_readonly("resumes", &Stage::resumes);
@@ -205,6 +211,7 @@ void register_calibrate(py::module_ & module) {
              py::arg("state"), py::keep_alive<1, 4>())
         .def("rethrow", &StagedPass::rethrow)
         .def("inputs", &inputs)
+        .def("stream", [](const StagedPass & self) { return tokens_of(self.stream()); })
         .def("experts", &experts)
         .def(
             "matrix",

@@ -56,11 +56,36 @@ std::vector<Stage> GraphStages::stages(const std::set<std::string> & matrices) c
         if (shared != stages.end()) {
             shared->matrices.push_back(node.matrix);
         } else {
-            stages.push_back({{node.matrix}, i, input, experts, node.n_tokens, {}, 0, true});
+            stages.push_back({{node.matrix}, i, input, experts, Stage::kNone, node.n_tokens, {}, 0, true});
+        }
+    }
+    for (Stage & stage : stages) {
+        if (stage.matrices.size() == 1 && stage.experts == Stage::kNone) {
+            stage.stream = stream_of(stage.cut);
         }
     }
     find_kept(stages);
     return stages;
+}
+
+size_t GraphStages::stream_of(size_t product) const {
+    const size_t cut = product;
+    for (size_t i = cut + 1; i < nodes_.size(); ++i) {
+        const Node & node = nodes_[i];
+        const auto use = std::find(node.used.begin(), node.used.end(), nodes_[product].storage);
+        if (use == node.used.end() || only_views(node.op)) {
+            continue;
+        }
+        if (node.op != GGML_OP_ADD || node.used.size() != 2) {
+            return Stage::kNone;
+        }
+        const size_t other = index_of(node.used[use == node.used.begin() ? 1 : 0]);
+        if (other != Stage::kNone) {
+            return other < cut && nodes_[other].n_bytes == node.n_bytes ? other : Stage::kNone;
+        }
+        product = i;  // a bias was added
+    }
+    return Stage::kNone;
 }
 
 void GraphStages::find_kept(std::vector<Stage> & stages) const {

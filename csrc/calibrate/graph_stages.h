@@ -22,6 +22,7 @@ struct Stage {
     std::vector<ggml_tensor *> matrices;  // that have the same input
     size_t cut;                           // the node that multiplies the first of them
     size_t input, experts;                // nodes: their input, and who its tokens are sent to; or kNone
+    size_t stream;  // node: what the one matrix's product is added to, known at the cut; or kNone
     int64_t n_tokens;                     // that reach it
     // What is in use at the cut, as nodes.
     std::vector<size_t> kept;
@@ -52,6 +53,7 @@ private:
     };
 
     size_t index_of(const ggml_tensor * tensor) const;
+    size_t stream_of(size_t product) const;
     void find_kept(std::vector<Stage> & stages) const;
 
     std::vector<Node> nodes_;

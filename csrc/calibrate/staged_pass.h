@@ -37,6 +37,7 @@ public:
 
     // Where the pass stopped; null where the tensor is none that the graph computes.
     const ggml_tensor * input() const { return seen(stages_.at(to_).input); }
+    const ggml_tensor * stream() const { return seen(stages_.at(to_).stream); }
     const ggml_tensor * experts() const { return seen(stages_.at(to_).experts); }
 
 private:

@@ -100,7 +100,8 @@ def make_header(
     """Make the header of a STATS file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
-    counts and, where they were collected, moments and the sum of first tokens; and the checksums of all these.
+    counts and, where they were collected, moments and the sum of first tokens; and the checksums of all
+    these.
 
     Parameters
     ----------

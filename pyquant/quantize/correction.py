@@ -53,9 +53,24 @@ class Correction:
             With x the original inputs and y the changed ones,
             E[(x - y) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
         """
-        damped = self._moments.astype(np.float64)
-        damped[np.diag_indices(self._n_in)] += damping * damped.trace() / self._n_in if damped.any() else 1
-        return np.linalg.solve(damped, self._moved.T).T.astype(np.float32)
+        return solve(self._moments, self._moved, damping)
+
+
+def solve(moments: NDArray[np.float32], moved: NDArray[np.float32], damping: float) -> NDArray[np.float32]:
+    """Return moved (moments + damping * mean diagonal * I)^-1, (n_out, n_in).
+
+    Parameters
+    ----------
+    moments : (n_in, n_in) float32
+        Sums of y y^T, y what enters now.
+    moved : (n_out, n_in) float32
+        Sums of z y^T, z what is to be made up for.
+    damping
+        In units of the mean diagonal of `moments`.
+    """
+    damped = moments.astype(np.float64)
+    damped[np.diag_indices(len(damped))] += damping * damped.trace() / len(damped) if damped.any() else 1
+    return np.linalg.solve(damped, moved.T).T.astype(np.float32)
 
 
 class Corrections:

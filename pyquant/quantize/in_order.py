@@ -28,6 +28,7 @@ from pyquant.models.tensor import Tensor
 from pyquant.quantize.correction import ENOUGH, Corrections
 from pyquant.quantize.in_order_memory import InOrderMemory
 from pyquant.quantize.staged_context import StagedContext, pieces_of
+from pyquant.quantize.stream_correction import StreamCorrection
 from pyquant.schemes.damping import CORRECTION
 
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
@@ -121,20 +122,29 @@ def _run_together(
         changes: list[NDArray[np.float32] | None] = [None]  # of each expert
         if changed.n_tokens(number) >= ENOUGH * stage.n_in:
             first = tensors[stage.matrices[0]]
+            stream = StreamCorrection(first.weights()) if stage.in_stream else None
             sums = Corrections(first.n_rows // first.shape[1] if stage.routed else 1, stage.n_in)
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)
-                if x is not None and y is not None:
+                if x is None or y is None:
+                    continue
+                if stream:
+                    stream.add(x, y, original.stream(), changed.stream())
+                else:
                     sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
-            changes = sums.results(CORRECTION)
+            changes = [stream.result(CORRECTION)] if stream else sums.results(CORRECTION)
         for i, name in enumerate(stage.matrices):
-            write(tensors[name], _corrected(tensors[name], changes), changed.matrix(number, i))
+            write(
+                tensors[name], _corrected(tensors[name], changes, stage.in_stream), changed.matrix(number, i)
+            )
 
 
-def _corrected(tensor: Tensor, changes: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
-    """The weights, changed; changes: of each expert, or of the whole matrix."""
+def _corrected(
+    tensor: Tensor, changes: list[NDArray[np.float32] | None], in_stream: bool
+) -> NDArray[np.float32] | None:
+    """The weights, changed; changes: of each expert, or of the whole matrix; in_stream: to be added."""
     if all(change is None for change in changes):
         return None
     weights = tensor.weights()
@@ -143,5 +153,5 @@ def _corrected(tensor: Tensor, changes: list[NDArray[np.float32] | None]) -> NDA
             continue
         if not np.isfinite(change).all():
             raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
-        rows += rows @ change
+        rows += change if in_stream else rows @ change
     return weights

@@ -115,6 +115,10 @@ class StagedContext:
         self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
         return self._pass.inputs()
 
+    def stream(self) -> NDArray[np.float32] | None:
+        """Give what the matrix's product will be added to, (n_tokens, n_out); a view like `run`'s."""
+        return self._pass.stream()
+
     def experts(self) -> NDArray[np.int32] | None:
         """Give the experts that the piece's tokens are sent to, (n_tokens, n_used); a view like `run`'s."""
         return self._pass.experts()

@@ -24,5 +24,5 @@ UNIFORM_IN_ORDER = 0.03
 CORRECTION = 0.1
 
 # What the first token of a chunk counts in the moments of what attention's matrices are given, where any
-# token counts 1 in the mean ("Attention").
-FIRST_TOKEN = 1.0
+# token counts 1 in the mean ("The first token").
+FIRST_TOKEN = 0.25

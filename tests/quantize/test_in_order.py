@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -22,6 +23,7 @@ from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.evaluate.compare import compare_models
+from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor import Tensor
@@ -29,6 +31,8 @@ from pyquant.models.unpack_q4_t import unpack_q4_t
 from pyquant.quantize.correction import Correction, Corrections
 from pyquant.quantize.in_order import write_in_order
 from pyquant.quantize.quantize_model import quantize_model
+from pyquant.quantize.staged_context import StagedContext
+from pyquant.quantize.stream_correction import StreamCorrection
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.damping import CORRECTION
 from pyquant.schemes.settings import make_mode
@@ -88,6 +92,43 @@ def test_the_correction_is_the_best_there_is() -> None:
     corrected = weights + weights @ correction(original, changed, 0)
     best, *_ = np.linalg.lstsq(changed.astype(np.float64), original @ weights.T, rcond=None)
     np.testing.assert_allclose(corrected, best.T, rtol=1e-3, atol=1e-4)
+
+
+def test_the_stream_is_brought_back_as_far_as_it_can_be() -> None:
+    x, y = random_inputs()
+    rng = np.random.default_rng(7)
+    weights = rng.normal(size=(7, x.shape[1])).astype(np.float32)
+    now = rng.normal(size=(len(x), 7)).astype(np.float32)
+    stream = now + 0.1 * y @ rng.normal(size=(y.shape[1], 7)).astype(np.float32)
+    stream[0] *= 1e6  # a token as large as all others, and more, counts like any other
+    sums = StreamCorrection(weights)
+    sums.add(x, y, stream, now)
+    behind = stream + x @ weights.T
+    size = np.linalg.norm(behind, axis=1, keepdims=True).astype(np.float64)
+    best, *_ = np.linalg.lstsq(y / size, (behind - now) / size, rcond=None)
+    np.testing.assert_allclose(weights + sums.result(0), best.T, rtol=1e-2, atol=1e-3)
+
+
+def test_what_products_are_added_to_is_known(generated) -> None:
+    path = generated(F32)
+    model = ModelFile(path)
+    by_name = {tensor.name: tensor for tensor in model.tensors}
+    tokens = np.random.default_rng(0).integers(5, 60, (3, 32)).astype(np.int32)
+    names = [name for name in by_name if name.startswith("blk.") and by_name[name].n_rows > 1]
+    with Model(path) as running, StagedContext(running, names, [tokens], 1) as context:
+        known = {name for stage in context.stages if stage.in_stream for name in stage.matrices}
+        n_layers = 1 + max(int(name.split(".")[1]) for name in names)
+        # In the last layer most tokens are left out between the product and the sum.
+        expected = {f"blk.{layer}.ffn_down.weight" for layer in range(n_layers)}
+        assert known == expected | {f"blk.{layer}.attn_output.weight" for layer in range(n_layers - 1)}
+        number = next(i for i, s in enumerate(context.stages) if s.matrices == ["blk.0.attn_output.weight"])
+        with tempfile.TemporaryFile() as file:
+            largest = max(stage.n_bytes for stage in context.stages)
+            states = _core.PassStates(1, n_bytes=largest, memory=largest, file=file.fileno())
+            context.run(0, None, number, states, 0)
+            stream = context.stream()
+        embeddings = by_name["token_embd.weight"].weights()
+        np.testing.assert_array_equal(stream, embeddings[tokens.ravel()])
 
 
 def test_damping_keeps_the_correction_small() -> None:
@@ -294,6 +335,16 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
         def add(self, original: np.ndarray, changed: np.ndarray) -> None:
             entered[-1].append(np.stack([original, changed]))
 
+    class NotedStream(StreamCorrection):
+        def __init__(self, weights: np.ndarray) -> None:
+            super().__init__(weights)
+            entered.append([])
+
+        def add(self, *sides: np.ndarray) -> None:
+            original, changed, stream, changed_stream = sides
+            now = np.hstack([original, stream]), np.hstack([changed, changed_stream])
+            entered[-1].append(np.stack(now))
+
     def write(tensor: Tensor, weights: np.ndarray | None, copy: np.ndarray) -> None:
         copy[:] = _core.ggml_encoder(int(tensor.type)).encode(0.9 * tensor.weights())
 
@@ -301,6 +352,7 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
     wanted = [t for t in model.tensors if t.name in calibration.matrices and "blk" in t.name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pyquant.quantize.correction.Correction", Noted)
+        patch.setattr("pyquant.quantize.in_order.StreamCorrection", NotedStream)
         patch.setattr("pyquant.quantize.staged_context.PIECE", chunks * 64)
         write_in_order(model, calibration, wanted, 32, write, folder=folder, threads=1, memory=0)
     return [np.concatenate(parts, axis=1) for parts in entered]

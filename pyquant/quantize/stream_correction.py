@@ -1,0 +1,75 @@
+"""What has to be added to a matrix so that the residual stream behind it becomes what it was."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.quantize.correction import ENOUGH, PORTION, solve
+
+
+class StreamCorrection:
+    """Sums over tokens, of what enters a matrix and of what the stream lacks that its product is added to.
+
+    So the matrix makes up for what those before it have done to the stream as well.
+
+    Parameters
+    ----------
+    weights : (n_out, n_in) float32
+        The matrix.
+    """
+
+    def __init__(self, weights: NDArray[np.float32]) -> None:
+        n_out, n_in = weights.shape
+        self._weights = weights
+        self._moments, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
+        self._n_tokens = 0
+
+    def add(
+        self,
+        original: NDArray[np.float32],
+        changed: NDArray[np.float32],
+        stream: NDArray[np.float32] | None,
+        changed_stream: NDArray[np.float32] | None,
+    ) -> None:
+        """Add tokens.
+
+        Parameters
+        ----------
+        original, changed : (n_tokens, n_in)
+            Inputs as they were, and as they are now.
+        stream, changed_stream : (n_tokens, n_out)
+            What the product is added to, as it was and as it is now. Nothing is added where it is not known.
+        """
+        if stream is None or changed_stream is None:
+            return
+        for begin in range(0, len(original), PORTION):
+            part = slice(begin, begin + PORTION)
+            product = original[part] @ self._weights.T
+            missing = product - changed[part] @ self._weights.T
+            missing += stream[part] - changed_stream[part]
+            # A norm follows: what is missing counts in proportion to the stream.
+            size = np.linalg.norm(stream[part] + product, axis=1, keepdims=True)
+            size[size == 0] = 1
+            inputs = changed[part] / size
+            self._moments += inputs.T @ inputs
+            self._moved += (missing / size).T @ inputs
+        self._n_tokens += len(original)
+
+    def result(self, damping: float) -> NDArray[np.float32] | None:
+        """Return what has to be added to the matrix; None where there are too few tokens.
+
+        Parameters
+        ----------
+        damping
+            What is added to the diagonal of the changed inputs' moments, in units of its mean.
+
+        Returns
+        -------
+        (n_out, n_in) float32
+            With x, y the inputs and r, s the streams, original and changed, each divided by |r + W x|,
+            E[(W (x - y) + r - s) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
+        """
+        if self._n_tokens < ENOUGH * len(self._moments):
+            return None
+        return solve(self._moments, self._moved, damping)
