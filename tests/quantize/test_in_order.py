@@ -197,6 +197,8 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> 
 
     def scale(tensor: Tensor, weights: np.ndarray) -> np.ndarray:
         found[tensor.name] = weights, tensor.weights()
+        if "attn_output" in tensor.name:
+            return weights  # else what it has done to the stream would be made up for by ffn_down
         # The up projection and V go into what follows as they are: twice as much of them is twice that.
         return tensor.weights() * (2 if "ffn_up" in tensor.name or "attn_v" in tensor.name else 1)
 
@@ -205,7 +207,7 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> 
         corrected, own = found[f"blk.0.{name}.weight"]
         # Not all of it: damping leaves directions alone in which little enters.
         share = np.linalg.norm(corrected - own / 2) / np.linalg.norm(own / 2)
-        assert share < 0.6
+        assert share < 0.5
         assert np.linalg.norm(corrected) < 0.8 * np.linalg.norm(own)
 
 
