@@ -29,7 +29,7 @@ from pyquant.quantize.correction import ENOUGH, Corrections
 from pyquant.quantize.in_order_memory import InOrderMemory
 from pyquant.quantize.staged_context import StagedContext, pieces_of
 from pyquant.quantize.stream_correction import StreamCorrection
-from pyquant.schemes.damping import CORRECTION
+from pyquant.schemes.damping import CORRECTION, STREAM
 
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
 # into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
@@ -134,7 +134,7 @@ def _run_together(
                 else:
                     sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
-            changes = [stream.result(CORRECTION)] if stream else sums.results(CORRECTION)
+            changes = [stream.result(STREAM)] if stream else sums.results(CORRECTION)
         for i, name in enumerate(stage.matrices):
             write(
                 tensors[name], _corrected(tensors[name], changes, stage.in_stream), changed.matrix(number, i)

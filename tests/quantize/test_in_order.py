@@ -191,8 +191,9 @@ def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -
     assert first[3] == "attn_output"
 
 
-def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> None:
+def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of, monkeypatch) -> None:
     """What the output projections get is doubled: they want half of their weights."""
+    monkeypatch.setattr("pyquant.quantize.in_order.STREAM", 0.01)
     found = {}
 
     def scale(tensor: Tensor, weights: np.ndarray) -> np.ndarray:
@@ -207,7 +208,7 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of) -> 
         corrected, own = found[f"blk.0.{name}.weight"]
         # Not all of it: damping leaves directions alone in which little enters.
         share = np.linalg.norm(corrected - own / 2) / np.linalg.norm(own / 2)
-        assert share < 0.5
+        assert share < 0.2
         assert np.linalg.norm(corrected) < 0.8 * np.linalg.norm(own)
 
 
