@@ -122,8 +122,9 @@ def _run_together(
         changes: list[NDArray[np.float32] | None] = [None]  # of each expert
         if changed.n_tokens(number) >= ENOUGH * stage.n_in:
             first = tensors[stage.matrices[0]]
+            n_experts = first.n_rows // first.shape[1] if stage.routed else 1
             stream = StreamCorrection(first.weights()) if stage.in_stream else None
-            sums = Corrections(first.n_rows // first.shape[1] if stage.routed else 1, stage.n_in)
+            sums = None if stream else Corrections(n_experts, stage.n_in)
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)
@@ -131,10 +132,11 @@ def _run_together(
                     continue
                 if stream:
                     stream.add(x, y, original.stream(), changed.stream())
-                else:
+                if sums:
                     sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
-            changes = [stream.result(STREAM)] if stream else sums.results(CORRECTION)
+            changes = [stream.result(STREAM)] if stream else changes
+            changes = sums.results(CORRECTION) if sums else changes
         for i, name in enumerate(stage.matrices):
             write(
                 tensors[name], _corrected(tensors[name], changes, stage.in_stream), changed.matrix(number, i)
