@@ -5,7 +5,6 @@
 
 #include "kernels/share_rows.h"
 #include "kernels/softmax.h"
-#include "kernels/share_rows.h"
 
 namespace pyquant::kernels {
 namespace {
