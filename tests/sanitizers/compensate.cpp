@@ -81,7 +81,8 @@ void encode_rows(const Encoder & encoder, const std::vector<float> & x) {
     std::vector<float> huge = x;
     huge[5] = 1e35f;
     try {
-        encoder.encode(huge.data(), 0, n_rows, kColumns, nullptr, all.get());  // uniform codes have room for all
+        encoder.encode(huge.data(), 0, n_rows, kColumns, nullptr,
+                       all.get());  // uniform codes have room for all
     } catch (const BadWeight & error) {
         expect(error.index == 5, "the weight that is too large is named");
     }

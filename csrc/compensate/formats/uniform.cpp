@@ -1,5 +1,5 @@
-// One scale for a whole matrix, or for each of its rows, in blocks of Q8_0: integer codes that are meant to be
-// entropy-coded.
+// One scale for a whole matrix, or for each of its rows, in blocks of Q8_0: integer codes that are meant to
+// be entropy-coded.
 #include <algorithm>
 #include <vector>
 
