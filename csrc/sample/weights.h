@@ -28,6 +28,17 @@ inline double sum_of_tile(const float * tile) {
     return sum;
 }
 
+// Of a whole group: no compiler has to wonder about a rest.
+inline float largest_of_group(const float * group) {
+    float lanes[kLanes] = {};
+    for (int j = 0; j < kGroup; j += kLanes) {
+        for (int l = 0; l < kLanes; ++l) {
+            lanes[l] = group[j + l] > lanes[l] ? group[j + l] : lanes[l];
+        }
+    }
+    return *std::max_element(lanes, lanes + kLanes);
+}
+
 // Weights of a vocabulary, a whole number of tiles of them: those after the vocabulary's end are 0.
 struct Weights {
     int64_t n_vocab;
@@ -77,7 +88,7 @@ private:
             tiles[t] = sum_of_tile(tile);
             total += tiles[t];
             for (int g = 0; g < kTile / kGroup; ++g) {
-                peaks[t * (kTile / kGroup) + g] = kernels::largest_of(tile + g * kGroup, kGroup);
+                peaks[t * (kTile / kGroup) + g] = largest_of_group(tile + g * kGroup);
             }
         }
     }
