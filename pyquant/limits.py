@@ -92,6 +92,6 @@ TEMPERATURE = Limit(0, 100, whole=False)
 TOP_K = Limit(0, 1 << 20)  # 0: all tokens
 TOP_P = Limit(0, 1, whole=False, above_low=True)
 MIN_P = Limit(0, 1, whole=False)
-SEED = Limit(0, 2**64 - 1)
+SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt

@@ -45,6 +45,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("calibrate", "output"),
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
+        ("dequantize", "output"), ("structured", "texts"),
     }  # fmt: skip
 
 
