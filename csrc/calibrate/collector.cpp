@@ -129,8 +129,13 @@ void Collector::learn(const std::string & matrix, const Source & source, const g
     }
     const auto [seen, is_new] = seen_.emplace(source, inputs_.size());
     if (is_new) {
-        inputs_.push_back(
-            {{}, node->src[0]->ne[0], n_groups(node->src[0]), node->op == GGML_OP_MUL_MAT_ID, false, false, 0});
+        inputs_.push_back({{},
+                           node->src[0]->ne[0],
+                           n_groups(node->src[0]),
+                           node->op == GGML_OP_MUL_MAT_ID,
+                           false,
+                           false,
+                           0});
     }
     Input & input = inputs_[seen->second];
     input.matrices.push_back(matrix);

@@ -27,9 +27,9 @@ namespace pyquant::calibrate {
 struct Input {
     std::vector<std::string> matrices;
     int64_t n_in;
-    int64_t n_groups;  // experts, or matrices of a tensor with more than two dimensions
-    bool routed;       // each token enters some of the groups only
-    bool all_moments;  // else sums of squares only
+    int64_t n_groups;   // experts, or matrices of a tensor with more than two dimensions
+    bool routed;        // each token enters some of the groups only
+    bool all_moments;   // else sums of squares only
     bool first_tokens;  // the sum of those that chunks begin with is kept too
 
     int64_t first_record;  // of its groups' sums

@@ -22,8 +22,8 @@ struct Stage {
     std::vector<ggml_tensor *> matrices;  // that have the same input
     size_t cut;                           // the node that multiplies the first of them
     size_t input, experts;                // nodes: their input, and who its tokens are sent to; or kNone
-    size_t stream;  // node: what the one matrix's product is added to, known at the cut; or kNone
-    int64_t n_tokens;                     // that reach it
+    size_t stream;     // node: what the one matrix's product is added to, known at the cut; or kNone
+    int64_t n_tokens;  // that reach it
     // What is in use at the cut, as nodes.
     std::vector<size_t> kept;
     int64_t n_bytes;
