@@ -38,7 +38,7 @@ def test_nothing_is_given() -> None:
 @pytest.mark.parametrize("key", ["step", "bits", "code_bits"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "4"])
 def test_numbers_that_are_none(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"^--{key}: expected a number above 0 to .*, got"):
+    with pytest.raises(ConfigError, match=rf"^--{key}: expected a number (above 0|from 6e-08) to .*, got"):
         read_target({key: value}, prefix="--")
 
 

@@ -240,8 +240,8 @@ def test_broken_tables_are_refused(packed: Path, before: bytes, after: bytes, me
     data = packed.read_bytes()
     assert before in data
     packed.write_bytes(data.replace(before, after))
-    for read, where in ((ModelFile, "tensor"), (LlamaModel, r"llama\.cpp cannot load it: .*tensor")):
-        with pytest.raises(ModelFileError, match=rf"packed\.gguf: {where} '.*\.weight' .*{message}"):
+    for read in (ModelFile, LlamaModel):
+        with pytest.raises(ModelFileError, match=rf"packed\.gguf: tensor '.*\.weight' .*{message}"):
             read(packed)
 
 

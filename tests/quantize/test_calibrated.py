@@ -29,6 +29,7 @@ from pyquant.reference.kernels import BLOCK_BYTES, LOAD
 from pyquant.schemes.settings import make_mode
 from pyquant.tables.table_set import TableSet
 from tests.support.command import run
+from tests.support.factors import factor_of
 from tests.support.models import EXPERTS, F32, ODD_ROWS
 from tests.support.oracle import Oracle
 from tests.support.outputs import output_error, weights
@@ -103,8 +104,7 @@ def test_every_matrix_is_rounded_by_its_own_moments(made, generated, stats_of, m
         x, together = source[tensor.name], _core.columns_together(int(type_))
         for expert, stored in enumerate(tensor.data.reshape(len(x), x.shape[1], -1)):
             if tensor.name in stats.matrices:
-                h = stats.moments(tensor.name, expert)
-                factor = _core.factorize(h, damping=damping, together=together)
+                factor = factor_of(stats, tensor.name, expert, damping=damping, together=together)
             else:
                 factor = _core.independent(np.ones(x.shape[2], np.float32))
             encoder = _core.compensated_encoder(int(type_), factor)

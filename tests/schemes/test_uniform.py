@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
@@ -20,6 +19,7 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.row_weights import RowWeights
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from tests.support.command import run
+from tests.support.factors import factor_of
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
 from tests.support.modes import STEP, uniform
 from tests.support.oracle import Oracle
@@ -39,8 +39,8 @@ def steps(path: Path) -> dict[str, float]:
 
 
 def mean_diagonal(stats: Path, name: str, expert: int = 0) -> float:
-    moments = Calibration.read(stats).moments(name, expert)
-    return _core.factorize(moments, damping=uniform(stats).damping, together=32).mean_diagonal
+    known = Calibration.read(stats)
+    return factor_of(known, name, expert, damping=uniform(stats).damping, together=32).mean_diagonal
 
 
 @pytest.fixture
