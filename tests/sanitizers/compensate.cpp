@@ -140,7 +140,7 @@ void refuse(const std::vector<float> & h) {
     std::vector<float> x(kColumns / 2);
     std::vector<char> out(size_t(encoder->row_bytes(kColumns)));
     expect_error<std::invalid_argument>(
-        [&] { encoder->encode(x.data(), 1, kColumns / 2, nullptr, out.data()); },
+        [&] { encoder->encode(x.data(), 0, 1, kColumns / 2, nullptr, out.data()); },
         "rows of another length are refused");
 }
 

@@ -49,7 +49,7 @@ public:
         : shape_(shape),
           encoder_(ggml_encoder(type)) {
         std::vector<char> stored(size_t(encoder_->row_bytes(shape.n_per_row) * shape.n_rows));
-        encoder_->encode(x.data(), shape.n_rows, shape.n_per_row, nullptr, stored.data());
+        encoder_->encode(x.data(), 0, shape.n_rows, shape.n_per_row, nullptr, stored.data());
         file_.write(stored, kOffset);
     }
 
@@ -131,7 +131,7 @@ void convert_in_memory(std::mt19937 & random) {
         std::vector<float> values(x.size());
         target->decode(expected.bytes().data(), shape.n_rows, shape.n_per_row, values.data());
         std::vector<char> halves(size_t(copy_as->row_bytes(shape.n_per_row) * shape.n_rows));
-        copy_as->encode(values.data(), shape.n_rows, shape.n_per_row, nullptr, halves.data());
+        copy_as->encode(values.data(), 0, shape.n_rows, shape.n_per_row, nullptr, halves.data());
 
         const std::unique_ptr<char[]> copy(new char[halves.size()]);
         Pass pass{-1, 0, shape.n_rows, shape.n_per_row, floats.get(), rows.get()};
