@@ -17,7 +17,7 @@ class Lr:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ends = vocabulary.end_tokens().tolist()
-        self._pieces = vocabulary.pieces()
+        self._pieces = list(vocabulary.pieces())
         for token in self._ends:  # they end a text, and are no part of it
             self._pieces[token] = b""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,9 +98,16 @@ class Vocabulary:
         Returns
         -------
         tokens : (n,) int32
+            Always the same array, which cannot be written to.
         """
+        return self._ends
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int32]:
         ends = [self.llama.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_tokens)]
-        return np.flatnonzero(ends).astype(np.int32)
+        tokens = np.flatnonzero(ends).astype(np.int32)
+        tokens.setflags(write=False)
+        return tokens
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes that a token stands for; they may be part of a character.
@@ -119,9 +127,13 @@ class Vocabulary:
                 return buffer.raw[:n]
             size = -n
 
-    def pieces(self) -> list[bytes]:
+    def pieces(self) -> tuple[bytes, ...]:
         """Return the bytes of every token, without those of tokens that control."""
-        return [self.piece(token) for token in range(self.n_tokens)]
+        return self._pieces
+
+    @cached_property
+    def _pieces(self) -> tuple[bytes, ...]:
+        return tuple(self.piece(token) for token in range(self.n_tokens))
 
     def spelled_pieces(self) -> list[bytes]:
         """Return the bytes of every token; those of tokens that control after 0xff, which no text has."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gguf import GGUFWriter
 
+from pyquant import data
 from pyquant.errors import ModelFileError
 from pyquant.llama.model import Model as LlamaModel
 from tests.support.models import Model
@@ -78,3 +79,13 @@ def test_vocabularies_that_llama_cpp_takes(tmp_path: Path) -> None:
     ):
         with LlamaModel(model(tmp_path, change, sort)) as loaded:
             assert loaded.n_vocab == 400
+
+
+def test_pieces_and_ends_are_asked_for_once() -> None:
+    with LlamaModel(data.model_path()) as loaded:
+        vocabulary = loaded.vocabulary
+        assert vocabulary.pieces() is vocabulary.pieces()
+        assert vocabulary.pieces()[:300] == tuple(vocabulary.piece(token) for token in range(300))
+        assert vocabulary.end_tokens() is vocabulary.end_tokens()
+        with pytest.raises(ValueError, match="read-only"):
+            vocabulary.end_tokens()[0] = 1
