@@ -18,6 +18,7 @@ class Language(Enum):
     REGEX = "regex"
 
 
+GRAMMARS = Path(__file__).parent / "grammars"  # those in the box
 SUFFIXES = {".lark": Language.LARK, ".gbnf": Language.GBNF, ".json": Language.JSON_SCHEMA}
 
 

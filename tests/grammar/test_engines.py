@@ -12,8 +12,7 @@ from pyquant import data
 from pyquant.errors import ConfigError, GrammarError
 from pyquant.grammar.engine import Compiled, State
 from pyquant.grammar.engines import ENGINES, make_engine
-from pyquant.grammar.grammar import Grammar, Language, read_grammar
-from pyquant.grammar.lr.lark_tables import GRAMMARS
+from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 

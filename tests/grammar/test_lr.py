@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pyquant import _core
 from pyquant.errors import GrammarError
-from pyquant.grammar.grammar import Grammar, Language, read_grammar
-from pyquant.grammar.lr.lark_tables import GRAMMARS, Tables, make_tables
+from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
+from pyquant.grammar.lr.lark_tables import Tables, make_tables
 from pyquant.reference.kernels.grammar_masks import Place, allowed
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import GrammarError
-from pyquant.grammar.grammar import Grammar
+from pyquant.grammar.grammar import GRAMMARS, Grammar
 from pyquant.grammar.lr.boundaries import check_boundaries
 from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
 from pyquant.grammar.lr.regex_automaton import RegexAutomaton
 
-GRAMMARS = Path(__file__).parent.parent / "grammars"
 START, END = "start", "$END"
 
 

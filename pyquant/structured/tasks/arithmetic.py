@@ -12,18 +12,10 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from pyquant.grammar.grammar import Grammar, Language
+from pyquant.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.structured.task import Item, Verdict
 
-FORM = r"""
-start: comparison
-comparison: expression ("==" expression)*
-expression: product | expression "+" product -> add | expression "-" product -> subtract
-product: factor | product "*" factor -> multiply | product "/" factor -> divide
-factor: NUMBER -> number | "-" factor -> negate | "(" comparison ")"
-NUMBER: /[0-9]+(\.[0-9]+)?/
-%ignore / +/
-"""
+GRAMMAR = read_grammar(GRAMMARS / "arithmetic.lark")
 FACTORS = [(9, 15), (7, 8), (12, 11), (6, 25), (14, 3), (16, 5), (13, 4), (18, 6), (21, 9), (17, 2)]
 FACTORS += [(8, 32), (19, 7), (24, 10), (11, 11), (27, 3), (45, 2), (33, 6), (15, 15), (28, 4), (36, 5)]
 
@@ -36,16 +28,13 @@ class Arithmetic:
         "Rewrite the product as other expressions that are equal to it, joined by ==. Expressions have whole "
         "numbers, +, -, *, / and parentheses."
     )
-    form = FORM
+    form = GRAMMAR.text
     examples: Sequence[tuple[str, str]] = (
         ("4 * 12", "4 * 12 == 48 == 40 + 8"),
         ("5 * 6", "5 * 6 == 30 == 6 * 5 == 60 / 2"),
         ("3 * 14", "3 * 14 == 3 * (10 + 4) == 42"),
     )
-    items: Sequence[Item] = tuple(
-        Item(f"{a} * {b}", f"{a} * {b}", Grammar(Language.LARK, FORM, "arithmetic"), a * b)
-        for a, b in FACTORS
-    )
+    items: Sequence[Item] = tuple(Item(f"{a} * {b}", f"{a} * {b}", GRAMMAR, a * b) for a, b in FACTORS)
 
     def check(self, item: Item, answer: str) -> Verdict:
         """Parse an answer, compute its sides, and compare them with the product.
@@ -74,7 +63,7 @@ class Arithmetic:
 def _parser() -> Any:
     from lark import Lark
 
-    return Lark(FORM, parser="lalr")
+    return Lark(GRAMMAR.text, parser="lalr")
 
 
 def _value(tree: Any) -> Fraction:
