@@ -190,7 +190,9 @@ def measure_structured(
     cells: list[Cell] = []
     for model in models:
         with Model(model) as loaded:
-            compiled = _compile(loaded.vocabulary, asked, engine)
+            compiled = None
+            if any(map(keeps_to_grammar, techniques)):
+                compiled = _compile(loaded.vocabulary, asked, engine)
             for technique in techniques:
                 prompts = [_prompt(loaded, task, item, technique) for item in asked]
                 plan = make_plan(loaded, prompts, max_tokens=max(lengths), n_parallel=n_parallel)

@@ -62,6 +62,14 @@ def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
     assert all(answer.cut_off for answer in cut_off if not answer.verdict.parses)
 
 
+def test_a_grammar_that_no_technique_keeps_to_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("pyquant.structured.measure.make_engine", refuse)
+    measure_structured([data.model_path()], TASK, techniques=["free"], lengths=[1], n=1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
