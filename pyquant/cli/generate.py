@@ -65,10 +65,7 @@ def generate(
     regex: Annotated[
         Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
-    ] = "llguidance",
+    engine: options.Engine = "llguidance",
     n: Annotated[
         int,
         typer.Option(
@@ -91,10 +88,7 @@ def generate(
     min_p: Annotated[
         float, typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens.")
     ] = 0.05,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="N", parser=Number(limits.SEED), help="The same seed writes the same texts."),
-    ] = 0,
+    seed: options.Seed = 0,
     ctx: Annotated[
         Optional[int],
         typer.Option(

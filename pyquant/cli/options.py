@@ -166,6 +166,14 @@ Threads = Annotated[
         metavar="N", parser=Number(limits.THREADS), help="Threads to compute with; default: all processors."
     ),
 ]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="N", parser=Number(limits.SEED), help="The same seed writes the same texts."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 

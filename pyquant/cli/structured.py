@@ -52,10 +52,8 @@ def structured(
             help="Texts for each model and technique.",
         ),
     ] = 100,
-    seed: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.SEED), help="The same for all models.")
-    ] = 0,
-    engine: Annotated[str, typer.Option(metavar="ENGINE", help="What follows the grammar.")] = "llguidance",
+    seed: options.Seed = 0,
+    engine: options.Engine = "llguidance",
     texts: Annotated[
         Optional[Path],
         typer.Option(metavar="FILE.jsonl", parser=paths.output, help="Also write all texts, with verdicts."),
