@@ -1,0 +1,45 @@
+"""Grammars followed byte by byte: whether they accept a text, and where they refuse one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pyquant import _core
+from pyquant.grammar.grammar import read_grammar
+from pyquant.grammar.lr.lark_tables import GRAMMARS, make_tables
+
+CORPORA = Path(__file__).parents[1] / "grammar" / "corpora"
+END = 256  # of the vocabulary of single bytes
+
+
+@lru_cache
+def bytewise(name: str) -> _core.Grammar:
+    """Compile a grammar in the box for the vocabulary of single bytes."""
+    tables = make_tables(read_grammar(GRAMMARS / f"{name}.lark"))
+    return _core.Grammar(
+        tables.lexer.next,
+        tables.lexer.ends,
+        actions=tables.actions,
+        gotos=tables.gotos,
+        lengths=tables.lengths,
+        origins=tables.origins,
+        start=tables.start,
+        pieces=[*(bytes([byte]) for byte in range(256)), b""],
+        end_tokens=[END],
+    )
+
+
+def refusal(name: str, text: str) -> str:
+    """Return the end of what a grammar in the box takes of a text and what follows; empty: it accepts it."""
+    state = bytewise(name).start()
+    data = text.encode()
+    for place, byte in enumerate(data):
+        if not state.advance(byte):
+            return f"{data[max(0, place - 60) : place]!r} does not go on with {data[place : place + 30]!r}"
+    return "" if state.may_end else f"{data[-60:]!r} is no end"
+
+
+def corpus(name: str, answer: str) -> list[str]:
+    """Return the texts that a grammar in the box has to `accept` or to `refuse`."""
+    return (CORPORA / f"{name}.{answer}.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")
