@@ -1,53 +1,30 @@
-// Q4_K and Q5_K: super-blocks of 256 columns with an fp16 scale of scales and one of minima, and a factor
-// of 0..63 on either for each 32.
+// Q4_K and Q5_K: sub-blocks of 32 columns, factors of 6 bits. The scale of scales lets the largest scale have
+// the highest factor, the scale of minima likewise.
 #pragma once
 
 #include <cstring>
 
-#include "compensate/format.h"
+#include "compensate/formats/unsigned_factors.h"
 
 namespace pyquant::compensate {
 
 template <int kBits>
-class KFormat {
-public:
-    using Stored = Scales<8>;
-    static constexpr float kHighest = (1 << kBits) - 1;
-    static constexpr int kBytes = 2 + 2 + 12 + Stored::kSubs * kSub * kBits / 8;
-    static constexpr int kFree = 2;
+class KFormat : public UnsignedFactors<kBits, kSub, 6> {
+    using Base = UnsignedFactors<kBits, kSub, 6>;
 
-    const IntegerLevels & levels() const { return levels_; }
+public:
+    using typename Base::Stored;
+    static constexpr int kBytes = 2 + 2 + 12 + Stored::kSuper * kBits / 8;
 
     void open(const Floats * x, const float * w, Stored & stored) const {
         ScaleAndMinimum largest{};
         for (int sub = 0; sub < Stored::kSubs; ++sub) {
-            const auto found = search_scale_and_minimum(x + sub * kSub, w + sub * kSub, kHighest);
-            largest.scale = maximum(largest.scale, found.scale);
-            largest.minimum = maximum(largest.minimum, found.minimum);
+            const auto best = search_scale_and_minimum(x + sub * kSub, w + sub * kSub, Base::kHighest);
+            largest.scale = maximum(largest.scale, best.scale);
+            largest.minimum = maximum(largest.minimum, best.minimum);
         }
-        stored.whole[kScale] = as_halves(largest.scale / 63.0f);
-        stored.whole[kMinimum] = as_halves(largest.minimum / 63.0f);
-    }
-
-    void trials(const Stored & stored, const Floats * x, const float * w, Trials & trials) const {
-        const auto found = search_scale_and_minimum(x, w, kHighest);
-        const Floats scale = representable(stored, kScale, found.scale);
-        const Floats least = representable(stored, kMinimum, found.minimum);
-        static constexpr float steps[][2] = {{0, 0}, {1, 0},   {-1, 0}, {0, 1}, {0, -1},
-                                             {1, 1}, {-1, -1}, {1, -1}, {-1, 1}};
-        trials.n = 9;
-        for (int t = 0; t < trials.n; ++t) {
-            trials.stored[t][kScale] = within(scale + steps[t][0]);
-            trials.stored[t][kMinimum] = within(least + steps[t][1]);
-        }
-    }
-
-    Floats value(const Stored & stored, Part part, Floats factor) const {
-        return stored.whole[part] * factor;
-    }
-
-    Floats representable(const Stored & stored, Part part, Floats value) const {
-        return within(nearest(minimum(value * inverse(stored.whole[part]), all(63.0f))));
+        stored.whole[kScale] = as_halves(largest.scale / Base::kHighestFactor);
+        stored.whole[kMinimum] = as_halves(largest.minimum / Base::kHighestFactor);
     }
 
     void store(const Stored & stored, const Codes * codes, int row, uint8_t * out) const {
@@ -84,11 +61,6 @@ public:
             }
         }
     }
-
-private:
-    static Floats within(Floats factor) { return minimum(maximum(factor, all(0.0f)), all(63.0f)); }
-
-    IntegerLevels levels_{0, kHighest, 0};
 };
 
 }  // namespace pyquant::compensate

@@ -1,4 +1,4 @@
-"""Q4_K and Q5_K: super-blocks of 256 columns whose sub-blocks of 32 have a scale and a minimum.
+"""Q4_K and Q5_K: sub-blocks of 32 columns, factors of 6 bits.
 
 Twin of csrc/compensate/formats/k_format.h.
 """
@@ -9,54 +9,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from pyquant.reference.formats.base import SUPER, Format, as_halves, halves
-from pyquant.reference.scale_search import (
-    SUB,
-    Bytes,
-    Floats,
-    IntegerLevels,
-    clip,
-    inverse,
-    nearest,
-    search_scale_and_minimum,
-)
+from pyquant.reference.formats.base import SUPER, as_halves, halves
+from pyquant.reference.formats.unsigned_factors import UnsignedFactors
+from pyquant.reference.scale_search import SUB, Bytes, Floats, IntegerLevels, search_scale_and_minimum
 
 
-class KFormat(Format):
-    """fp16 scales of scales and of minima, and a factor from 0 on, for each sub-block."""
+class KFormat(UnsignedFactors):
+    """The scale of scales lets the largest scale have the highest factor, the scale of minima likewise."""
 
-    columns: ClassVar = SUPER
-    parts: ClassVar = 2
-    levels: IntegerLevels
-    factors: ClassVar[IntegerLevels] = IntegerLevels(0, 63)
-
-    # From the factors that a search found, of scale and minimum.
-    steps: ClassVar = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+    factors: ClassVar = IntegerLevels(0, 63)
 
     def open(self, x: Floats, w: Floats) -> Floats:
         largest = np.zeros((2, x.shape[1]), np.float32)
         for at in range(0, SUPER, SUB):
             best = search_scale_and_minimum(x[at : at + SUB], w[at : at + SUB], self.levels)
             largest = np.where(largest > best, largest, best)
-        return as_halves(largest / np.float32(63))
-
-    def trials(self, opened: Floats, x: Floats, w: Floats) -> Floats:
-        best = search_scale_and_minimum(x, w, self.levels)
-        tried = [
-            self._within(self.representable(opened, part, best[part]) + np.array(steps, np.float32)[:, None])
-            for part, steps in enumerate(zip(*self.steps))
-        ]
-        return np.stack(tried, axis=1)
-
-    def value(self, opened: Floats, part: int, stored: Floats) -> Floats:
-        return opened[part] * stored
-
-    def representable(self, opened: Floats, part: int, value: Floats) -> Floats:
-        factor = value * inverse(opened[part])
-        return self._within(nearest(np.where(factor < self.factors.last, factor, self.factors.last)))
-
-    def _within(self, factor: Floats) -> Floats:
-        return clip(factor, 0, self.factors.last)
+        return as_halves(largest / np.float32(self.factors.last))
 
     def store(self, opened: Floats, stored: Floats, codes: Bytes) -> Bytes:
         s, m = stored.astype(np.uint8).swapaxes(0, 1)

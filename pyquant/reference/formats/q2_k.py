@@ -8,8 +8,8 @@ import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.reference.formats.base import SUPER, as_halves, halves, two_bits
-from pyquant.reference.formats.k_format import KFormat
 from pyquant.reference.formats.signed_factors import summed
+from pyquant.reference.formats.unsigned_factors import UnsignedFactors
 from pyquant.reference.scale_search import (
     Bytes,
     Floats,
@@ -19,7 +19,7 @@ from pyquant.reference.scale_search import (
 )
 
 
-class Q2_K(KFormat):
+class Q2_K(UnsignedFactors):
     """Codes of 2 bits, fp16 scales of scales and of minima, and a factor of 0..15 on either."""
 
     type: ClassVar = Type.Q2_K
