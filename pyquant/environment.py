@@ -1,14 +1,17 @@
-"""Describe pyquant and the machine, as a bug report needs it."""
+"""Describe pyquant and the machine, as a bug report needs it; and where caches belong."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+from pathlib import Path
 from typing import Any
 
 from pyquant import _core
 from pyquant.machine import n_threads
 
+CACHE = "PYQUANT_CACHE"
 PACKAGES = ("llama-cpp-python", "gguf", "numpy")
 
 
@@ -40,6 +43,19 @@ def environment() -> dict[str, Any]:
         "library_folder": build["library_folder"],
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def cache_folder() -> Path | None:
+    """Return where what can be made again is kept: PYQUANT_CACHE, else `pyquant` where the system wants caches.
+
+    Returns
+    -------
+    The folder, which need not exist; None where PYQUANT_CACHE is empty, so that nothing is kept.
+    """
+    if CACHE in os.environ:
+        return Path(os.environ[CACHE]) if os.environ[CACHE] else None
+    place = os.environ.get("XDG_CACHE_HOME")
+    return (Path(place) if place else Path("~/.cache").expanduser()) / "pyquant"
 
 
 def _version(package: str) -> str | None:

@@ -1,6 +1,9 @@
 // csrc/grammar: masks of tokens that a grammar allows.
 #include <pybind11/stl.h>
 
+#include <cstring>
+#include <optional>
+
 #include "bindings/arrays.h"
 #include "bindings/register.h"
 #include "grammar/state.h"
@@ -16,11 +19,35 @@ std::vector<int32_t> copy(const Array<int32_t> & array) {
     return {array.data(), array.data() + array.size()};
 }
 
+py::list raw(const ClassArrays & classes) {
+    py::list arrays;
+    ClassArrays::each(classes, [&](const auto & array) {
+        const auto n = py::ssize_t(array.size() * sizeof(array[0]));
+        arrays.append(Array<uint8_t>(n, reinterpret_cast<const uint8_t *>(array.data())));
+    });
+    return arrays;
+}
+
+ClassArrays from_raw(const std::vector<Array<uint8_t>> & arrays) {
+    if (arrays.size() != ClassArrays::kCount) {
+        throw py::value_error("classes: expected what another one's classes are");
+    }
+    ClassArrays classes;
+    auto from = arrays.begin();
+    ClassArrays::each(classes, [&](auto & array) {
+        array.resize(size_t(from->size()) / sizeof(array[0]));
+        std::memcpy(array.data(), from->data(), array.size() * sizeof(array[0]));
+        ++from;
+    });
+    return classes;
+}
+
 std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32_t> & ends,
                                   const Array<int32_t> & actions, const Array<int32_t> & gotos,
                                   const Array<int32_t> & lengths, const Array<int32_t> & origins,
                                   int32_t start, const std::vector<py::bytes> & pieces,
-                                  std::vector<int32_t> end_tokens) {
+                                  std::vector<int32_t> end_tokens,
+                                  const std::optional<std::vector<Array<uint8_t>>> & classes) {
     if (next.ndim() != 2 || next.shape(1) != 256 || ends.ndim() != 1 || ends.shape(0) != next.shape(0)) {
         throw py::value_error("lexer: expected next (n_states, 256) and ends (n_states,)");
     }
@@ -37,9 +64,14 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
                               copy(lengths),
                               copy(origins)};
     std::vector<std::string> bytes(pieces.begin(), pieces.end());
+    std::optional<ClassArrays> found;
+    if (classes) {
+        found = from_raw(*classes);
+    }
     const py::gil_scoped_release release;
     find_coming(lexer);
-    return std::make_shared<Compiled>(std::move(lexer), parser, std::move(bytes), std::move(end_tokens));
+    return std::make_shared<Compiled>(std::move(lexer), parser, std::move(bytes), std::move(end_tokens),
+                                      std::move(found));
 }
 
 void write_mask(const State & state, Array<int32_t> & words) {
@@ -67,9 +99,11 @@ void register_grammar(py::module_ & module) {
     compiled
         .def(py::init(&compile), py::arg("next").noconvert(), py::arg("ends").noconvert(), py::kw_only(),
              py::arg("actions").noconvert(), py::arg("gotos").noconvert(), py::arg("lengths").noconvert(),
-             py::arg("origins").noconvert(), py::arg("start"), py::arg("pieces"), py::arg("end_tokens"))
+             py::arg("origins").noconvert(), py::arg("start"), py::arg("pieces"), py::arg("end_tokens"),
+             py::arg("classes") = py::none())
         .def_property_readonly("n_words", &Compiled::n_words)
         .def_property_readonly("n_bytes", [](const Compiled & self) { return self.classes.bytes(); })
+        .def_property_readonly("classes", [](const Compiled & self) { return raw(self.classes.arrays()); })
         .def("start", [](const std::shared_ptr<Compiled> & self) { return State(self); });
     state.def("mask", &write_mask, py::arg("words").noconvert())
         .def(
@@ -79,8 +113,10 @@ void register_grammar(py::module_ & module) {
             "advance", [](State & self, int64_t token) { return self.advance(checked(self, token)); },
             py::arg("token"))
         .def("roll_back", &State::roll_back, py::arg("n_tokens"))
+        .def("forced", [](const State & self) { return py::bytes(self.forced()); })
         .def("copy", [](const State & self) { return State(self); })
-        .def_property_readonly("may_end", &State::may_end);
+        .def_property_readonly("may_end", &State::may_end)
+        .def_property_readonly("must_end", &State::must_end);
 }
 
 }  // namespace pyquant::bindings

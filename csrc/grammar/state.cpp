@@ -15,12 +15,12 @@ Scratch & cleared_scratch() {
 }  // namespace
 
 Compiled::Compiled(Lexer lexer_, const ParserTables & tables, std::vector<std::string> pieces_,
-                   std::vector<int32_t> ends)
+                   std::vector<int32_t> ends, std::optional<ClassArrays> found)
     : lexer(std::move(lexer_)),
       parser(tables),
       pieces(std::move(pieces_)),
       end_tokens(std::move(ends)),
-      classes(lexer, parser, pieces) {}
+      classes(found ? std::move(*found) : find_classes(lexer, parser, pieces)) {}
 
 State::State(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {
     auto * place = new Place;
@@ -28,8 +28,8 @@ State::State(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(com
     place_ = Ref<Place>(place);
 }
 
-void State::mask(int32_t * words) const {
-    std::fill_n(words, compiled_->n_words(), 0);
+template <class Visit>
+void State::each_class(Visit visit) const {
     if (place_->ended) {
         return;
     }
@@ -37,7 +37,7 @@ void State::mask(int32_t * words) const {
     const TokenClasses & classes = compiled_->classes;
     Scratch & scratch = cleared_scratch();
     const SequenceNode * const nodes = classes.begin(place_->lexer);
-    // By depth: the stack after that many terminals of the sequence, and what may come then.
+    // The stack after so many terminals of the sequence, and what may come then.
     thread_local std::vector<const StackNode *> stacks;
     thread_local std::vector<Terminals> accepted;
     for (int32_t i = 0; i < nodes[0].beyond;) {
@@ -59,11 +59,24 @@ void State::mask(int32_t * words) const {
         const TokenClass * const here = classes.classes(node);
         for (int32_t j = 0; j < node.n_classes; j++) {
             if (here[j].coming == kNone || (classes.terminals(here[j].coming) & accepted[depth]).any()) {
-                classes.unite(here[j].tokens, words);
+                if (!visit(here[j])) {
+                    return;
+                }
             }
         }
         i++;
     }
+}
+
+void State::mask(int32_t * words) const {
+    std::fill_n(words, compiled_->n_words(), 0);
+    if (place_->ended) {
+        return;
+    }
+    each_class([&](const TokenClass & tokens) {
+        compiled_->classes.unite(tokens.tokens, words);
+        return true;
+    });
     if (may_end()) {
         for (const int32_t token : compiled_->end_tokens) {
             words[token / 32] |= int32_t(uint32_t(1) << (token % 32));
@@ -71,54 +84,58 @@ void State::mask(int32_t * words) const {
     }
 }
 
+bool State::must_end() const {
+    bool none = may_end();
+    if (none) {
+        each_class([&](const TokenClass &) { return none = false; });
+    }
+    return none;
+}
+
 bool State::is_end(int32_t token) const {
     const auto & ends = compiled_->end_tokens;
     return std::find(ends.begin(), ends.end(), token) != ends.end();
 }
 
-const StackNode * State::after(int32_t token, int32_t & lexer, Scratch & scratch) const {
+bool State::step(Trial & trial, uint8_t byte, Scratch & scratch) const {
     const Lexer & automaton = compiled_->lexer;
-    const Parser & parser = compiled_->parser;
-    const StackNode * stack = place_->stack.get();
-    const std::string & piece = compiled_->pieces[size_t(token)];
-    if (piece.empty()) {
-        return nullptr;
-    }
-    lexer = place_->lexer;
-    for (const char byte : piece) {
-        int32_t next = automaton.after(lexer, uint8_t(byte));
-        if (next == kNone) {
-            const int32_t terminal = automaton.ends[size_t(lexer)];
-            if (terminal == kNone) {
-                return nullptr;
-            }
-            if (terminal != kIgnored) {
-                stack = parser.shift(stack, terminal, scratch);
-                if (!stack) {
-                    return nullptr;
-                }
-            }
-            next = automaton.after(0, uint8_t(byte));
-            if (next == kNone) {
-                return nullptr;
-            }
+    int32_t next = automaton.after(trial.lexer, byte);
+    if (next == kNone) {
+        const int32_t terminal = automaton.ends[size_t(trial.lexer)];
+        next = automaton.after(0, byte);
+        if (terminal == kNone || next == kNone) {
+            return false;
         }
-        lexer = next;
+        if (terminal != kIgnored) {
+            trial.stack = compiled_->parser.shift(trial.stack, terminal, scratch);
+        }
     }
-    const bool viable = automaton.ignorable[size_t(lexer)] ||
-                        parser.accepted(stack, automaton.coming[size_t(lexer)], scratch).any();
-    return viable ? stack : nullptr;
+    trial.lexer = next;
+    return trial.stack != nullptr;
+}
+
+bool State::viable(const Trial & trial, Scratch & scratch) const {
+    const Lexer & automaton = compiled_->lexer;
+    return automaton.ignorable[size_t(trial.lexer)] ||
+           compiled_->parser.accepted(trial.stack, automaton.coming[size_t(trial.lexer)], scratch).any();
+}
+
+State::Trial State::after(int32_t token, Scratch & scratch) const {
+    Trial trial = here();
+    const std::string & piece = compiled_->pieces[size_t(token)];
+    for (const char byte : piece) {
+        if (!step(trial, uint8_t(byte), scratch)) {
+            return {nullptr, 0};
+        }
+    }
+    return piece.empty() || !viable(trial, scratch) ? Trial{nullptr, 0} : trial;
 }
 
 bool State::allows(int32_t token) const {
     if (place_->ended) {
         return false;
     }
-    if (is_end(token)) {
-        return may_end();
-    }
-    int32_t lexer = 0;
-    return after(token, lexer, cleared_scratch()) != nullptr;
+    return is_end(token) ? may_end() : after(token, cleared_scratch()).stack != nullptr;
 }
 
 bool State::advance(int32_t token) {
@@ -126,19 +143,42 @@ bool State::advance(int32_t token) {
         return false;
     }
     const bool ends = is_end(token);
-    int32_t lexer = place_->lexer;
-    const StackNode * stack = place_->stack.get();
-    if (ends ? !may_end() : !(stack = after(token, lexer, cleared_scratch()))) {
+    const Trial trial = ends ? here() : after(token, cleared_scratch());
+    if (ends ? !may_end() : !trial.stack) {
         return false;
     }
     auto * place = new Place;
-    place->lexer = lexer;
+    place->lexer = trial.lexer;
     place->ended = ends;
-    place->stack = Parser::keep(stack);
+    place->stack = Parser::keep(trial.stack);
     Ref<Place>::use(place_.get());
     place->below = place_.get();
     place_ = Ref<Place>(place);
     return true;
+}
+
+std::string State::forced() const {
+    std::string bytes;
+    Scratch & scratch = cleared_scratch();
+    Trial trial = here();
+    while (!place_->ended && !may_end_at(trial, scratch)) {
+        Trial only{nullptr, 0};
+        int n = 0, byte = 0;
+        for (int each = 0; each < 256 && n < 2; each++) {
+            Trial next = trial;
+            if (step(next, uint8_t(each), scratch) && viable(next, scratch)) {
+                only = next;
+                byte = each;
+                n++;
+            }
+        }
+        if (n != 1) {
+            break;
+        }
+        trial = only;
+        bytes.push_back(char(byte));
+    }
+    return bytes;
 }
 
 bool State::roll_back(int64_t n_tokens) {
@@ -155,19 +195,19 @@ bool State::roll_back(int64_t n_tokens) {
 }
 
 bool State::may_end() const {
-    if (place_->ended) {
-        return true;
-    }
+    return place_->ended || may_end_at(here(), cleared_scratch());
+}
+
+bool State::may_end_at(const Trial & trial, Scratch & scratch) const {
     const Parser & parser = compiled_->parser;
-    Scratch & scratch = cleared_scratch();
-    const StackNode * stack = place_->stack.get();
-    const int32_t terminal = compiled_->lexer.ends[size_t(place_->lexer)];
+    const StackNode * stack = trial.stack;
+    const int32_t terminal = compiled_->lexer.ends[size_t(trial.lexer)];
     if (terminal >= 0) {
         stack = parser.shift(stack, terminal, scratch);
         if (!stack) {
             return false;
         }
-    } else if (terminal == kNone && place_->lexer != 0) {
+    } else if (terminal == kNone && trial.lexer != 0) {
         return false;
     }
     return parser.shift(stack, parser.end(), scratch) != nullptr;

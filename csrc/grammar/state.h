@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "grammar/token_classes.h"
@@ -9,8 +10,9 @@
 namespace pyquant::grammar {
 
 struct Compiled {
+    // classes: what find_classes found before, or nothing.
     Compiled(Lexer lexer, const ParserTables & parser, std::vector<std::string> pieces,
-             std::vector<int32_t> end_tokens);
+             std::vector<int32_t> end_tokens, std::optional<ClassArrays> classes);
 
     Lexer lexer;
     Parser parser;
@@ -41,12 +43,30 @@ public:
     bool advance(int32_t token);  // false: it may not come, and nothing changes
     bool roll_back(int64_t n_tokens);
     bool may_end() const;
+    bool must_end() const;  // nothing but an end may come
+    // The bytes that every text has here: as long as it may not end, and only one byte may come.
+    std::string forced() const;
     const Compiled & compiled() const { return *compiled_; }
 
 private:
+    // Calls with each class of tokens that may come, as long as it is told to go on.
+    template <class Visit>
+    void each_class(Visit visit) const;
+    // A place that is only tried: its stack is the scratch's.
+    struct Trial {
+        const StackNode * stack;
+        int32_t lexer;
+    };
+
     bool is_end(int32_t token) const;
-    // The stack and the lexer's state after a token, or null.
-    const StackNode * after(int32_t token, int32_t & lexer, Scratch & scratch) const;
+    Trial here() const { return {place_->stack.get(), place_->lexer}; }
+    // Takes a byte; false: none of the terminals goes on or begins so.
+    bool step(Trial & trial, uint8_t byte, Scratch & scratch) const;
+    // Whether the parser takes what the lexer is in.
+    bool viable(const Trial & trial, Scratch & scratch) const;
+    bool may_end_at(const Trial & trial, Scratch & scratch) const;
+    // The place after a token; without a stack: it may not come.
+    Trial after(int32_t token, Scratch & scratch) const;
 
     std::shared_ptr<const Compiled> compiled_;
     Ref<Place> place_;

@@ -10,7 +10,7 @@ namespace pyquant::grammar {
 // Numbers what it is given, equal ones by the same number.
 class ClassBuilder {
 public:
-    ClassBuilder(TokenClasses & out, const Lexer & lexer, const Parser & parser,
+    ClassBuilder(ClassArrays & out, const Lexer & lexer, const Parser & parser,
                  const std::vector<std::string> & pieces)
         : out_(out),
           lexer_(lexer),
@@ -41,8 +41,8 @@ public:
         sequences_.assign(1, Sequence{kNone, kNone, 0, {}, {}});
         tokens_.clear();
         scan(lexer_state);
-        out_.roots_.push_back(int64_t(out_.nodes_.size()));
-        base_ = out_.nodes_.size();
+        out_.roots.push_back(int64_t(out_.nodes.size()));
+        base_ = out_.nodes.size();
         write(0);
     }
 
@@ -57,9 +57,9 @@ private:
     };
 
     int32_t number(const Terminals & set) {
-        const auto [found, is_new] = set_numbers_.emplace(set, int32_t(out_.terminals_.size()));
+        const auto [found, is_new] = set_numbers_.emplace(set, int32_t(out_.terminals.size()));
         if (is_new) {
-            out_.terminals_.push_back(set);
+            out_.terminals.push_back(set);
         }
         return found->second;
     }
@@ -129,7 +129,7 @@ private:
         Sequence & sequence = sequences_[size_t(spot.sequence)];
         const int32_t coming = coming_[size_t(spot.state)];
         if (coming != kNone && sequence.terminal != kNone &&
-            !(out_.terminals_[size_t(coming)] & parser_.followers(sequence.terminal)).any()) {
+            !(out_.terminals[size_t(coming)] & parser_.followers(sequence.terminal)).any()) {
             return;
         }
         for (const auto & [set, number] : sequence.classes) {
@@ -145,15 +145,15 @@ private:
     // Writes a sequence and all that begin with it; returns whether any token makes one of them.
     bool write(int32_t number_of_sequence) {
         const Sequence & sequence = sequences_[size_t(number_of_sequence)];
-        const size_t here = out_.nodes_.size();
-        const size_t first_class = out_.classes_.size();
-        out_.nodes_.push_back({sequence.terminal, sequence.depth, 0, 0, int32_t(first_class),
-                               int32_t(sequence.classes.size())});
+        const size_t here = out_.nodes.size();
+        const size_t first_class = out_.classes.size();
+        out_.nodes.push_back({sequence.terminal, sequence.depth, 0, 0, int32_t(first_class),
+                              int32_t(sequence.classes.size())});
         Terminals wanted;
         for (const auto & [coming, tokens] : sequence.classes) {
-            out_.classes_.push_back({coming, store(tokens_[size_t(tokens)])});
+            out_.classes.push_back({coming, store(tokens_[size_t(tokens)])});
             if (coming != kNone) {
-                wanted |= out_.terminals_[size_t(coming)];
+                wanted |= out_.terminals[size_t(coming)];
             }
         }
         bool any = !sequence.classes.empty();
@@ -164,11 +164,11 @@ private:
             }
         }
         if (!any && number_of_sequence != 0) {
-            out_.nodes_.pop_back();
+            out_.nodes.pop_back();
             return false;
         }
-        out_.nodes_[here].beyond = int32_t(out_.nodes_.size() - base_);
-        out_.nodes_[here].wanted = number(wanted);
+        out_.nodes[here].beyond = int32_t(out_.nodes.size() - base_);
+        out_.nodes[here].wanted = number(wanted);
         return true;
     }
 
@@ -190,20 +190,20 @@ private:
         }
         auto [same, last] = set_of_hash_.equal_range(hash);
         for (; same != last; ++same) {
-            const TokenSet & set = out_.sets_[size_t(same->second)];
+            const TokenSet & set = out_.sets[size_t(same->second)];
             if (bool(set.dense) == dense && size_t(set.size) == entries.size() &&
-                std::equal(entries.begin(), entries.end(), out_.entries_.begin() + set.begin)) {
+                std::equal(entries.begin(), entries.end(), out_.entries.begin() + set.begin)) {
                 return same->second;
             }
         }
-        const auto number = int32_t(out_.sets_.size());
-        out_.sets_.push_back({int64_t(out_.entries_.size()), int32_t(entries.size()), dense});
-        out_.entries_.insert(out_.entries_.end(), entries.begin(), entries.end());
+        const auto number = int32_t(out_.sets.size());
+        out_.sets.push_back({int64_t(out_.entries.size()), int32_t(entries.size()), dense});
+        out_.entries.insert(out_.entries.end(), entries.begin(), entries.end());
         set_of_hash_.emplace(hash, number);
         return number;
     }
 
-    TokenClasses & out_;
+    ClassArrays & out_;
     const Lexer & lexer_;
     const Parser & parser_;
     const std::vector<std::string> & pieces_;
@@ -218,17 +218,19 @@ private:
     size_t base_ = 0;
 };
 
-TokenClasses::TokenClasses(const Lexer & lexer, const Parser & parser,
-                           const std::vector<std::string> & pieces) {
-    ClassBuilder builder(*this, lexer, parser, pieces);
+ClassArrays find_classes(const Lexer & lexer, const Parser & parser,
+                         const std::vector<std::string> & pieces) {
+    ClassArrays found;
+    ClassBuilder builder(found, lexer, parser, pieces);
     for (int32_t state = 0; state < lexer.n_states(); state++) {
         builder.add(state);
     }
+    return found;
 }
 
 void TokenClasses::unite(int32_t tokens, int32_t * words) const {
-    const TokenSet & set = sets_[size_t(tokens)];
-    const int32_t * entries = entries_.data() + set.begin;
+    const TokenSet & set = arrays_.sets[size_t(tokens)];
+    const int32_t * entries = arrays_.entries.data() + set.begin;
     if (set.dense) {
         for (int32_t i = 0; i < set.size; i++) {
             words[i] |= entries[i];
@@ -241,8 +243,9 @@ void TokenClasses::unite(int32_t tokens, int32_t * words) const {
 }
 
 int64_t TokenClasses::bytes() const {
-    return int64_t(nodes_.size() * sizeof(SequenceNode) + classes_.size() * sizeof(TokenClass) +
-                   sets_.size() * sizeof(TokenSet) + entries_.size() * sizeof(int32_t));
+    size_t total = 0;
+    ClassArrays::each(arrays_, [&](const auto & array) { total += array.size() * sizeof(array[0]); });
+    return int64_t(total);
 }
 
 }  // namespace pyquant::grammar

@@ -32,28 +32,48 @@ struct TokenSet {
     int32_t dense;  // whether they are words of bits
 };
 
+// Everything that is found out for a vocabulary, as plain arrays that a file can keep.
+struct ClassArrays {
+    std::vector<int64_t> roots;  // (n_lexer_states,)
+    std::vector<SequenceNode> nodes;
+    std::vector<TokenClass> classes;
+    std::vector<Terminals> terminals;
+    std::vector<TokenSet> sets;
+    std::vector<int32_t> entries;
+
+    static constexpr size_t kCount = 6;
+    // Calls with each array, in an order that never changes.
+    template <class Self, class Visit>
+    static void each(Self & self, Visit visit) {
+        visit(self.roots);
+        visit(self.nodes);
+        visit(self.classes);
+        visit(self.terminals);
+        visit(self.sets);
+        visit(self.entries);
+    }
+};
+
+ClassArrays find_classes(const Lexer & lexer, const Parser & parser, const std::vector<std::string> & pieces);
+
 class TokenClasses {
 public:
-    TokenClasses(const Lexer & lexer, const Parser & parser, const std::vector<std::string> & pieces);
+    explicit TokenClasses(ClassArrays arrays) : arrays_(std::move(arrays)) {}
 
+    const ClassArrays & arrays() const { return arrays_; }
     const SequenceNode * begin(int32_t lexer_state) const {
-        return nodes_.data() + roots_[size_t(lexer_state)];
+        return arrays_.nodes.data() + arrays_.roots[size_t(lexer_state)];
     }
-    const TokenClass * classes(const SequenceNode & node) const { return classes_.data() + node.first_class; }
-    const Terminals & terminals(int32_t set) const { return terminals_[size_t(set)]; }
+    const TokenClass * classes(const SequenceNode & node) const {
+        return arrays_.classes.data() + node.first_class;
+    }
+    const Terminals & terminals(int32_t set) const { return arrays_.terminals[size_t(set)]; }
     // Adds a set of tokens to a mask.
     void unite(int32_t tokens, int32_t * words) const;
     int64_t bytes() const;
 
 private:
-    friend class ClassBuilder;
-
-    std::vector<int64_t> roots_;  // (n_lexer_states,)
-    std::vector<SequenceNode> nodes_;
-    std::vector<TokenClass> classes_;
-    std::vector<Terminals> terminals_;
-    std::vector<TokenSet> sets_;
-    std::vector<int32_t> entries_;
+    ClassArrays arrays_;
 };
 
 }  // namespace pyquant::grammar

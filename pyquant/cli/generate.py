@@ -18,6 +18,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import remark, size
 from pyquant.cli.progress import count_bar
+from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
 
 SCHEMA = "pyquant.generate/1"
@@ -160,6 +161,7 @@ def _write(
     from pyquant.grammar.engines import make_engine
     from pyquant.llama.model import Model
 
+    hear_loggers()
     with Model(path) as model:
         compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
         plan = make_plan(model, prompts, **room)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 from pyquant.cli.output import remark, size
-from pyquant.cli.streams import hear_llama
+from pyquant.cli.streams import hear_loggers
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 10.0
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """Shows progress in bytes, with rate and time left; called with (done, all, name of the part)."""
-    hear_llama()
+    hear_loggers()
     if not sys.stderr.isatty():
         lines = Lines(what, lambda rate: f"{size(rate)}/s")
         yield lines.update
@@ -51,7 +51,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
 @contextmanager
 def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None]]:
     """Shows progress in `unit`, with the time left; called with (done, all[, perplexity so far])."""
-    hear_llama()
+    hear_loggers()
     if not sys.stderr.isatty():
         lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s")
         yield lambda done, total, perplexity=None: lines.update(done, total, _note(perplexity))

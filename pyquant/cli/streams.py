@@ -30,19 +30,24 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def hear_llama() -> None:
-    """Lets llama.cpp's warnings come among ours as lines that say whose they are."""
+def hear_loggers() -> None:
+    """Lets warnings of libraries and rooms come among ours; of llama.cpp's as lines that say whose they are."""
     import logging
 
     class Remarks(logging.Handler):
+        def __init__(self, whose: str) -> None:
+            super().__init__(logging.WARNING)
+            self._whose = whose
+
         def emit(self, record: logging.LogRecord) -> None:
             with contextlib.suppress(OSError):
-                print(f"llama.cpp: {record.getMessage()}", file=sys.stderr)
+                print(f"{self._whose}{record.getMessage()}", file=sys.stderr)
 
-    logger = logging.getLogger("pyquant.llama")
-    if not logger.handlers:
-        logger.addHandler(Remarks(logging.WARNING))
-        logger.propagate = False
+    for name, whose in (("pyquant.llama", "llama.cpp: "), ("pyquant.grammar", "")):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(Remarks(whose))
+            logger.propagate = False
 
 
 def silence() -> None:

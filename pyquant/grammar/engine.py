@@ -48,6 +48,9 @@ class State(Protocol):
     def forced(self) -> list[int]:
         """Return the tokens that have to come now, as there is no choice; empty where there is one."""
 
+    def forced_bytes(self) -> bytes:
+        """Return the bytes with which every text goes on from here, however it is cut into tokens."""
+
     @property
     def may_end(self) -> bool:
         """Whether the text may end here."""

@@ -83,6 +83,10 @@ class GbnfState:
         """Return the tokens that have to come now: llama.cpp does not look for them."""
         return []
 
+    def forced_bytes(self) -> bytes:
+        """Return the bytes that have to come now: llama.cpp does not look for them."""
+        return b""
+
     @property
     def may_end(self) -> bool:
         """Whether the text may end here."""

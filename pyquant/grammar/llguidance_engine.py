@@ -104,6 +104,10 @@ class LLGuidanceState:
         """Return the tokens that have to come now."""
         return list(self._matcher.compute_ff_tokens())
 
+    def forced_bytes(self) -> bytes:
+        """Return the bytes that have to come now."""
+        return self._matcher.compute_ff_bytes()
+
     @property
     def may_end(self) -> bool:
         """Whether the text may end here."""

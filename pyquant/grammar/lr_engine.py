@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import GrammarError
 from pyquant.grammar.grammar import Grammar, Language
+from pyquant.grammar.lr.cache import CachedGrammar, hash_vocabulary
 from pyquant.grammar.lr.lark_tables import make_tables
 from pyquant.llama.vocabulary import Vocabulary
+
+START, CLASSES = "start", "classes"  # names in a file, beside those of the tables
 
 
 class Lr:
@@ -20,45 +25,57 @@ class Lr:
         self._pieces = list(vocabulary.pieces())
         for token in self._ends:  # they end a text, and are no part of it
             self._pieces[token] = b""
+        self._hash = hash_vocabulary(self._pieces, self._ends)
 
     def compile(self, grammar: Grammar) -> LrGrammar:
-        """Compile a grammar. Raises GrammarError: see `make_tables`."""
+        """Compile a grammar, or take what was kept of it. Raises GrammarError: see `make_tables`."""
         if grammar.language is not Language.LARK:
             raise GrammarError(f"{grammar.name}: engine lr takes Lark alone, not {grammar.language.value}")
+        cached = CachedGrammar(grammar, self._hash)
+        if arrays := cached.read():
+            start = int(arrays.pop(START))
+            classes = [arrays.pop(name) for name in sorted(arrays) if name.startswith(CLASSES)]
+            return self._compiled(arrays, start, classes)
         tables = make_tables(grammar)
-        return LrGrammar(
-            _core.Grammar(
-                tables.lexer.next,
-                tables.lexer.ends,
-                actions=tables.actions,
-                gotos=tables.gotos,
-                lengths=tables.lengths,
-                origins=tables.origins,
-                start=tables.start,
-                pieces=self._pieces,
-                end_tokens=self._ends,
-            ),
-            self._ends,
+        compiled = self._compiled(tables.arrays(), tables.start, None)
+        found = {f"{CLASSES}{i}": array for i, array in enumerate(compiled.grammar.classes)}
+        cached.write({**tables.arrays(), START: np.array(tables.start), **found}, tables.imports)
+        return compiled
+
+    def _compiled(
+        self, tables: Mapping[str, NDArray[np.int32]], start: int, classes: list[NDArray[np.uint8]] | None
+    ) -> LrGrammar:
+        grammar = _core.Grammar(
+            **tables, start=start, pieces=self._pieces, end_tokens=self._ends, classes=classes
         )
+        return LrGrammar(grammar)
 
 
 class LrGrammar:
-    """A grammar ready for a vocabulary."""
+    """A grammar ready for a vocabulary.
 
-    def __init__(self, grammar: _core.Grammar, ends: list[int]) -> None:
-        self._grammar, self._ends = grammar, ends
+    Attributes
+    ----------
+    grammar
+        The kernel's.
+    n_words : int
+        Words of a mask.
+    """
+
+    def __init__(self, grammar: _core.Grammar) -> None:
+        self.grammar = grammar
         self.n_words: int = grammar.n_words
 
     def start(self) -> LrState:
         """Return the state before the first token."""
-        return LrState(self._grammar.start(), self.n_words, self._ends)
+        return LrState(self.grammar.start(), self.n_words)
 
 
 class LrState:
     """A place in a grammar; see `pyquant.grammar.engine.State`. Copies cost nothing."""
 
-    def __init__(self, state: _core.GrammarState, n_words: int, ends: list[int]) -> None:
-        self._state, self._n_words, self._ends = state, n_words, ends
+    def __init__(self, state: _core.GrammarState, n_words: int) -> None:
+        self._state, self._n_words = state, n_words
 
     def mask(self, words: NDArray[np.int32]) -> None:
         """Write which tokens may come next. Python's lock is free meanwhile."""
@@ -80,7 +97,7 @@ class LrState:
 
     def copy(self) -> LrState:
         """Return a state of its own at the same place."""
-        return LrState(self._state.copy(), self._n_words, self._ends)
+        return LrState(self._state.copy(), self._n_words)
 
     def forced(self) -> list[int]:
         """Return the tokens that have to come now: each is the only one of the vocabulary that may."""
@@ -93,6 +110,10 @@ class LrState:
             state.advance(tokens[-1])
         return tokens
 
+    def forced_bytes(self) -> bytes:
+        """Return the bytes with which every text goes on from here."""
+        return self._state.forced()
+
     @property
     def may_end(self) -> bool:
         """Whether the text may end here."""
@@ -101,7 +122,7 @@ class LrState:
     @property
     def must_end(self) -> bool:
         """Whether nothing else can come."""
-        return self.may_end and not set(self._allowed().tolist()) - set(self._ends)
+        return self._state.must_end
 
     def _allowed(self) -> NDArray[np.int64]:
         words = np.empty(self._n_words, np.int32)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.errors import ModelFileError, TextError
 
 LONGEST_TEXT = 2**31 - 3  # bytes
@@ -104,8 +105,8 @@ class Vocabulary:
 
     @cached_property
     def _ends(self) -> NDArray[np.int32]:
-        ends = [self.llama.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_tokens)]
-        tokens = np.flatnonzero(ends).astype(np.int32)
+        is_end = self._address_of("llama_vocab_is_eog")
+        tokens = _core.tokens_that_end(is_end, self.address, self.n_tokens)
         tokens.setflags(write=False)
         return tokens
 
@@ -133,7 +134,8 @@ class Vocabulary:
 
     @cached_property
     def _pieces(self) -> tuple[bytes, ...]:
-        return tuple(self.piece(token) for token in range(self.n_tokens))
+        to_piece = self._address_of("llama_token_to_piece")
+        return tuple(_core.token_pieces(to_piece, self.address, self.n_tokens))
 
     def spelled_pieces(self) -> list[bytes]:
         """Return the bytes of every token; those of tokens that control after 0xff, which no text has."""
@@ -152,7 +154,10 @@ class Vocabulary:
     @property
     def tokenize_address(self) -> int:
         """Where llama_tokenize is, for the same ones."""
-        address = ctypes.cast(self.llama._lib.llama_tokenize, ctypes.c_void_p).value
+        return self._address_of("llama_tokenize")
+
+    def _address_of(self, function: str) -> int:
+        address = ctypes.cast(getattr(self.llama._lib, function), ctypes.c_void_p).value
         assert address is not None
         return address
 

@@ -132,6 +132,7 @@ def test_lr_finds_forced_tokens_and_the_end(vocabulary: Vocabulary) -> None:
     compiled = make_engine("lr", vocabulary).compile(Grammar(Language.LARK, 'start: "yx9" | "no"'))
     state = after(compiled, vocabulary, "y")
     assert not state.must_end
+    assert state.forced_bytes() == b"x9"
     tokens = state.forced()
     for token in tokens:
         state.advance(token)
@@ -140,6 +141,15 @@ def test_lr_finds_forced_tokens_and_the_end(vocabulary: Vocabulary) -> None:
     state.advance(int(vocabulary.end_tokens()[0]))
     assert state.must_end
     assert not mask_of(state, vocabulary.n_tokens).any()
+
+
+@pytest.mark.parametrize("text", ["", "a", "bc", "bcd", "f", "x"])
+def test_engines_find_the_same_forced_bytes(text: str, vocabulary: Vocabulary) -> None:
+    grammar = Grammar(Language.LARK, 'start: "abc" | "bcde" "fg"? | "füße" | "x" /[0-9]{3}/')
+    ours, theirs = (
+        after(make_engine(name, vocabulary).compile(grammar), vocabulary, text) for name in ("lr", "llguidance")
+    )
+    assert ours.forced_bytes() == theirs.forced_bytes()
 
 
 def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:

@@ -23,17 +23,7 @@ END = 0  # the first token of these vocabularies
 
 
 def compile_for(tables: Tables, pieces: list[bytes]) -> _core.Grammar:
-    return _core.Grammar(
-        tables.lexer.next,
-        tables.lexer.ends,
-        actions=tables.actions,
-        gotos=tables.gotos,
-        lengths=tables.lengths,
-        origins=tables.origins,
-        start=tables.start,
-        pieces=pieces,
-        end_tokens=[END],
-    )
+    return _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[END])
 
 
 def mask_of(state: _core.GrammarState, n_tokens: int) -> np.ndarray:
@@ -51,7 +41,19 @@ def accepts(tables: Tables, text: bytes) -> bool:
     return place is not None and place.may_end
 
 
-TERMINALS = ['"a"', '"b"', '"ab"', "/a+/", "/[ab]c*/", '"c"', "/b(a|c)?b/", "/é|è/", "/c[^c]*c/"]
+def forced_by_the_twin(place: Place) -> bytes:
+    """Try all bytes, as long as only one may come."""
+    text = b""
+    while not place.may_end:
+        following = {byte: after for byte in BYTES if (after := place.after(byte)) is not None}
+        if len(following) != 1:
+            break
+        ((byte, place),) = following.items()
+        text += byte
+    return text
+
+
+TERMINALS = ['"a"', '"b"', '"ab"', '"cabé"', "/a+/", "/[ab]c*/", '"c"', "/b(a|c)?b/", "/é|è/", "/c[^c]*c/"]
 
 
 @st.composite
@@ -84,6 +86,8 @@ def test_masks_are_what_single_bytes_say(grammar: str, words: list[str], choices
         np.testing.assert_array_equal(mask, allowed(place, pieces, [END]))
         assert mask.tolist() == [state.allows(token) for token in range(len(pieces))]
         assert state.may_end == place.may_end == mask[END]
+        assert state.must_end == (mask[END] and mask.sum() == 1)
+        assert state.forced() == forced_by_the_twin(place)
         going_on = np.flatnonzero(mask)[int(mask[END]) :]
         if len(going_on) == 0:
             break

@@ -19,6 +19,8 @@ import pytest
 import scipy_openblas32
 
 from pyquant import _core
+from pyquant.grammar.grammar import read_grammar
+from pyquant.grammar.lr.lark_tables import GRAMMARS, make_tables
 from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.q8_0 import q8_0
 from tests.support import ROOT
@@ -41,6 +43,7 @@ SOURCES = {
         *FILES,
     ],
     "pqz": ["pqz/*.cpp", *FILES],
+    "grammar": ["grammar/*.cpp", *FILES],
 }
 WITH_GGML = ("stream", "compensate", "staged_pass")  # and LAPACK: as the extension is linked
 
@@ -184,3 +187,15 @@ def test_staged_pass(program: Program, build: str) -> None:
 @under(slow=("memory", "memory-native", "threads"))
 def test_pqz(program: Program, build: str) -> None:
     run(program("pqz", build), 50 if build == "threads" else 10_000)
+
+
+@under("memory", slow=("memory-native", "threads"))
+@pytest.mark.parametrize(("name", "letters"), [("json", '{}[],:"\\ue1 -.'), ("arithmetic", "0123().+-*/= ")])
+def test_grammar(program: Program, build: str, name: str, letters: str, tmp_path: Path) -> None:
+    tables = make_tables(read_grammar(GRAMMARS / f"{name}.lark"))
+    arrays = tables.arrays()
+    sizes = [len(tables.lexer.ends), *tables.actions.shape, tables.gotos.shape[1], len(tables.lengths)]
+    order = ("next", "ends", "actions", "gotos", "lengths", "origins")
+    numbers = np.concatenate([[*sizes, tables.start], *(arrays[each].ravel() for each in order)])
+    numbers.astype(np.int32).tofile(tmp_path / "tables")
+    run(program("grammar", build), tmp_path / "tables", len(numbers), letters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Tables:
         What a reduction takes from the stack, and the nonterminal that it puts there.
     start : int
         The first state.
+    imports : dict of str to str
+        Files that the grammar imports, other than lark's own, and the SHA-256 of the text of each.
     """
 
     terminals: tuple[str, ...]
@@ -52,6 +55,18 @@ class Tables:
     lengths: NDArray[np.int32]
     origins: NDArray[np.int32]
     start: int
+    imports: dict[str, str]
+
+    def arrays(self) -> dict[str, NDArray[np.int32]]:
+        """Return what the kernel is made of, by the names of its arguments."""
+        return {
+            "next": self.lexer.next,
+            "ends": self.lexer.ends,
+            "actions": self.actions,
+            "gotos": self.gotos,
+            "lengths": self.lengths,
+            "origins": self.origins,
+        }
 
 
 def make_tables(grammar: Grammar) -> Tables:
@@ -63,7 +78,7 @@ def make_tables(grammar: Grammar) -> Tables:
         It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
     """
     try:
-        definitions, rules, ignored = _read(grammar)
+        definitions, rules, ignored, imports = _read(grammar)
         _check_productive(rules)
         used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
         if not used:
@@ -74,23 +89,26 @@ def make_tables(grammar: Grammar) -> Tables:
                 f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most"
             )
         lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
-        tables = _parser(rules, terminals, lexer)
+        tables = _parser(rules, terminals, lexer, imports)
         check_boundaries(lexer, tables.actions, terminals)
     except GrammarError as error:
         raise GrammarError(f"{grammar.name}: {error}") from None
     return tables
 
 
-def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str]]:
+def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dict[str, str]]:
     folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
     try:
-        loaded, _ = load_grammar(grammar.text, grammar.name, folders, False)
+        loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
         definitions, rules, ignored = loaded.compile([START], set())
     except LarkError as error:
         raise GrammarError(str(error).strip()) from None
+    except RecursionError:
+        raise GrammarError("it is nested too deeply, or imports itself") from None
     except Exception as error:  # lark's reader does not foresee everything that a text may be
         raise GrammarError(f"lark cannot read it: {type(error).__name__}: {error}") from None
-    return definitions, rules, set(ignored)
+    imports = {os.path.abspath(path): digest for path, digest in files.items() if isinstance(path, str)}
+    return definitions, rules, set(ignored), imports
 
 
 def _check_productive(rules: list[Any]) -> None:
@@ -137,7 +155,9 @@ def _lexer(definitions: list[TerminalDef], terminals: tuple[str, ...], ignored: 
     return make_lexer(automaton, names, numbers)
 
 
-def _parser(rules: list[Any], terminals: tuple[str, ...], lexer: Lexer) -> Tables:
+def _parser(
+    rules: list[Any], terminals: tuple[str, ...], lexer: Lexer, imports: dict[str, str]
+) -> Tables:
     analyzer = LALR_Analyzer(ParserConf(rules, {}, [START]))
     analyzer.compute_lr0_states()
     analyzer.compute_reads_relations()
@@ -163,7 +183,7 @@ def _parser(rules: list[Any], terminals: tuple[str, ...], lexer: Lexer) -> Table
     actions[end, -1] = end + 1  # the text's end may come, and nothing after it
     lengths = np.array([len(rule.expansion) for rule in rules], np.int32)
     origins = np.array([goto_column[rule.origin.name] for rule in rules], np.int32)
-    return Tables(terminals, lexer, actions, gotos, lengths, origins, table.start_states[START])
+    return Tables(terminals, lexer, actions, gotos, lengths, origins, table.start_states[START], imports)
 
 
 def _check_conflicts(analyzer: LALR_Analyzer) -> None:

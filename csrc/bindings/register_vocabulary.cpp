@@ -1,0 +1,53 @@
+// What a vocabulary says of all its tokens, by the functions of whichever llama.cpp made it: that need not be
+// the library that this extension is linked to.
+#include <pybind11/numpy.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/register.h"
+#include "llama.h"
+
+namespace py = pybind11;
+
+namespace pyquant::bindings {
+namespace {
+
+py::list token_pieces(uintptr_t llama_token_to_piece_, uintptr_t vocabulary, int32_t n_tokens) {
+    const auto to_piece = reinterpret_cast<decltype(&llama_token_to_piece)>(llama_token_to_piece_);
+    const auto * const vocab = reinterpret_cast<const llama_vocab *>(vocabulary);
+    py::list pieces;
+    std::string buffer(64, 0);
+    for (int32_t token = 0; token < n_tokens; token++) {
+        int32_t n;
+        while ((n = to_piece(vocab, token, buffer.data(), int32_t(buffer.size()), 0, false)) < 0) {
+            buffer.resize(size_t(-n));
+        }
+        pieces.append(py::bytes(buffer.data(), size_t(n)));
+    }
+    return pieces;
+}
+
+Array<int32_t> tokens_that_end(uintptr_t llama_vocab_is_eog_, uintptr_t vocabulary, int32_t n_tokens) {
+    const auto is_end = reinterpret_cast<decltype(&llama_vocab_is_eog)>(llama_vocab_is_eog_);
+    const auto * const vocab = reinterpret_cast<const llama_vocab *>(vocabulary);
+    std::vector<int32_t> ends;
+    for (int32_t token = 0; token < n_tokens; token++) {
+        if (is_end(vocab, token)) {
+            ends.push_back(token);
+        }
+    }
+    return Array<int32_t>(py::ssize_t(ends.size()), ends.data());
+}
+
+}  // namespace
+
+void register_vocabulary(py::module_ & module) {
+    module.def("token_pieces", &token_pieces, py::arg("llama_token_to_piece"), py::arg("vocabulary"),
+               py::arg("n_tokens"));
+    module.def("tokens_that_end", &tokens_that_end, py::arg("llama_vocab_is_eog"), py::arg("vocabulary"),
+               py::arg("n_tokens"));
+}
+
+}  // namespace pyquant::bindings
