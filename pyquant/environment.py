@@ -46,7 +46,7 @@ def environment() -> dict[str, Any]:
 
 
 def cache_folder() -> Path | None:
-    """Return where what can be made again is kept: PYQUANT_CACHE, else `pyquant` where the system wants caches.
+    """Return where caches are: PYQUANT_CACHE, else `pyquant` in the folder that the system has for them.
 
     Returns
     -------

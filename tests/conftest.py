@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let tests, and the processes that they start, keep caches away from those of the user."""
     os.environ["PYQUANT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 

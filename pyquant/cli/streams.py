@@ -31,7 +31,7 @@ def prepare() -> None:
 
 
 def hear_loggers() -> None:
-    """Lets warnings of libraries and rooms come among ours; of llama.cpp's as lines that say whose they are."""
+    """Lets warnings of rooms come among our remarks; those of llama.cpp as lines that say whose they are."""
     import logging
 
     class Remarks(logging.Handler):

@@ -1,4 +1,4 @@
-"""The cache of engine lr: what is kept is used, anything else is prepared anew, with a remark where it is damaged."""
+"""The cache of engine lr: what is kept is used, and what is damaged is prepared anew, with a remark."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ def test_another_text_or_vocabulary_is_prepared(
 ) -> None:
     Lr(vocabulary).compile(GRAMMAR)
     Lr(vocabulary).compile(Grammar(Language.LARK, GRAMMAR.text + " ", "g.lark"))
-    pieces = vocabulary.pieces()
-    pieces[-1] += b"a"
+    pieces = (*vocabulary.pieces()[:-1], b"aaaa")
     monkeypatch.setattr(vocabulary, "pieces", lambda: pieces)
     Lr(vocabulary).compile(GRAMMAR)
     assert len(prepared) == 3
@@ -147,9 +146,7 @@ def test_where_nothing_can_be_kept_work_goes_on(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "file"))
     with caplog.at_level(logging.WARNING, "pyquant.grammar"):
-        assert Lr(vocabulary).compile(GRAMMAR).start().allows(
-            int(vocabulary.tokenize(b"a", ends=False)[-1])
-        )
+        assert Lr(vocabulary).compile(GRAMMAR).start().allows(int(vocabulary.tokenize(b"a", ends=False)[-1]))
     assert "g.lark: what was prepared is not kept" in caplog.text
 
 

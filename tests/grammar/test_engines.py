@@ -146,9 +146,8 @@ def test_lr_finds_forced_tokens_and_the_end(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize("text", ["", "a", "bc", "bcd", "f", "x"])
 def test_engines_find_the_same_forced_bytes(text: str, vocabulary: Vocabulary) -> None:
     grammar = Grammar(Language.LARK, 'start: "abc" | "bcde" "fg"? | "füße" | "x" /[0-9]{3}/')
-    ours, theirs = (
-        after(make_engine(name, vocabulary).compile(grammar), vocabulary, text) for name in ("lr", "llguidance")
-    )
+    compiled = [make_engine(name, vocabulary).compile(grammar) for name in ("lr", "llguidance")]
+    ours, theirs = (after(each, vocabulary, text) for each in compiled)
     assert ours.forced_bytes() == theirs.forced_bytes()
 
 

@@ -17,17 +17,8 @@ END = 256  # of the vocabulary of single bytes
 def bytewise(name: str) -> _core.Grammar:
     """Compile a grammar in the box for the vocabulary of single bytes."""
     tables = make_tables(read_grammar(GRAMMARS / f"{name}.lark"))
-    return _core.Grammar(
-        tables.lexer.next,
-        tables.lexer.ends,
-        actions=tables.actions,
-        gotos=tables.gotos,
-        lengths=tables.lengths,
-        origins=tables.origins,
-        start=tables.start,
-        pieces=[*(bytes([byte]) for byte in range(256)), b""],
-        end_tokens=[END],
-    )
+    pieces = [*(bytes([byte]) for byte in range(256)), b""]
+    return _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[END])
 
 
 def refusal(name: str, text: str) -> str:

@@ -1,8 +1,8 @@
 """Keep what is prepared for a grammar and a vocabulary on disk, so that the next run has it at once.
 
-A file is named by the hash of all that it depends on: the grammar, the vocabulary, the versions of pyquant and
-lark. Grammars that are imported are noted with their hashes, and looked at again. What is damaged is prepared
-anew.
+A file is named by the hash of all that it depends on: the grammar, the vocabulary, the versions of pyquant
+and lark. Grammars that are imported are noted with their hashes, and looked at again. What is damaged is
+prepared anew.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def hash_vocabulary(pieces: Sequence[bytes], end_tokens: Sequence[int]) -> str:
     end_tokens
         Tokens that end a text.
     """
-    digest = hashlib.sha256(np.fromiter(map(len, pieces), np.int32, len(pieces)))
+    digest = hashlib.sha256(np.fromiter(map(len, pieces), np.int32, len(pieces)).tobytes())
     digest.update(b"".join(pieces))
     digest.update(repr(list(end_tokens)).encode())
     return digest.hexdigest()
@@ -101,8 +101,8 @@ class CachedGrammar:
         if self._path is None:
             return
         file = io.BytesIO()
-        noted = np.frombuffer(json.dumps(imports).encode(), np.uint8)
-        np.savez(file, **{IMPORTS: noted}, **arrays)
+        named: dict[str, Any] = {IMPORTS: np.frombuffer(json.dumps(imports).encode(), np.uint8), **arrays}
+        np.savez(file, **named)
         body = file.getbuffer()
         data = BEGIN + _core.checksum(body).to_bytes(8, "little") + body
         try:

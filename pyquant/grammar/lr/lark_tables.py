@@ -155,9 +155,7 @@ def _lexer(definitions: list[TerminalDef], terminals: tuple[str, ...], ignored: 
     return make_lexer(automaton, names, numbers)
 
 
-def _parser(
-    rules: list[Any], terminals: tuple[str, ...], lexer: Lexer, imports: dict[str, str]
-) -> Tables:
+def _parser(rules: list[Any], terminals: tuple[str, ...], lexer: Lexer, imports: dict[str, str]) -> Tables:
     analyzer = LALR_Analyzer(ParserConf(rules, {}, [START]))
     analyzer.compute_lr0_states()
     analyzer.compute_reads_relations()
