@@ -24,14 +24,17 @@ COMMANDS = {
 }
 RARE_COMMANDS = {
     "uniform": ["quantize", MODEL, "o.pqz", "--mode", "uniform", "--step", "0.01", "--calibration", "stats"],
-    "histogram": ["histogram", "m.pqz"],
+    "histogram": ["histogram", "m.pqz", "--mode", "q4_0"],
     "error": ["error", MODEL, "m.pqz"],
     "pack": ["pack", MODEL, "o.pqz"],
     "unpack": ["unpack", "m.pqz", "o.gguf"],
     "compare": ["compare", MODEL, "m.pqz", "--text", "text.txt", "--chunks", "2"],
     "speed": ["speed", MODEL, "--rounds", "1"],
     "calibrate": ["calibrate", MODEL, "--text", "text.txt", "-o", "o.stats", "--chunks", "2"],
-    "sensitivity": ["sensitivity", MODEL, "--text", "text.txt", "--calibration", "stats"],
+    "sensitivity": [
+        *["sensitivity", MODEL, "--text", "text.txt", "--calibration", "stats"],
+        *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],
+    ],
     "tables": ["tables", "build", MODEL],
 }
 

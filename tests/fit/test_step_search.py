@@ -268,11 +268,12 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
     models = {**peers, **ours}
     apart = compare_models(source, list(models.values()), text, n_ctx=256, n_chunks=40)
     kld = {name: candidate.kld.mean for name, candidate in zip(models, apart.candidates)}
-    assert kld["matched"] < 0.4 * kld["Q4_K"]
-    assert kld["mismatched"] < 0.6 * kld["Q4_K"]
-    assert kld["fifth less than Q4_K"] < kld["Q4_K"]
-    assert kld["fifth less than Q5_K"] < kld["Q5_K"]
-    assert kld["sensitivity"] < 0.75 * kld["matched"]
+    # Measured: .22, .35, .45, .51; a guess replaces sensitivities, and measured ones leave .79 of it.
+    assert kld["matched"] < 0.3 * kld["Q4_K"]
+    assert kld["mismatched"] < 0.45 * kld["Q4_K"]
+    assert kld["fifth less than Q4_K"] < 0.6 * kld["Q4_K"]
+    assert kld["fifth less than Q5_K"] < 0.65 * kld["Q5_K"]
+    assert kld["sensitivity"] < 0.9 * kld["matched"]
     logits = ["-c", 256, "-t", 2, "--kl-divergence-base", tmp_path / "logits"]
     oracle.run_until("Final estimate", "llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits)
     stock = ["llama-perplexity", "-m", ours["matched"], "--kl-divergence", *logits]

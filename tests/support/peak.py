@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 VOCABULARY = 200  # bytes that llama.cpp keeps of each of a model's tokens, about 130, and more
+
+# The C library's allocator keeps some of the memory that is freed, more in some runs than in others. It gives
+# back blocks that are mappings of their own, as those of a MiB and more are here.
+ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 
 # Peak: of all memory, mapped files included, since the models were loaded for the first time; what the
 # process had before that is no matter of the comparison.
@@ -30,5 +35,6 @@ print(json.dumps(peak_memory() - before))
 def peak(models: Sequence[Path], text: Path, tiny: Path, n_ctx: int, n_chunks: int) -> int:
     """Bytes that comparing the models adds to what a process takes that has already compared."""
     words = [sys.executable, "-c", MEASURE, text, n_ctx, n_chunks, tiny, *models]
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
+    environment = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True, env=environment)
     return json.loads(done.stdout)
