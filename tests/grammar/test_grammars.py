@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.grammars import corpus, refusal
 
-NAMES = ["c"]
+NAMES = ["c", "sql"]
 
 
 @pytest.mark.parametrize("name", NAMES)
