@@ -2,7 +2,8 @@
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
-divergence beside llama-perplexity; type Q4_T beside stock types. Prints ratios with their spread, as a
+divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion. Prints
+ratios with their spread, as a
 table or as JSON.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 
 from benchmarks.billion import billion
 from benchmarks.compensation import compensation
+from benchmarks.generate import generate
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.pqz import pqz
 from benchmarks.table_type import table_type
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
     parser.add_argument("--threads", type=int, default=n_threads(None))
     parser.add_argument("--layers", type=int, help="of the model of a billion weights; default: all")
+    parser.add_argument("--model", type=Path, help="what `generate` writes with; default: that in the box")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
     arguments = parser.parse_args()
@@ -73,9 +76,12 @@ def line(result: dict[str, Any]) -> str:
     if "tokens_per_second" in result:
         text += f"{result['tokens_per_second']:9.1f} tokens per second"
     else:
-        text += f"{result['seconds']:9.3f} s"
+        seconds = result["seconds"]
+        text += f"{seconds:9.3f} s" if seconds > 1e-3 else f"{1e6 * seconds:9.1f} us"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
+    if "share" in result:
+        text += f"   {result['share']:.2%} of a forward pass"
     if "weights_per_second" in result:
         text += f"{result['weights_per_second'] / 1e6:8.1f} M weights per second"
     if "weighted_snr_db" in result:
@@ -285,6 +291,7 @@ SUITES = {
     "table_type": table_type,
     "compensation": compensation,
     "billion": billion,
+    "generate": generate,
 }
 
 if __name__ == "__main__":

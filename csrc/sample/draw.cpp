@@ -26,7 +26,7 @@ int32_t invert(const Weights & weights, double uniform) {
     while (tile > 0 && weights.tiles[tile] == 0) {
         --tile;
     }
-    const float * values = weights.values.data() + tile * kTile;
+    const float * values = weights.values.get() + tile * kTile;
     double sum = 0;
     int last = 0;
     for (int j = 0; j < kTile; ++j) {
@@ -120,7 +120,7 @@ private:
         }
         const std::vector<int32_t> tokens = truncate(logits, weights_, settings_);
         std::vector<float> weights;
-        const float scale = 1.0f / settings_.temperature;
+        const float scale = scale_of(settings_.temperature);
         for (const int32_t token : tokens) {
             weights.push_back(kernels::exp_nonpositive((logits[token] - logits[tokens[0]]) * scale));
         }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/softmax.h"
@@ -10,8 +12,14 @@
 namespace pyquant::sample {
 
 using kernels::kLanes;
+using kernels::kMaxima;
 constexpr int kTile = 512;   // weights of a tile are summed together; a draw looks for its tile first
 constexpr int kGroup = 256;  // of which the largest weight is kept: most groups have no likely token
+
+// What logits are multiplied by; finite, as 0 times infinity is no number.
+inline float scale_of(float temperature) {
+    return std::min(1.0f / temperature, std::numeric_limits<float>::max());
+}
 
 // Lanes first, each from top to bottom; then from the first lane to the last.
 inline double sum_of_tile(const float * tile) {
@@ -30,35 +38,38 @@ inline double sum_of_tile(const float * tile) {
 
 // Of a whole group: no compiler has to wonder about a rest.
 inline float largest_of_group(const float * group) {
-    float lanes[kLanes] = {};
-    for (int j = 0; j < kGroup; j += kLanes) {
-        for (int l = 0; l < kLanes; ++l) {
+    float lanes[kMaxima] = {};
+    for (int j = 0; j < kGroup; j += kMaxima) {
+        for (int l = 0; l < kMaxima; ++l) {
             lanes[l] = group[j + l] > lanes[l] ? group[j + l] : lanes[l];
         }
     }
-    return *std::max_element(lanes, lanes + kLanes);
+    return kernels::largest_lane(lanes);
 }
 
 // Weights of a vocabulary, a whole number of tiles of them: those after the vocabulary's end are 0.
 struct Weights {
     int64_t n_vocab;
-    std::vector<float> values;
+    std::unique_ptr<float[]> values;
     std::vector<double> tiles;  // sum of each tile
     std::vector<float> peaks;   // largest weight of each group
     double total = 0;           // sum of tiles, from the first to the last
 
     explicit Weights(int64_t n_vocab)
         : n_vocab(n_vocab),
-          values(size_t((n_vocab + kTile - 1) / kTile) * kTile),
-          tiles(values.size() / kTile),
-          peaks(values.size() / kGroup) {}
+          tiles(size_t((n_vocab + kTile - 1) / kTile)),
+          peaks(tiles.size() * (kTile / kGroup)) {
+        // Only what `set` leaves alone: to fill all of it would take a tenth of a draw's time.
+        values.reset(new float[tiles.size() * kTile]);
+        std::fill(values.get() + n_vocab, values.get() + tiles.size() * kTile, 0.0f);
+    }
 
     // values[j] = exp((x[j] - largest) / temperature), of all tokens.
     void set(const float * x, float largest, float temperature) {
-        const float scale = 1.0f / temperature;
+        const float scale = scale_of(temperature);
         each_tile([&](int64_t begin, int n, float * tile) {
             for (int j = 0; j < n; ++j) {
-                tile[j] = kernels::exp_nonpositive(std::min(0.0f, (x[begin + j] - largest) * scale));
+                tile[j] = kernels::exp_nonpositive((std::min(x[begin + j], largest) - largest) * scale);
             }
         });
     }
@@ -82,7 +93,7 @@ private:
     void each_tile(const Change & change) {
         total = 0;
         for (size_t t = 0; t < tiles.size(); ++t) {
-            float * tile = values.data() + t * kTile;
+            float * tile = values.get() + t * kTile;
             const int64_t begin = int64_t(t) * kTile;
             change(begin, int(std::min<int64_t>(kTile, n_vocab - begin)), tile);
             tiles[t] = sum_of_tile(tile);

@@ -121,3 +121,20 @@ def test_random_numbers_depend_on_all_that_names_them() -> None:
     many = np.array([uniform(0, 0, i) for i in range(4000)])
     assert abs(many.mean() - 0.5) < 0.02
     assert 0 <= many.min() < many.max() < 1
+
+
+@pytest.mark.parametrize("truncation", [{"top_k": 0}, {"top_k": 2}])
+def test_the_least_temperature_takes_the_most_likely_token(truncation: dict[str, int]) -> None:
+    # 1 / temperature is no float32 any more.
+    settings = {"temperature": 1e-44, "top_p": 1.0, "min_p": 0.0, **truncation}
+    logits = np.array([1, 3, 2], np.float32)
+    drawn = _core.draw(logits[None], None, np.array([0.9]), n_threads=1, **settings)
+    token, log_p, _ = (values[0] for values in drawn)
+    assert token == 1
+    assert (token, log_p) == pytest.approx(twin.draw(logits, None, 0.9, **settings)[:2])
+
+
+def test_logits_that_are_no_numbers_are_told() -> None:
+    logits = np.array([1, np.nan, 2], np.float32)
+    settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    assert np.isnan(_core.draw(logits[None], None, np.array([0.9]), n_threads=1, **settings)[1][0])

@@ -76,16 +76,21 @@ def draw(
         if weights.max() < TOO_LIGHT:
             largest = logits.max()
             weights = exp_nonpositive(logits - largest)
-    scale = np.float32(1) / np.float32(temperature) if temperature else np.float32(0)
+    scale = np.float32(0)
+    if temperature > 0:  # finite, as 0 times infinity is no number
+        with np.errstate(over="ignore"):
+            scale = np.minimum(np.float32(1) / np.float32(temperature), np.finfo(np.float32).max)
     if temperature == 0:
         token = int(logits.argmax())
     elif top_k == 0 and top_p == 1 and min_p == 0:
         if temperature != 1:
-            weights = exp_nonpositive((logits - logits.max()) * scale)
+            weights = exp_nonpositive(_times(logits - logits.max(), scale))
         token = _invert(weights, uniform)
     else:
         tokens = truncate(logits, weights, top_k=top_k, top_p=top_p, min_p=min_p)
-        shares = exp_nonpositive((logits[tokens] - logits[tokens[0]]) * scale).astype(np.float64).cumsum()
+        shares = (
+            exp_nonpositive(_times(logits[tokens] - logits[tokens[0]], scale)).astype(np.float64).cumsum()
+        )
         beyond = np.flatnonzero(shares > uniform * shares[-1])
         token = int(tokens[beyond[0] if len(beyond) else -1])
     return token, float(float(logits[token]) - log_sum), allowed
@@ -120,6 +125,11 @@ def entropy(logits: NDArray[np.float32]) -> float:
     weights = exp_nonpositive(x)
     total, products = _tiles(weights).cumsum()[-1], _tiles(weights * x).cumsum()[-1]
     return float(np.log(total) - products / total)
+
+
+def _times(x: NDArray[np.float32], scale: np.float32) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return x * scale
 
 
 def _tiles(weights: NDArray[np.float32]) -> NDArray[np.float64]:
