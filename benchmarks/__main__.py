@@ -3,8 +3,7 @@
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
 divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion. Prints
-ratios with their spread, as a
-table or as JSON.
+ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number
-from pyquant.cli.output import number, percent, print_table, show
+from pyquant.cli.output import number, percent, print_table, show, size
 from pyquant.cli.progress import count_bar
 
 
@@ -25,7 +25,7 @@ def structured(
         ),
     ],
     task: Annotated[
-        str, typer.Option(metavar="TASK", help="What is asked: arithmetic or function_call.")
+        str, typer.Option(metavar="TASK", help="What is asked: arithmetic, function_call, sql or c_function.")
     ] = "arithmetic",
     technique: Annotated[
         Optional[list[str]],
@@ -53,7 +53,10 @@ def structured(
         ),
     ] = 100,
     seed: options.Seed = 0,
-    engine: options.Engine = "llguidance",
+    engine: Annotated[
+        Optional[str],
+        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance or lr; default: by task."),
+    ] = None,
     texts: Annotated[
         Optional[Path],
         typer.Option(metavar="FILE.jsonl", parser=paths.output, help="Also write all texts, with verdicts."),
@@ -68,7 +71,7 @@ def structured(
     on the same seeds.
     """
     from pyquant.files.output_file import check_output, write_bytes
-    from pyquant.structured.measure import measure_structured
+    from pyquant.structured.measure import LENGTHS, measure_structured
     from pyquant.structured.task import TECHNIQUES
     from pyquant.structured.tasks import load_task
 
@@ -79,7 +82,7 @@ def structured(
             models,
             load_task(task),
             techniques=technique or TECHNIQUES,
-            lengths=length or (50, 100, 200),
+            lengths=length or LENGTHS,
             n=n,
             seed=seed,
             engine=engine,
@@ -96,7 +99,7 @@ def _print(result: dict[str, Any]) -> None:
     print_table(
         [
             *("model", "technique", "tokens", "parses %", "evaluates %", "right %", "cut off %"),
-            *("removed", "s/text", "p"),
+            *("removed", "removed/text", "s/text", "p"),
         ],
         [
             [
@@ -106,6 +109,7 @@ def _print(result: dict[str, Any]) -> None:
                 *(_share(cell["scores"][score]) for score in ("parses", "evaluates", "right")),
                 f"{100 * cell['cut_off'] / cell['n']:.0f}",
                 percent(cell["removed"]),
+                percent(cell["removed_text"]),
                 f"{cell['seconds_per_text']:.2f}",
                 number(cell["scores"]["right"].get("p_value"), ".3f"),
             ]
@@ -114,6 +118,15 @@ def _print(result: dict[str, Any]) -> None:
         title=f"{result['task']}, {result['cells'][0]['n']} texts a cell",
         labels=2,
     )
+    for cell in {(cell["model"], cell["technique"]): cell for cell in result["cells"]}.values():
+        errors = f"; {cell['errors']} checks failed" if cell["errors"] else ""
+        print(
+            f"{Path(cell['model']).name}, {cell['technique']}: {cell['tokens_per_text']:.0f} tokens a text; "
+            f"of each second {cell['forward_seconds'] / cell['seconds_per_text']:.3f} for the model, "
+            f"{cell['mask_seconds'] / cell['seconds_per_text']:.3f} for masks (mostly beside it), "
+            f"{cell['sampling_seconds'] / cell['seconds_per_text']:.3f} for draws; "
+            f"{size(cell['peak_memory'])} of memory{errors}"
+        )
 
 
 def _share(score: dict[str, float]) -> str:

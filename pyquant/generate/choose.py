@@ -9,6 +9,7 @@ while the model runs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generate.result import Sample
+from pyquant.generate.result import Sample, Times
 from pyquant.generate.sampling import Drawn, Sampling, uniform
 from pyquant.grammar.engine import Compiled, State
 
@@ -52,6 +53,8 @@ class Chooser:
         Most texts at a time.
     measure_mask
         Make a mask for each token, to know how much probability it leaves.
+    times
+        Gets the seconds of masks and draws.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Chooser:
         n_texts: int,
         *,
         measure_mask: bool = False,
+        times: Times | None = None,
     ) -> None:
+        self._times = times or Times()
         self._sampling, self._grammars = sampling, grammars
         self.measures = measure_mask and grammars is not None
         self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
@@ -118,9 +123,11 @@ class Chooser:
         return self._masks[:n_texts]
 
     def _make_masks(self, texts: Sequence[Text]) -> None:
+        begin = time.perf_counter()
         for text, words in zip(texts, self._masks):
             assert text.state is not None
             text.state.mask(words)
+        self._times.mask += time.perf_counter() - begin
 
     def _draw(
         self,
@@ -132,8 +139,11 @@ class Chooser:
     ) -> Drawn:
         samples = [text.sample for text in texts]
         seed = self._sampling.seed
+        begin = time.perf_counter()
         numbers = [uniform(seed, s.prompt << 32 | s.number, len(s.tokens), attempt) for s in samples]
-        return self._sampling.draw(logits, np.array(numbers), masks)
+        drawn = self._sampling.draw(logits, np.array(numbers), masks)
+        self._times.sampling += time.perf_counter() - begin
+        return drawn
 
     def __enter__(self) -> Chooser:
         return self

@@ -7,7 +7,8 @@ texts are written side by side no batch has less than two rows, and a text does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,7 +19,7 @@ from pyquant import limits
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.generate.choose import Chooser, Text
 from pyquant.generate.prompt import Prompt
-from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample
+from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample, Times
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.grammar.engine import Compiled
@@ -126,6 +127,8 @@ def generate(
     measure_mask: bool = False,
     threads: int | None = None,
     on_token: OnToken | None = None,
+    done: Collection[tuple[int, int]] = (),
+    times: Times | None = None,
 ) -> Iterator[Sample]:
     """Write the plan's texts, and yield each when it is complete.
 
@@ -141,6 +144,10 @@ def generate(
         None: all processors.
     on_token
         Called as texts grow.
+    done
+        Texts that are not written, as they are there already: index of the prompt, and number.
+    times
+        Gets the seconds that writing takes.
 
     Raises
     ------
@@ -149,10 +156,12 @@ def generate(
         The grammar's engine gives up.
     """
     grammars = grammar if grammar is None or isinstance(grammar, Sequence) else [grammar] * len(plan.prompts)
-    chooser = Chooser(sampling, grammars, plan.n_parallel, measure_mask=measure_mask)
+    times = times or Times()
+    chooser = Chooser(sampling, grammars, plan.n_parallel, measure_mask=measure_mask, times=times)
     with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session, chooser:
-        writer = _Writer(session, plan, chooser, on_token)
-        waiting = product(range(len(plan.prompts)), range(plan.n_samples))
+        writer = _Writer(session, plan, chooser, on_token, times)
+        every = product(range(len(plan.prompts)), range(plan.n_samples))
+        waiting = (text for text in every if text not in done)
         writing: dict[int, Text] = {}
         while True:
             for row in set(range(plan.n_parallel)) - set(writing):
@@ -172,8 +181,11 @@ def generate(
 class _Writer:
     """Writes tokens of texts, each in the row of its sequence."""
 
-    def __init__(self, session: Session, plan: Plan, chooser: Chooser, on_token: OnToken | None) -> None:
+    def __init__(
+        self, session: Session, plan: Plan, chooser: Chooser, on_token: OnToken | None, times: Times
+    ) -> None:
         self._session, self._plan, self._chooser, self._on_token = session, plan, chooser, on_token
+        self._times = times
         vocabulary = session.model.vocabulary
         self._ends = frozenset(vocabulary.end_tokens().tolist())
         self._pieces = vocabulary.pieces()
@@ -184,8 +196,10 @@ class _Writer:
         session, alone = self._session, self._plan.n_texts == 1
         of_prompt = 0 if alone else self._plan.n_parallel
         if prompt != self._prompt:
+            begin = time.perf_counter()
             session.roll_back(of_prompt, 0)
             self._after_prompt = session.extend(of_prompt, self._plan.prompts[prompt])
+            self._times.forward += time.perf_counter() - begin
             self._prompt = prompt
         if not alone:
             session.copy(of_prompt, row)
@@ -200,7 +214,9 @@ class _Writer:
         texts = [writing[row] for row in rows]
         tokens = np.array([text.sample.tokens[-1] for text in texts], np.int32)
         self._chooser.prepare(texts)
+        begin = time.perf_counter()
         logits = self._session.step(*self._at_least_two(rows, tokens))[: len(rows)]
+        self._times.forward += time.perf_counter() - begin
         self._choose(texts, logits)
         return [row for row in rows.tolist() if writing[row].sample.finish]
 

@@ -13,6 +13,25 @@ DEAD_END = "dead end"  # no token of the vocabulary can follow in the grammar
 
 
 @dataclass
+class Times:
+    """Where the time of writing goes, in seconds, over all texts.
+
+    Attributes
+    ----------
+    forward
+        Computing the model.
+    mask
+        Making masks; where they come before a draw, that is beside the forward pass.
+    sampling
+        Drawing tokens.
+    """
+
+    forward: float = 0.0
+    mask: float = 0.0
+    sampling: float = 0.0
+
+
+@dataclass
 class Sample:
     """A text that a model wrote, or is writing.
 

@@ -58,7 +58,11 @@ class Task(Protocol):
     instruction : str
         What to do, and the form of an answer in words.
     form : str
-        The form as a grammar that a model may be shown.
+        The form as a grammar that a model may be shown; a long one in short.
+    engine : str
+        What follows its grammar where nothing else is asked for.
+    needs : sequence of str
+        Programs that the check runs.
     examples : sequence of (question, answer)
         Three.
     items : sequence of Item
@@ -67,6 +71,8 @@ class Task(Protocol):
     name: str
     instruction: str
     form: str
+    engine: str
+    needs: Sequence[str]
     examples: Sequence[tuple[str, str]]
     items: Sequence[Item]
 

@@ -54,6 +54,16 @@ def test_a_text_does_not_depend_on_what_is_written_beside_it(n_parallel: int) ->
     assert len({tuple(sample.tokens) for sample in together.values()}) == 10
 
 
+def test_texts_that_are_there_are_not_written_again() -> None:
+    sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=5)
+    with Model(data.model_path()) as model:
+        plan = make_plan(model, PROMPTS, n_samples=3, max_tokens=6, n_parallel=4)
+        every = {(s.prompt, s.number): s.tokens for s in generate(model, plan, sampling)}
+        done = {(0, 0), (1, 1)}
+        rest = {(s.prompt, s.number): s.tokens for s in generate(model, plan, sampling, done=done)}
+    assert rest == {key: tokens for key, tokens in every.items() if key not in done}
+
+
 def test_another_seed_writes_other_texts() -> None:
     texts = {
         write(data.model_path(), PROMPTS, Sampling(seed=seed), max_tokens=20)[0, 0].text for seed in range(4)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pyquant import data
 from pyquant.errors import ConfigError
+from pyquant.generate.result import Sample
+from pyquant.grammar.grammar import Grammar, Language
+from pyquant.structured.answers import answer_of, count
+from pyquant.structured.checker import Checker
 from pyquant.structured.measure import StructuredResult, measure_structured
-from pyquant.structured.task import TECHNIQUES
+from pyquant.structured.task import TECHNIQUES, Item
 from pyquant.structured.tasks import load_task
+from tests.support.bad_task import BadTask
 from tests.support.command import run
 
 TASK = load_task("arithmetic")
@@ -50,11 +56,37 @@ def test_the_same_model_writes_the_same(result: StructuredResult) -> None:
 
 
 def test_a_grammar_takes_probability_away(result: StructuredResult) -> None:
-    removed = {cell.technique: cell.removed for cell in result.cells}
-    assert removed["free"] is None
-    assert 0 < removed["grammar"] < 1
+    removed = {
+        cell["technique"]: (cell["removed"], cell["removed_text"]) for cell in result.to_json()["cells"]
+    }
+    assert removed["free"] == (None, None)
+    of_token, of_text = removed["grammar"]
+    assert 0 < of_token < of_text < 1  # a text is kept only if all its tokens are
     parsed = {cell.technique: cell.n("parses") for cell in result.cells if cell.max_tokens == 12}
     assert parsed["grammar"] > parsed["free"]
+
+
+def test_it_is_told_where_time_and_memory_go(result: StructuredResult) -> None:
+    for cell in result.to_json()["cells"]:
+        parts = cell["forward_seconds"] + cell["sampling_seconds"]
+        assert 0.3 * cell["seconds_per_text"] < parts <= cell["seconds_per_text"]
+        assert (cell["mask_seconds"] > 0) == (cell["technique"] != "free")
+        assert cell["peak_memory"] > 10 << 20
+        assert cell["errors"] == 0
+
+
+def test_checks_that_fail_are_counted() -> None:
+    task = BadTask()
+    with Checker(task) as checker:
+        samples = [Sample(0, "x", i, data=b"") for i in range(2)]
+        vocabulary = SimpleNamespace(pieces=lambda: (b"fail", b"fine"))
+        for sample in samples:
+            sample.tokens, sample.log_p, sample.allowed = [sample.number], [0.0], [0.5]
+        item = Item("x", "x", Grammar(Language.REGEX, "x"), None)
+        answers = [answer_of(sample, item, 5, 0, vocabulary, checker) for sample in samples]
+    assert [answer.error for answer in answers] == ["RuntimeError: no idea", ""]
+    counted = count(answers, None)
+    assert (counted["errors"], counted["scores"]["parses"]["n"], counted["removed"]) == (1, 1, 0.5)
 
 
 def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 
 from pyquant.errors import ConfigError
 from pyquant.structured.task import Task
 
-TASKS = ("arithmetic", "function_call")
+TASKS = ("arithmetic", "function_call", "sql", "c_function")
 
 
 def load_task(name: str) -> Task:
@@ -16,9 +17,12 @@ def load_task(name: str) -> Task:
     Raises
     ------
     ConfigError
-        There is none of this name.
+        There is none of this name, or a program that its check runs is missing.
     """
     if name not in TASKS:
         raise ConfigError(f"task: expected one of {', '.join(TASKS)}, got {name!r}")
     task: Task = import_module(f"{__name__}.{name}").TASK
+    for program in task.needs:
+        if shutil.which(program) is None:
+            raise ConfigError(f"task {name}: its check runs {program}, which is not there")
     return task

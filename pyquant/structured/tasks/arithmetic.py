@@ -29,6 +29,8 @@ class Arithmetic:
         "numbers, +, -, *, / and parentheses."
     )
     form = GRAMMAR.text
+    engine = "llguidance"
+    needs: Sequence[str] = ()
     examples: Sequence[tuple[str, str]] = (
         ("4 * 12", "4 * 12 == 48 == 40 + 8"),
         ("5 * 6", "5 * 6 == 30 == 6 * 5 == 60 / 2"),

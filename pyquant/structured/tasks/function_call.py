@@ -86,6 +86,8 @@ class FunctionCall:
         + "."
     )
     form = ANY_CALL
+    engine = "llguidance"
+    needs: Sequence[str] = ()
     examples: Sequence[tuple[str, str]] = (
         (
             "Weather in Rome for two days?",
