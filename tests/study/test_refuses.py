@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from pyquant.errors import ConfigError, StudyError, TextError
 from pyquant.study.config import CalibrationConfig, StudyConfig, read_study
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.quantizer import OfStudies
+from pyquant.study.report.results import read_results
+from pyquant.study.report.tables import items_table, results_table
 from pyquant.study.run import run_study
-from pyquant.study.store import Store
+from pyquant.study.store import Store, digest_of
 from tests.support import ROOT
 from tests.support.studies import Lab, snapshot
 
@@ -114,3 +117,25 @@ def test_validate_finds_a_changed_number(copied_study: Path) -> None:
     assert "changed since it was written" in store.problem(key)
     path.write_text(path.read_text()[:-100])
     assert "broken" in store.problem(key)
+
+
+@pytest.mark.parametrize(
+    "change", [{"result": "x"}, {"result": {"perplexity": 3}}, {"provenance": None}], ids=str
+)
+def test_results_that_are_not_what_a_metric_writes(copied_study: Path, change: dict[str, object]) -> None:
+    for path in (copied_study / "runs").glob("*.json"):
+        record = json.loads(path.read_text()) | change
+        path.write_text(json.dumps({**record, "digest": digest_of(record)}))
+    results = read_results(Store(copied_study))
+    with pytest.raises(StudyError, match="not what this version of pyquant writes"):
+        results_table(results)
+
+
+def test_models_of_results_that_are_not_what_a_study_writes(copied_study: Path) -> None:
+    results = read_results(Store(copied_study))
+    (model,) = results.models
+    hostile = replace(
+        results, models=[replace(model, texts=[[]], rows=[replace(model.rows[0], measurements=3)])]
+    )
+    with pytest.raises(StudyError, match="not what this version of pyquant writes"):
+        items_table(hostile, "quality")

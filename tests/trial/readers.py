@@ -21,7 +21,7 @@ from pyquant.schemes.settings import make_mode, read_config
 from pyquant.study.config import read_study
 from pyquant.study.items import read_items
 from pyquant.study.report.html import report
-from pyquant.study.report.results import read_results, understood
+from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import results_table
 from pyquant.study.sources import read_sources
 from pyquant.study.store import Store
@@ -130,8 +130,7 @@ def shown(path: Path) -> None:
     store = Store(_folder_of(path))
     for key in store.finished():
         store.problem(key)
-    with understood(store.folder):
-        results_table(read_results(store))
+    results_table(read_results(store))
     for key in store.finished():
         store.read(key)
 

@@ -128,6 +128,8 @@ class Results:
 
     Attributes
     ----------
+    folder
+        The results folder.
     title, question, command, ctx, chunks
         As the study has them.
     texts
@@ -136,6 +138,7 @@ class Results:
         In the study's order.
     """
 
+    folder: Path
     title: str
     question: str
     command: str
@@ -224,6 +227,7 @@ def _read_results(store: Store) -> Results:
         )
 
     return Results(
+        folder=store.folder,
         **{name: study[name] for name in ("title", "question", "command", "ctx", "chunks", "texts")},
         models=[
             ModelResults(model["name"], model["sha256"], names, [row(written) for written in model["rows"]])

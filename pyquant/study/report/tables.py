@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyquant.study.metrics import MEASURABLE, Metric
 from pyquant.study.report.columns import Flat
-from pyquant.study.report.results import ModelResults, Results, RowResults
+from pyquant.study.report.results import Measurement, ModelResults, Results, RowResults, understood
 
 Table = Callable[[Results], list[Flat]]
 ITEMS = "_items"  # after a metric's name: the table of its results per item
@@ -29,29 +29,46 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
 
 
 def results_table(results: Results) -> list[Flat]:
-    """List each model, text and quantizer, unquantized included; None where nothing is known."""
-    return [
-        flat(results, model, text, row)
-        for model in results.models
-        for text in range(max(len(results.texts), 1))
-        for row in model.rows
-    ]
+    """List each model, text and quantizer, unquantized included; None where nothing is known.
+
+    Raises
+    ------
+    StudyError
+        A result does not say what this version of pyquant writes.
+    """
+    with understood(results.folder):
+        return [
+            flat(results, model, text, row)
+            for model in results.models
+            for text in range(max(len(results.texts), 1))
+            for row in model.rows
+        ]
 
 
 def items_table(results: Results, metric: str) -> list[Flat]:
-    """List the results of a metric for every item: a token, say."""
-    listed = []
-    for model in results.models:
-        for row in model.rows:
-            for text, measured in enumerate(row.measurements.get(metric, [])):
-                items = (measured.items() if measured else None) or {}
-                name = model.texts[text] if len(model.texts) > text else None
-                place: Flat = {"model": model.name, "quantizer": row.label, "text": name}
-                columns = [array.tolist() for array in items.values()]
-                listed += [
-                    {**place, "item": i, **dict(zip(items, values))} for i, values in enumerate(zip(*columns))
-                ]
-    return listed
+    """List the results of a metric for every item: a token, say.
+
+    Raises
+    ------
+    StudyError
+        A file of results is not what this version of pyquant writes.
+    """
+    with understood(results.folder):
+        return [
+            item
+            for model in results.models
+            for row in model.rows
+            for text, measured in enumerate(row.measurements.get(metric, []))
+            for item in _items_on(model, text, row, measured)
+        ]
+
+
+def _items_on(model: ModelResults, text: int, row: RowResults, measured: Measurement | None) -> list[Flat]:
+    items = (measured.items() if measured else None) or {}
+    name = model.texts[text] if len(model.texts) > text else None
+    place: Flat = {"model": model.name, "quantizer": row.label, "text": name}
+    columns = [array.tolist() for array in items.values()]
+    return [{**place, "item": i, **dict(zip(items, values))} for i, values in enumerate(zip(*columns))]
 
 
 def tables() -> dict[str, Table]:
