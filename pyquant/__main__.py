@@ -1,5 +1,18 @@
-"""`python -m pyquant`."""
+"""`pyquant`, and `python -m pyquant`."""
 
-from pyquant.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run a command; Ctrl-C ends the process quietly also while the command line is loaded."""
+    try:
+        from pyquant import cli
+    except KeyboardInterrupt:
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

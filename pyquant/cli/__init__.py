@@ -99,6 +99,8 @@ def main() -> None:
         completion.prepare()
         _run()
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before or after the command itself
+        signals.stopped(INTERRUPTED)
     except ConfigError as error:
         _fail(str(error), CALLED_WRONGLY)
     except MemoryError as error:

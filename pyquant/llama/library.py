@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.metadata
 import os
@@ -52,7 +53,7 @@ def _import_on(folder: Path) -> ModuleType:
     before = os.environ.get("LLAMA_CPP_LIB_PATH")
     os.environ["LLAMA_CPP_LIB_PATH"] = str(folder)
     try:
-        return importlib.import_module("llama_cpp.llama_cpp")
+        llama = importlib.import_module("llama_cpp.llama_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise RuntimeLibraryError(f"llama_cpp cannot use pyquant's library in {folder}: {error}") from None
     finally:
@@ -60,3 +61,7 @@ def _import_on(folder: Path) -> ModuleType:
             del os.environ["LLAMA_CPP_LIB_PATH"]
         else:
             os.environ["LLAMA_CPP_LIB_PATH"] = before
+    utils = sys.modules["llama_cpp._utils"]  # it opens /dev/null twice and never closes it
+    for file in (utils.outnull_file, utils.errnull_file):
+        atexit.register(file.close)
+    return llama

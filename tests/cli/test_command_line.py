@@ -107,3 +107,29 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path):
     assert process.returncode == 130, errors
     assert "interrupted" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+HIT = """
+import sys
+class Hit:
+    def find_spec(self, name, path, target=None):
+        if name == "{module}":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Hit())
+sys.argv = ["pyquant", "info", "model.gguf"]
+from pyquant.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "pyquant.cli.memory", "pyquant.models.info"])
+def test_ctrl_c_while_modules_are_loaded(module: str) -> None:
+    done = run(script=HIT.format(module=module))
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_before_the_command_begins() -> None:
+    script = "import pyquant.cli as cli\ndef hit(): raise KeyboardInterrupt\n"
+    done = run(script=script + "cli.completion.prepare = hit\ncli.main()")
+    assert (done.returncode, done.stderr) == (130, "pyquant: interrupted; nothing half-written is left\n")

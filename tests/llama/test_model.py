@@ -61,6 +61,14 @@ def test_the_log_goes_to_logging_and_nothing_is_printed(small_model: Path) -> No
     assert set(loud.stderr.splitlines()) == {"pyquant.llama INFO"}
 
 
+def test_nothing_is_left_open_at_the_end() -> None:
+    program = "from pyquant.llama.library import bindings; bindings()"
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
 def test_contexts_beyond_training_are_warned_of(small_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), LlamaModel(small_model) as model, model.context(n_ctx=512):
         assert model.n_ctx_train == 256
