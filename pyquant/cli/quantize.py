@@ -170,8 +170,13 @@ def quantize(
     if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
         for line in _beside_peer(result["output_bytes"], peer_bytes, like):
             remark(line)
-    if chosen.mode == "uniform" and not to_pqz:
+    if chosen.mode == "uniform" and not to_pqz and any(_has_uniform_codes(t) for t in result["tensors"]):
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
+
+
+def _has_uniform_codes(tensor: dict[str, Any]) -> bool:
+    """Tell whether mode uniform chose a step for it; else it has a type of llama.cpp's."""
+    return tensor["type"] == "Q8_0" != tensor["source_type"] and not tensor["fell_back_from"]
 
 
 def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:

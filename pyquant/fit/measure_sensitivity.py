@@ -23,6 +23,7 @@ from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import weight_errors
+from pyquant.models.type_policy import quantizable
 from pyquant.quantize.factors import Factors, matrices
 from pyquant.quantize.row_weights import RowWeights
 from pyquant.schemes.damping import ON_ITS_OWN
@@ -87,7 +88,8 @@ def measure_sensitivity(
         Model(source, writable=True) as copy,
     ):
         held = running_weights(copy)
-        tensors = [tensor for tensor in source.tensors if tensor.name in held and _may_be_rounded(tensor)]
+        rounded = quantizable(source) & held.keys()
+        tensors = [tensor for tensor in source.tensors if tensor.name in rounded and _may_be_rounded(tensor)]
         if not any(tensor.name in known.matrices for tensor in tensors):
             raise ConfigError(
                 f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"

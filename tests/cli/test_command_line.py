@@ -133,3 +133,17 @@ def test_ctrl_c_before_the_command_begins() -> None:
     script = "import pyquant.cli as cli\ndef hit(): raise KeyboardInterrupt\n"
     done = run(script=script + "cli.completion.prepare = hit\ncli.main()")
     assert (done.returncode, done.stderr) == (130, "pyquant: interrupted; nothing half-written is left\n")
+
+
+@pytest.mark.parametrize(("tensors", "said"), [("blk", True), ("token_embd", False)])
+def test_codes_of_8_bits_are_mentioned_where_there_are_some(
+    small_model: Path, tmp_path: Path, tensors: str, said: bool
+) -> None:
+    text, stats = tmp_path / "text.txt", tmp_path / "stats"
+    text.write_text("the animal in the house " * 60)
+    calibrated = run("calibrate", small_model, "--text", text, "--ctx", 64, "--chunks", 2, "-o", stats)
+    assert calibrated.returncode == 0, calibrated.stderr
+    how = ["--mode", "uniform", "--step", "0.05", "--calibration", stats, "--tensors", tensors]
+    done = run("quantize", small_model, tmp_path / "out.gguf", *how)
+    assert done.returncode == 0, done.stderr
+    assert ("codes take 8 bits each" in done.stderr) == said
