@@ -13,6 +13,8 @@ from types import TracebackType
 from pyquant import _core
 from pyquant.errors import OutputError
 
+CLOSED, OPENING = -1, -2  # what stands for the number of a file that has none, or none yet
+
 _inputs: list[Path] = []
 
 
@@ -59,21 +61,9 @@ class OutputFile:
             free += self.partial.stat().st_blocks * 512
         if free < size:
             raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
-        with output_errors(self.path):
-            # Another file's name for one of these would be emptied below.
-            if any(_same(self.partial, source) for source in [*sources, *_inputs]):
-                raise OutputError(f"{self.partial}: is an input, and where {self.path.name} is written first")
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = os.open(self.partial, flags, 0o666)
+        self._file = CLOSED
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another process may have finished between these two lines: then this is its output.
-            if not os.path.samestat(os.fstat(self._file), os.stat(self.partial)):
-                raise OSError
-        except OSError:
-            os.close(self._file)
-            raise OutputError(f"{self.path}: another process is writing it") from None
-        try:
+            self._open(sources)
             check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
             with output_errors(self.path):
                 os.ftruncate(self._file, 0)
@@ -81,6 +71,29 @@ class OutputFile:
         except BaseException:  # Ctrl-C too, as nobody is within the context yet
             self.__exit__(None, None, None)
             raise
+
+    def _open(self, sources: list[Path]) -> None:
+        """Make the file beside, or take it over, so that no other process writes it."""
+        with output_errors(self.path):
+            # Another file's name for one of these would be emptied.
+            if any(_same(self.partial, source) for source in [*sources, *_inputs]):
+                raise OutputError(f"{self.partial}: is an input, and where {self.path.name} is written first")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = OPENING
+            try:
+                self._file = os.open(self.partial, flags, 0o666)
+            except OSError:
+                self._file = CLOSED
+                raise
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have finished between these two lines: then this is its output.
+            if not os.path.samestat(os.fstat(self._file), os.stat(self.partial)):
+                raise OSError
+        except OSError:
+            os.close(self._file)
+            self._file = CLOSED
+            raise OutputError(f"{self.path}: another process is writing it") from None
 
     def fileno(self) -> int:
         """Give the number of the open file."""
@@ -96,7 +109,7 @@ class OutputFile:
         with output_errors(self.path):
             os.replace(self.partial, self.path)
         os.close(self._file)
-        self._file = -1
+        self._file = CLOSED
 
     def __enter__(self) -> OutputFile:
         return self
@@ -104,10 +117,19 @@ class OutputFile:
     def __exit__(
         self, cause: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file >= 0:
+        if self._file == OPENING:  # Ctrl-C came when it was made, before its number was known
+            _remove_unlocked(self.partial)
+        elif self._file != CLOSED:
             self.partial.unlink(missing_ok=True)
             os.close(self._file)
-            self._file = -1
+        self._file = CLOSED
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file unless a process writes it."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
 
 
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:

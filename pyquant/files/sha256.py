@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 
@@ -31,7 +31,7 @@ class SourceHash:
     def __init__(self, paths: list[Path]) -> None:
         self._stop = False
         self._digest = ""
-        self._thread = threading.Thread(target=self._run, args=(paths,))
+        self._thread = threading.Thread(target=self._run, args=(paths,), daemon=True)
 
     def _run(self, paths: list[Path]) -> None:
         self._digest = files_sha256(paths, lambda: self._stop)
@@ -61,10 +61,17 @@ class OutputHash:
         self._file = file
         self._changed = threading.Condition()
         self._complete, self._last, self._given_up = 0, False, False
-        self._executor = ThreadPoolExecutor(1)
-        self._digest = self._executor.submit(self._run)
+        self._digest: Future[str] = Future()
+        # Ctrl-C may come when it has started and nobody is within the context yet: nothing waits for it then.
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def _run(self) -> str:
+    def _run(self) -> None:
+        try:
+            self._digest.set_result(self._read())
+        except BaseException as error:
+            self._digest.set_exception(error)
+
+    def _read(self) -> str:
         digest, buffer, at, last = hashlib.sha256(), memoryview(bytearray(1 << 20)), 0, False
         while not last:
             complete, last = self._wait(at)
@@ -93,9 +100,10 @@ class OutputHash:
         return self._digest.result()
 
     def __enter__(self) -> OutputHash:
+        self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._given_up = True
         self.reach(0, last=True)
-        self._executor.shutdown()
+        self._thread.join()

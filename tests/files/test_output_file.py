@@ -243,3 +243,30 @@ def test_a_run_that_is_ended(tmp_path: Path, slow_model: Path, number: int, stat
     assert names(tmp_path) == left
     quantize_model(slow_model, out, Q4_0)
     assert names(tmp_path) == ["out.gguf"]
+
+
+def test_ctrl_c_while_the_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.open
+
+    def interrupted(path: Path, *how: int) -> int:
+        os.close(make(path, *how))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        OutputFile(tmp_path / "out", 10, sources=[], force=False)
+    assert names(tmp_path) == []
+
+
+def test_ctrl_c_does_not_take_away_what_another_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OutputFile(tmp_path / "out", 10, sources=[], force=False):
+
+        def interrupted(path: Path, *how: int) -> int:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "open", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            OutputFile(tmp_path / "out", 10, sources=[], force=False)
+        assert names(tmp_path) == [".out.partial"]

@@ -1,0 +1,31 @@
+"""Hashes of files, made in threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INTERRUPTED = """
+import sys, threading
+from pathlib import Path
+from pyquant.files.sha256 import OutputHash, SourceHash
+start = threading.Thread.start
+def interrupted(thread):
+    start(thread)
+    raise KeyboardInterrupt
+threading.Thread.start = interrupted
+with open(sys.argv[1]) as file, {what}:
+    pass
+"""
+
+
+@pytest.mark.parametrize("what", ["OutputHash(file.fileno())", "SourceHash([Path('/dev/zero')])"])
+def test_ctrl_c_while_the_thread_is_started_ends_the_process(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    script = [sys.executable, "-c", INTERRUPTED.format(what=what), path]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=30, check=False)
+    assert "KeyboardInterrupt" in done.stderr
