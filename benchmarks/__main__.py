@@ -2,8 +2,8 @@
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
-divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion. Prints
-ratios with their spread, as a table or as JSON.
+divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion; masks
+of grammars beside llguidance. Prints ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.billion import billion
 from benchmarks.compensation import compensation
 from benchmarks.generate import generate
+from benchmarks.grammar import grammar, mask_table
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.pqz import pqz
 from benchmarks.table_type import table_type
@@ -53,8 +54,12 @@ def main() -> None:
         json.dump({"machine": machine(), "results": results}, sys.stdout, indent=2)
         return
     print(machine())
+    masks = [result for result in results if "engine" in result]
     for result in results:
-        print(line(result))
+        if result not in masks:
+            print(line(result))
+    if masks:
+        print(mask_table(masks))
 
 
 def machine() -> str:
@@ -291,6 +296,7 @@ SUITES = {
     "compensation": compensation,
     "billion": billion,
     "generate": generate,
+    "grammar": grammar,
 }
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <unordered_map>
 
 namespace pyquant::grammar {
@@ -15,7 +16,6 @@ public:
         : out_(out),
           lexer_(lexer),
           parser_(parser),
-          pieces_(pieces),
           n_words_((pieces.size() + 31) / 32) {
         order_.resize(pieces.size());
         std::iota(order_.begin(), order_.end(), 0);
@@ -24,9 +24,14 @@ public:
                      order_.end());
         std::sort(order_.begin(), order_.end(),
                   [&](int32_t a, int32_t b) { return pieces[size_t(a)] < pieces[size_t(b)]; });
+        begins_.assign(1, 0);
+        for (const int32_t token : order_) {
+            bytes_ += pieces[size_t(token)];
+            begins_.push_back(bytes_.size());
+        }
         for (size_t i = 0; i < order_.size(); i++) {
-            const std::string & piece = pieces[size_t(order_[i])];
-            const std::string & before = i ? pieces[size_t(order_[i - 1])] : std::string();
+            const std::string_view piece = sorted_piece(i);
+            const std::string_view before = i ? sorted_piece(i - 1) : std::string_view();
             const size_t shorter = std::min(piece.size(), before.size());
             shared_.push_back(size_t(
                 std::mismatch(piece.begin(), piece.begin() + ptrdiff_t(shorter), before.begin()).first -
@@ -55,6 +60,10 @@ private:
     struct Spot {
         int32_t state, sequence;
     };
+
+    std::string_view sorted_piece(size_t i) const {
+        return {bytes_.data() + begins_[i], begins_[i + 1] - begins_[i]};
+    }
 
     int32_t number(const Terminals & set) {
         const auto [found, is_new] = set_numbers_.emplace(set, int32_t(out_.terminals.size()));
@@ -109,7 +118,7 @@ private:
             if (died && shared_[i] >= spots.size()) {
                 continue;
             }
-            const std::string & piece = pieces_[size_t(order_[i])];
+            const std::string_view piece = sorted_piece(i);
             spots.resize(std::min(spots.size(), shared_[i] + 1));
             died = false;
             while (!died && spots.size() <= piece.size()) {
@@ -174,7 +183,6 @@ private:
 
     // The number of a set of tokens.
     int32_t store(std::vector<int32_t> & tokens) {
-        std::sort(tokens.begin(), tokens.end());
         const bool dense = tokens.size() > n_words_ / 8;
         std::vector<int32_t> bits;
         if (dense) {
@@ -182,6 +190,8 @@ private:
             for (const int32_t token : tokens) {
                 bits[size_t(token) / 32] |= int32_t(uint32_t(1) << (token % 32));
             }
+        } else {
+            std::sort(tokens.begin(), tokens.end());
         }
         const std::vector<int32_t> & entries = dense ? bits : tokens;
         uint64_t hash = dense;
@@ -206,9 +216,10 @@ private:
     ClassArrays & out_;
     const Lexer & lexer_;
     const Parser & parser_;
-    const std::vector<std::string> & pieces_;
     const size_t n_words_;
     std::vector<int32_t> order_;   // tokens, by their bytes
+    std::string bytes_;            // of all pieces in this order, so that a scan reads straight on
+    std::vector<size_t> begins_;   // of each in bytes_
     std::vector<size_t> shared_;   // bytes that each shares with the one before
     std::vector<int32_t> coming_;  // sets of terminals, by state of the lexer
     std::map<Terminals, int32_t> set_numbers_;

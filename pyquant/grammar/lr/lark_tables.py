@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyquant.grammar.grammar import GRAMMARS, Grammar
 from pyquant.grammar.lr.boundaries import check_boundaries
 from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
 from pyquant.grammar.lr.regex_automaton import RegexAutomaton
+from pyquant.grammar.lr.size import check_size
 
 START, END = "start", "$END"
 
@@ -78,21 +80,25 @@ def make_tables(grammar: Grammar) -> Tables:
         It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
     """
     try:
-        definitions, rules, ignored, imports = _read(grammar)
-        _check_productive(rules)
-        used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
-        if not used:
-            raise GrammarError("it has no text but the empty one")
-        terminals = (*sorted(used), END)
-        if len(terminals) > _core.GRAMMAR_TERMINALS:
-            raise GrammarError(
-                f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most"
-            )
-        lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
-        tables = _parser(rules, terminals, lexer, imports)
-        check_boundaries(lexer, tables.actions, terminals)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of expressions that Python may read otherwise
+            return _make_tables(grammar)
     except GrammarError as error:
         raise GrammarError(f"{grammar.name}: {error}") from None
+
+
+def _make_tables(grammar: Grammar) -> Tables:
+    definitions, rules, ignored, imports = _read(grammar)
+    _check_productive(rules)
+    used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
+    if not used:
+        raise GrammarError("it has no text but the empty one")
+    terminals = (*sorted(used), END)
+    if len(terminals) > _core.GRAMMAR_TERMINALS:
+        raise GrammarError(f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most")
+    lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
+    tables = _parser(rules, terminals, lexer, imports)
+    check_boundaries(lexer, tables.actions, terminals)
     return tables
 
 
@@ -100,7 +106,10 @@ def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dic
     folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
     try:
         loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
+        check_size(loaded)
         definitions, rules, ignored = loaded.compile([START], set())
+    except GrammarError:
+        raise
     except LarkError as error:
         raise GrammarError(str(error).strip()) from None
     except RecursionError:

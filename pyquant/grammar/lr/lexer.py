@@ -17,6 +17,8 @@ from pyquant.grammar.lr.regex_automaton import RegexAutomaton
 
 NONE = -1  # no state follows, or no terminal ends
 IGNORED = -2  # a terminal ends that the parser never sees
+MOST_STATES = 10_000
+MOST_TOGETHER = 2_000_000  # states of the terminals' expressions, in all states of the lexer
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,8 @@ def make_lexer(automaton: RegexAutomaton, names: list[str], numbers: list[int]) 
     Raises
     ------
     GrammarError
-        A terminal matches the empty text, or none that another one does not match first.
+        A terminal matches the empty text, or none that another one does not match first; or there would be
+        too many states.
     """
     next_states, winners = _determine(automaton)
     if winners[0] != NONE:
@@ -75,8 +78,13 @@ def _determine(automaton: RegexAutomaton) -> tuple[NDArray[np.int32], NDArray[np
 
     first = _closure(automaton, automaton.begins)
     numbers, todo = {first: 0}, [first]
-    rows, winners = [], []
+    rows, winners, together = [], [], 0
     for states in todo:
+        together += len(states)
+        if len(todo) > MOST_STATES or together > MOST_TOGETHER:
+            raise GrammarError(
+                "terminals are too large: the lexer would have to remember too much, as in /(a|b)*a(a|b){20}/"
+            )
         ended = sorted(end_of[state] for state in states if state in end_of)
         winners.append(ended[0] if ended else NONE)
         over = automaton.shortest.intersection(ended)

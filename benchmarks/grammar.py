@@ -1,0 +1,196 @@
+"""Masks of grammars: engine `lr` beside llguidance and llama.cpp's own GBNF, along the same texts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.inputs import ROOT
+from pyquant.errors import GrammarError, ModelFileError
+from pyquant.grammar.engine import State
+from pyquant.grammar.engines import make_engine
+from pyquant.grammar.grammar import Grammar, read_grammar
+from pyquant.grammar.lr.lark_tables import GRAMMARS
+from pyquant.llama.library import bindings
+from pyquant.llama.vocabulary import Vocabulary
+
+TEXTS = Path(__file__).parent / "texts"
+ENGINES = ("lr", "llguidance", "gbnf")
+MOST_SLOW_PLACES = 64  # at which engine gbnf is asked: its masks take up to seconds
+
+# llama.cpp's tree has files that are nothing but a vocabulary; `make smollm2` gets the other one.
+VOCABULARIES = {
+    "SmolLM2, 49 k": "models/smollm2*-f16.gguf",
+    "Llama 3, 128 k": "build/vendor/llama.cpp-*/models/ggml-vocab-llama-bpe.gguf",
+    "Qwen2, 152 k": "build/vendor/llama.cpp-*/models/ggml-vocab-qwen2.gguf",
+    "Gemma 4, 262 k": "build/vendor/llama.cpp-*/models/ggml-vocab-gemma-4.gguf",
+}
+OF_LLAMA_CPP = "build/vendor/llama.cpp-*/grammars"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A grammar in the box, a text that keeps to it, and where that can be had in GBNF: a grammar for it."""
+
+    name: str
+    grammar: str
+    text: str
+    gbnf: str | None
+
+
+CASES = (
+    Case("C", "c.lark", "words.c", "benchmarks/texts/c.gbnf"),
+    Case("llama.cpp's part of C", "c.lark", "subset.c", f"{OF_LLAMA_CPP}/c.gbnf"),
+    Case("SQL", "sql.lark", "queries.sql", None),
+    Case("JSON", "json.lark", "figures.json", f"{OF_LLAMA_CPP}/json.gbnf"),
+    Case("arithmetic", "arithmetic.lark", "sums.txt", "benchmarks/texts/arithmetic.gbnf"),
+)
+
+# "How fast can grammar-structured generation be?", .txt 2024: in microseconds, on its author's machine.
+PUBLISHED = [
+    {"mean": 540, "p50": 580, "max": 1130, "grammar": "C", "vocabulary": "CodeGemma, 256 k"},
+    {"mean": 440, "max": 1230, "grammar": "SQL in Markdown", "vocabulary": "a model of 350 M"},
+]
+
+
+def grammar(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Masks at every place of each text, engines in turns; preparing in a process of its own."""
+    results = [{"engine": ".txt, 2024", "mask_us": figures} for figures in PUBLISHED]
+    for name, pattern in VOCABULARIES.items():
+        path = first_file(pattern)
+        if path is None:
+            print(f"{name}: no {pattern}", file=sys.stderr)
+            continue
+        with only_vocabulary(path) as vocabulary:
+            for case in CASES:
+                print(f"{name}, {case.name} ...", file=sys.stderr)
+                results += measure(vocabulary, path, name, case, arguments.rounds)
+    return results
+
+
+def first_file(pattern: str) -> Path | None:
+    return min(ROOT.glob(pattern), default=None)
+
+
+@contextmanager
+def only_vocabulary(path: Path) -> Iterator[Vocabulary]:
+    """Load a model's vocabulary without its weights."""
+    llama = bindings()
+    parameters = llama.llama_model_default_params()
+    parameters.vocab_only = True
+    model = llama.llama_model_load_from_file(str(path).encode(), parameters)
+    if not model:
+        raise ModelFileError(f"{path}: llama.cpp cannot load it")
+    try:
+        yield Vocabulary(llama, model, path)
+    finally:
+        llama.llama_model_free(model)
+
+
+def measure(vocabulary: Vocabulary, path: Path, name: str, case: Case, rounds: int) -> list[dict[str, Any]]:
+    files = {"lr": GRAMMARS / case.grammar, "llguidance": GRAMMARS / case.grammar}
+    if case.gbnf and (file := first_file(case.gbnf)):
+        files["gbnf"] = file
+    states, results = {}, {}
+    for engine, file in files.items():
+        result = results[engine] = {"engine": engine, "vocabulary": name, "grammar": case.name}
+        try:
+            states[engine] = make_engine(engine, vocabulary).compile(grammar_for(engine, file)).start()
+            result |= preparation(path, engine, file)
+        except GrammarError as error:
+            result["refused"] = first_line(error)
+    tokens = vocabulary.tokenize((TEXTS / case.text).read_bytes().strip(), ends=False).tolist()
+    times = follow(states, tokens, -(-vocabulary.n_tokens // 32), results, rounds)
+    for engine, seconds in times.items():
+        microseconds = 1e6 * np.array(seconds)
+        results[engine]["mask_us"] = {
+            "mean": float(microseconds.mean()),
+            **{f"p{q}": float(np.quantile(microseconds, q / 100)) for q in (50, 99)},
+            "max": float(microseconds.max()),
+            "places": len(seconds),
+        }
+    return list(results.values())
+
+
+def follow(
+    states: dict[str, State], tokens: list[int], n_words: int, results: dict[str, Any], rounds: int
+) -> dict[str, list[float]]:
+    """Return the median of some rounds at each place of a text, by engine."""
+    times: dict[str, list[float]] = {engine: [] for engine in states}
+    words = {engine: np.empty(n_words, np.int32) for engine in states}
+    for place in range(len(tokens) + 1):
+        asked = [e for e in states if e != "gbnf" or place % (1 + len(tokens) // MOST_SLOW_PLACES) == 0]
+        taken: dict[str, list[float]] = {engine: [] for engine in asked}
+        for _ in range(rounds):
+            for engine in asked:
+                begin = time.perf_counter()
+                states[engine].mask(words[engine])
+                taken[engine].append(time.perf_counter() - begin)
+        for engine, seconds in taken.items():
+            times[engine].append(statistics.median(seconds))
+        if {"lr", "llguidance"} <= set(states):
+            unlike = int((words["llguidance"] != words["lr"]).any())
+            results["llguidance"]["unlike"] = results["llguidance"].get("unlike", 0) + unlike
+        for engine, state in list(states.items()):
+            if place < len(tokens):
+                try:
+                    state.advance(tokens[place])
+                except GrammarError as error:
+                    results[engine]["refused"] = f"at token {place}: {first_line(error)}"
+                    del states[engine]
+    return times
+
+
+def first_line(error: GrammarError) -> str:
+    return str(error).splitlines()[0].removeprefix(f"{ROOT}/")
+
+
+def grammar_for(engine: str, file: Path) -> Grammar:
+    """Read a grammar; llguidance takes none with priorities of terminals, so it gets it without them."""
+    grammar = read_grammar(file)
+    if engine != "llguidance":
+        return grammar
+    return replace(grammar, text=re.sub(r"(?m)^([A-Z_]+)\.\d+:", r"\1:", grammar.text))
+
+
+def preparation(path: Path, engine: str, file: Path) -> dict[str, Any]:
+    """Seconds and memory that a grammar takes until masks can be made, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.grammar_preparation", str(path), engine, str(file)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def mask_table(results: list[dict[str, Any]]) -> str:
+    """Write results as a table in Markdown."""
+    lines = [
+        "| vocabulary | grammar | engine | mean, µs | p50 | p99 | max | prepared in | loaded in | memory |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        figures = result.get("mask_us", {})
+        row = [(result | figures).get(key, "") for key in ("vocabulary", "grammar", "engine")]
+        row += [f"{figures[key]:,.0f}" if key in figures else "" for key in ("mean", "p50", "p99", "max")]
+        row.append(f"{result['prepare_s']:.1f} s" if "prepare_s" in result else "")
+        row.append(f"{1000 * result['load_s']:.0f} ms" if "load_s" in result else "")
+        row.append(f"{result['peak_mb']:.0f} MB" if "peak_mb" in result else "")
+        lines.append(f"| {' | '.join(row)} |")
+    for result in results:
+        where = f"{result.get('vocabulary')}, {result.get('grammar')}, {result['engine']}"
+        if "refused" in result:
+            lines.append(f"\n{where}: {result['refused']}")
+        if result.get("unlike"):
+            lines.append(f"\n{where}: masks other than those of lr at {result['unlike']} places")
+    return "\n".join(lines)

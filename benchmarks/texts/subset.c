@@ -1,0 +1,2 @@
+int power(int n){int x = 1;int i = 0;while(i<n){x = x*2;i = i+1;}return x;}float mean(float a){float s = 0;int i = 0;for(i = 0; i<10; i = i+1){s = s+f(i, a)*( a-1 );}if(s>=10){print (s);}else{s = -s;}return s/10;}int main(){int total = power(8)+power(4);// the sum
+if(total==272){check (total, 1);}return total-272;}
