@@ -94,4 +94,5 @@ TOP_P = Limit(0, 1, whole=False, above_low=True)
 MIN_P = Limit(0, 1, whole=False)
 SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
+ATTEMPTS = Limit(1, 10_000_000)  # for a text
 PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt

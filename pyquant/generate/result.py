@@ -10,6 +10,7 @@ END = "end"  # the model ended it
 LENGTH = "length"  # it has as many tokens as were allowed
 CONTEXT = "context"  # there is no room for more
 DEAD_END = "dead end"  # no token of the vocabulary can follow in the grammar
+REFUSED = "refused"  # as many attempts as were allowed, and none kept to the grammar
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Sample:
     data : bytes
         The tokens' bytes; the last ones may be part of a character.
     finish : str
-        "end", "length", "context" or "dead end"; "" while it is being written.
+        "end", "length", "context", "dead end" or "refused"; "" while it is being written.
     """
 
     prompt: int
