@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -81,14 +82,29 @@ def generate(
         typer.Option(metavar="X", parser=Number(limits.TEMPERATURE), help="0: always the most likely token."),
     ] = 0.8,
     top_k: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens.")
-    ] = 40,
+        Optional[int],
+        typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens.  [default: 40]"),
+    ] = None,
     top_p: Annotated[
-        float, typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens.")
-    ] = 0.95,
+        Optional[float],
+        typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens.  [default: 0.95]"),
+    ] = None,
     min_p: Annotated[
-        float, typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens.")
-    ] = 0.05,
+        Optional[float],
+        typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens.  [default: 0.05]"),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Write texts of the grammar as often as the model would: attempts, which learn, instead of "
+            "masks; of all tokens.",
+        ),
+    ] = False,
+    attempts: Annotated[
+        int,
+        typer.Option(metavar="N", parser=Number(limits.ATTEMPTS), help="With --exact: for a text, at most."),
+    ] = 1000,
     seed: options.Seed = 0,
     ctx: Annotated[
         Optional[int],
@@ -116,14 +132,19 @@ def generate(
     """
     from pyquant.generate.sampling import Sampling
 
-    sampling = Sampling(temperature, top_k, top_p, min_p, seed)
+    form = _grammar(grammar, json_schema, regex)
+    if exact and form is None:
+        raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
+    of_all: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0} if exact else {}
+    given = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    kept = {name: value for name, value in given.items() if value is not None}
+    sampling = Sampling(temperature, seed=seed, **{**of_all, **kept})
     asked = _prompts(prompt, prompts, chat)
     room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
-    form = _grammar(grammar, json_schema, regex)
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
-        _write(path, asked, sampling, room, form, engine, threads, json)
+        _write(path, asked, sampling, room, form, engine, attempts if exact else None, threads, json)
 
 
 def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Prompt]:
@@ -154,10 +175,13 @@ def _write(
     room: dict[str, Any],
     form: Grammar | None,
     engine: str,
+    attempts: int | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
+    from pyquant.generate.exactly import generate_exactly
     from pyquant.generate.generate import generate, make_plan
+    from pyquant.generate.result import REFUSED
     from pyquant.grammar.engines import make_engine
     from pyquant.llama.model import Model
 
@@ -165,27 +189,29 @@ def _write(
     with Model(path) as model:
         compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
         plan = make_plan(model, prompts, **room)
-        _say_memory(path, plan)
-        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
+        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
         begin, n_tokens = time.monotonic(), 0
-        texts = generate(
-            model,
-            plan,
-            sampling,
-            grammar=compiled,
-            threads=threads,
-            on_token=_stream() if live else None,
-        )
+        if attempts is None:
+            on_token = _stream() if live else None
+            texts = generate(model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token)
+        else:
+            assert compiled is not None
+            plan = replace(plan, n_parallel=1)
+            texts = generate_exactly(model, plan, sampling, compiled, most_attempts=attempts, threads=threads)
+        _say_memory(path, plan)
         with _progress(path, plan) as progress:
             for done, sample in enumerate(_in_order(texts), start=1):
-                n_tokens += len(sample.log_p)
+                n_tokens += sample.n_run or len(sample.log_p)
                 if as_json:
-                    print(
-                        json_module.dumps({"schema": SCHEMA, "model": str(path), **sample.to_json()}),
-                        flush=True,
-                    )
+                    line = {"schema": SCHEMA, "model": str(path), **sample.to_json()}
+                    print(json_module.dumps(line), flush=True)
                 else:
                     print("" if live else sample.text, flush=True)
+                if sample.finish == REFUSED:
+                    remark(
+                        f"{sample.name}: none of {sample.attempts:,} attempts at text {sample.number} kept "
+                        f"to the grammar; --attempts allows more"
+                    )
                 progress(done, plan.n_texts)
         seconds = time.monotonic() - begin
         remark(f"{path.name}: {n_tokens:,} tokens in {seconds:.1f} s: {n_tokens / seconds:.1f} tokens/s")

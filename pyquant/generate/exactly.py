@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,26 +24,6 @@ from pyquant.generate.sampling import Sampling, uniform
 from pyquant.generate.session import Session
 from pyquant.grammar.engine import Compiled, State
 from pyquant.llama.model import Model
-
-
-@dataclass(frozen=True)
-class Exact:
-    """A text, and what it took to find it.
-
-    Attributes
-    ----------
-    sample : Sample
-        Its `allowed` are the shares that masks would have left. Where no attempt was accepted, it has no
-        tokens, and its `finish` is "refused".
-    attempts : int
-        Texts that were begun, up to the one that was accepted.
-    n_run : int
-        Tokens that the model computed for them.
-    """
-
-    sample: Sample
-    attempts: int
-    n_run: int
 
 
 @dataclass
@@ -76,8 +55,11 @@ def generate_exactly(
     adapt: bool = True,
     most_attempts: int = 1000,
     threads: int | None = None,
-) -> Iterator[Exact]:
+) -> Iterator[Sample]:
     """Write the plan's texts, one after the other. A text that is cut off is none of the grammar.
+
+    `allowed` of a sample are the shares that masks would have left. Where no attempt is accepted, the sample
+    has no tokens, and its `finish` is "refused".
 
     Parameters
     ----------
@@ -151,20 +133,19 @@ class _Drawer:
         self._pieces = path.vocabulary.pieces()
         self._root = _Beginning()
 
-    def draw(self, sample: Sample, most_attempts: int) -> Exact:
+    def draw(self, sample: Sample, most_attempts: int) -> Sample:
         """Attempt until a text is accepted."""
         before = self._path.n_run
-        for attempt in count(1):
-            if self._attempt(sample, attempt):
+        while not sample.finish:
+            sample.attempts += 1
+            if self._attempt(sample):
                 sample.finish = END
-            elif attempt == most_attempts or self._root.left == 0:
+            elif sample.attempts == most_attempts or self._root.left == 0:
                 sample.finish = REFUSED
-            else:
-                continue
-            return Exact(sample, attempt, self._path.n_run - before)
-        raise AssertionError("unreachable")
+        sample.n_run = self._path.n_run - before
+        return sample
 
-    def _attempt(self, sample: Sample, attempt: int) -> bool:
+    def _attempt(self, sample: Sample) -> bool:
         """Write a text; return whether it is accepted. A refused one leaves no tokens."""
         sample.tokens, sample.log_p, sample.allowed, sample.data = [], [], [], b""
         state, beginning = self._grammar.start(), self._root
@@ -176,7 +157,7 @@ class _Drawer:
             mask = self._mask(state)
             weights = p if beginning.allowed is None or not self._adapt else _shares(p, mask, beginning)
             beginning.allowed = allowed = float(p[mask].sum())
-            token = self._choose(weights, sample, attempt)
+            token = self._choose(weights, sample)
             if token < 0 or not mask[token]:
                 break
             sample.allowed.append(allowed)
@@ -200,13 +181,13 @@ class _Drawer:
         sample.data = b"".join(self._pieces[token] for token in sample.tokens)
         return accepted
 
-    def _choose(self, weights: NDArray[np.float64], sample: Sample, attempt: int) -> int:
+    def _choose(self, weights: NDArray[np.float64], sample: Sample) -> int:
         """Return a token, by its weight; -1 where none has any."""
         sums = weights.cumsum()
         if sums[-1] == 0:
             return -1
         seed, text = self._sampling.seed, sample.prompt << 32 | sample.number
-        wanted = uniform(seed, text, len(sample.tokens), attempt) * sums[-1]
+        wanted = uniform(seed, text, len(sample.tokens), sample.attempts) * sums[-1]
         return int(np.searchsorted(sums, min(wanted, np.nextafter(sums[-1], 0)), side="right"))
 
     def _mask(self, state: State) -> NDArray[np.bool_]:

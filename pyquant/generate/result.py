@@ -54,6 +54,10 @@ class Sample:
         The tokens' bytes; the last ones may be part of a character.
     finish : str
         "end", "length", "context", "dead end" or "refused"; "" while it is being written.
+    attempts : int
+        Where a text is drawn exactly, texts that were begun, up to the one that was accepted; else 0.
+    n_run : int
+        Tokens that the model computed for these attempts.
     """
 
     prompt: int
@@ -64,6 +68,8 @@ class Sample:
     allowed: list[float] = field(default_factory=list)
     data: bytes = b""
     finish: str = ""
+    attempts: int = 0
+    n_run: int = 0
 
     @property
     def text(self) -> str:
@@ -73,6 +79,7 @@ class Sample:
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant generate --json` prints each of its lines."""
         allowed = {"allowed": self.allowed} if self.allowed else {}
+        exact = {"attempts": self.attempts, "n_run": self.n_run} if self.attempts else {}
         return {
             "prompt": self.name,
             "sample": self.number,
@@ -81,4 +88,5 @@ class Sample:
             "finish": self.finish,
             "log_p": sum(self.log_p),
             **allowed,
+            **exact,
         }

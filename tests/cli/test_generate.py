@@ -40,3 +40,30 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
     out_of_range = run("generate", model, "-p", "x", "--top-p", "1.5")
     assert out_of_range.returncode == 2
     assert "from" in out_of_range.stderr or "above" in out_of_range.stderr
+
+
+def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
+    arguments = [
+        "generate",
+        data.model_path(),
+        "-p",
+        "x = ",
+        "--regex",
+        "[127]",
+        "--exact",
+        "-n",
+        3,
+        "--json",
+    ]
+    lines = [json.loads(line) for line in run(*arguments).stdout.splitlines()]
+    assert [line["finish"] for line in lines] == ["end"] * 3
+    assert all(line["text"] in ("1", "2", "7") and line["attempts"] >= 1 for line in lines)
+    done = run(*arguments, "--attempts", 1)
+    assert done.returncode == 0
+    assert "none of 1 attempts at text 0 kept to the grammar; --attempts allows more" in done.stderr
+    without = run("generate", data.model_path(), "-p", "x", "--exact")
+    assert without.returncode == 2
+    assert "--exact needs --grammar, --json-schema or --regex" in without.stderr
+    truncated = run(*arguments, "--top-p", "0.9")
+    assert truncated.returncode == 2
+    assert "top-p 1" in truncated.stderr

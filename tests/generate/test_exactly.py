@@ -115,8 +115,8 @@ def test_texts_come_as_often_as_the_model_writes_them(small: None, adapt: bool) 
     expected = every_text()
     assert len(expected) > 10
     texts = list(generate_exactly(MODEL, PLAN, FREE, Rising(), adapt=adapt))
-    assert all(text.sample.finish == END for text in texts)
-    assert p_value([tuple(text.sample.tokens) for text in texts], expected) > 1e-3
+    assert all(text.finish == END for text in texts)
+    assert p_value([tuple(text.tokens) for text in texts], expected) > 1e-3
 
 
 def test_masks_alone_give_other_frequencies() -> None:
@@ -154,13 +154,13 @@ def test_a_grammar_without_texts_is_given_up(small: None) -> None:
 
     plan = Plan(PLAN.prompts, PLAN.names, 2, MAX_TOKENS, 1, 16)
     for text in generate_exactly(MODEL, plan, FREE, Nothing()):
-        assert (text.sample.finish, text.sample.tokens, text.attempts) == (REFUSED, [], 1)
+        assert (text.finish, text.tokens, text.attempts) == (REFUSED, [], 1)
 
 
 def test_attempts_are_bounded(small: None) -> None:
     texts = list(generate_exactly(MODEL, PLAN, FREE, Rising(), adapt=False, most_attempts=2))
     assert {text.attempts for text in texts} == {1, 2}
-    refused = [text.sample for text in texts if text.sample.finish == REFUSED]
+    refused = [text for text in texts if text.finish == REFUSED]
     assert refused
     assert all(
         sample.tokens == sample.log_p == sample.allowed == [] and not sample.data for sample in refused
@@ -175,8 +175,8 @@ def test_a_models_texts_keep_to_the_grammar() -> None:
         runs = [list(generate_exactly(model, plan, FREE, compiled, threads=2)) for _ in range(2)]
     texts = runs[0]
     assert runs[1] == texts
-    assert all(text.sample.finish == END and text.sample.text in ("1", "2", "7") for text in texts)
-    assert all(len(text.sample.allowed) == len(text.sample.log_p) == 2 for text in texts)
+    assert all(text.finish == END and text.text in ("1", "2", "7") for text in texts)
+    assert all(len(text.allowed) == len(text.log_p) == 2 for text in texts)
     assert sum(text.attempts for text in texts) < 100
     assert sum(text.n_run for text in texts) <= 3 * sum(text.attempts for text in texts)
 
