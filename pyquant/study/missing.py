@@ -30,7 +30,7 @@ def tasks(plan: StudyPlan, store: Store) -> list[Task]:
     todo: list[Task] = []
     for base in plan.rows:
         if base.mode is None:
-            todo += _Model(plan, base, missing).tasks()
+            todo += _Model(plan, store, base, missing).tasks()
     order = [metric.name for metric in METRICS]
     return sorted(todo, key=lambda task: order.index(task.metric))
 
@@ -45,7 +45,7 @@ def _is_done(store: Store, run: Run) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What is to be measured beside the unquantized model. rows: that one first."""
+    """What is to be measured together: the unquantized model first, or one row by itself."""
 
     metric: Metric
     text: Text | None
@@ -56,8 +56,8 @@ class _Comparison:
 class _Model:
     """What is missing of one model and its quantizers. rows: the model itself first."""
 
-    def __init__(self, plan: StudyPlan, base: Row, missing: set[str]) -> None:
-        self.plan, self.base, self.missing = plan, base, missing
+    def __init__(self, plan: StudyPlan, store: Store, base: Row, missing: set[str]) -> None:
+        self.plan, self.store, self.base, self.missing = plan, store, base, missing
         self.rows = [row for row in plan.rows if row.source is base.source]
         self.makers: dict[Path, str] = {}  # of files: the tasks that make them
 
@@ -121,6 +121,11 @@ class _Model:
         return todo
 
     def _comparisons(self, metric: Metric) -> Iterator[_Comparison]:
+        if metric.unit == "sample":
+            for row in self.rows:
+                if self._needed(row.runs.get((metric.name, None))):
+                    yield _Comparison(metric, None, None, [row])
+            return
         if metric.unit != "text":
             yield _Comparison(metric, None, None, self._beside_base(metric, None))
             return
@@ -139,7 +144,7 @@ class _Model:
         metric, rows = comparison.metric, comparison.rows
         name = f"{metric.name} of {self.base.source.name}"
         if comparison.text is None:
-            yield self._task(metric, name, rows)
+            yield self._task(metric, f"{name} {rows[0].label}" if metric.unit == "sample" else name, rows)
             return
         together = self.plan.config.together or len(self.rows)
         for begin in range(1, len(rows), together):
@@ -165,8 +170,12 @@ class _Model:
                 self.makers[file] for row in rows for file in (row.file, *row.uses) if file in self.makers
             ),
             text=work.text,
+            finished=self._finished(metric, rows[0]),
             options=tuple(work.options.items()),
         )
+
+    def _finished(self, metric: Metric, row: Row) -> Path | None:
+        return self.store.samples_path(row.runs[metric.name, None].key) if metric.unit == "sample" else None
 
     def _cost(self, tokens: float) -> float:
         return tokens * (self.base.source.n_weights + OVERHEAD)

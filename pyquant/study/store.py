@@ -66,7 +66,8 @@ def digest_of(record: dict[str, Any]) -> str:
 class Store:
     """A results folder, to be read; a context manager where it is written into.
 
-    The folder has runs/KEY.json with results, and runs/KEY.npz with results per item; models/ with
+    The folder has runs/KEY.json with results, and runs/KEY.npz with results per item,
+    and runs/KEY.jsonl with what a model wrote; models/ with
     quantized models and calibration/ with what they are made of, both made again when they are missing;
     study.json, which says what the last `study run` asked for; and report.html, its report.
 
@@ -99,6 +100,10 @@ class Store:
     def items_path(self, record: dict[str, Any]) -> Path | None:
         """Return the file with a run's results per item, or None where it has none."""
         return self.path(record["key"]).with_suffix(".npz") if "items" in record else None
+
+    def samples_path(self, key: str) -> Path:
+        """Return the file with the finished samples of a run, a JSON object in each line."""
+        return self.path(key).with_suffix(".jsonl")
 
     def has(self, key: str) -> bool:
         """Return whether a run has a result."""

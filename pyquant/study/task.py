@@ -43,6 +43,8 @@ class Task:
         Names of the tasks that make its files.
     text
         The text that models are run over.
+    finished
+        Of metrics of samples: the file of those that are finished, from which a task goes on.
     options
         Further arguments of the library's function, by name.
     """
@@ -56,6 +58,7 @@ class Task:
     cost: float = 0.0
     after: frozenset[str] = frozenset()
     text: Path | None = None
+    finished: Path | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
 

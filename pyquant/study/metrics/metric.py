@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 #   prerequisite  what quantizers of a model are made with; nobody asks for it by name
 #   row           a quantizer by itself
 #   text          quantized models beside the unquantized one, on a text
+#   sample        the model of a quantizer by itself, text by text that it writes: what is interrupted goes on
+#                 at the next one
 #   pair          quantized models beside the unquantized one, without a text
-Unit = Literal["prerequisite", "row", "text", "pair"]
+Unit = Literal["prerequisite", "row", "text", "sample", "pair"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Metric:
     version
         Raised when what it writes means something else: its results are made again, others stay.
     unit
-        What one task measures. Metrics of texts and pairs need files of quantized models.
+        What one task measures. Metrics of texts, samples and pairs need files of quantized models.
     makes_model
         Whether its task writes the quantized model that the others need. One metric does.
     alone
@@ -129,7 +131,7 @@ class Metric:
     @property
     def needs_files(self) -> bool:
         """Whether it takes files of quantized models."""
-        return self.unit in ("text", "pair")
+        return self.unit in ("text", "sample", "pair")
 
     def applies(self, mode: Mode | None) -> bool:
         """Return whether it can be measured of a mode; None stands for the unquantized model."""

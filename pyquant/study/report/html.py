@@ -120,6 +120,7 @@ def _own_section(results: Results, model: ModelResults, metric: Metric) -> Secti
     for text in _texts(metric, model):
         known = [row for row in model.rows if row.result(metric.name, text)]
         section.remarks += metric.remarks(model, text) if known else []
+        section.grids += metric.grids(model, text) if known else []
         section.figures += [_drawn(drawing) for drawing in metric.figures(model, text)] if known else []
         if metric.own_table:
             place = f" on {model.texts[text]}" if metric.unit == "text" and len(model.texts) > 1 else ""

@@ -1,0 +1,162 @@
+"""Structured output: whether what models write has the form that was asked for, and is right."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from pyquant import limits
+from pyquant.files.text import Text
+from pyquant.formulas import wilson
+from pyquant.structured.answers import count
+from pyquant.structured.measure import LENGTHS
+from pyquant.structured.series import Answers, measure_series
+from pyquant.structured.task import TECHNIQUES
+from pyquant.structured.tasks import TASKS
+from pyquant.study.items import Items
+from pyquant.study.metrics.metric import Grid, Metric, Work
+from pyquant.study.report.columns import Column, Flat
+from pyquant.study.report.figures import Drawing, figure
+from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.report.structured import (
+    SCORES_SHOWN,
+    differences,
+    of_tasks,
+    pooled,
+    shares_against,
+    tables_of_tasks,
+)
+from pyquant.study.task import Measured, Progress, Task, of_count
+
+if TYPE_CHECKING:
+    from pyquant.study.config import StudyConfig
+    from pyquant.study.plan import Row, StudyPlan
+
+BESIDE = 8  # a token of texts that are written side by side takes about as long as so many of a prompt
+
+
+def _one_of(names: tuple[str, ...]) -> Any:
+    def known(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"choices: {', '.join(map(repr, names))}")
+        return name
+
+    return AfterValidator(known)
+
+
+class StructuredConfig(BaseModel):
+    """What models are asked, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: list[Annotated[str, _one_of(TASKS)]] = Field(
+        ["arithmetic", "function_call"], min_length=1, description="tasks in the box"
+    )
+    techniques: list[Annotated[str, _one_of(TECHNIQUES)]] = Field(
+        list(TECHNIQUES), min_length=1, description="how models are asked"
+    )
+    lengths: list[Annotated[int, limits.TOKENS.interval]] = Field(
+        list(LENGTHS), min_length=1, description="tokens of a text, at most"
+    )
+    samples: Annotated[int, limits.SAMPLES.interval] = Field(
+        100, description="texts of each task under each technique"
+    )
+    seed: Annotated[int, limits.SEED.interval] = Field(0, description="the same for all models")
+
+
+class Structured(Metric):
+    """Lets models answer the questions of tasks, and checks form and sense of what they write."""
+
+    name = "structured"
+    version = 1
+    unit = "sample"
+    by_default = False
+    has_items = True
+    settings = StructuredConfig
+    title = "Structured output: form and sense"
+    own_table = True
+    note = (
+        "Texts at temperature 1 and top-p 0.95, with the same random numbers for all models; p is McNemar's "
+        "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length. "
+        "A master's thesis (A. García Casasola, 2025; arithmetic, 200 tokens) found of Llama 3 8B 4 % that "
+        "parse without a grammar, 98 % with it and 95 % with few shots; of 70B 73, 100 and 100 %."
+    )
+    columns = tuple(
+        Column(f"structured_{score}_{technique.replace(' ', '_')}", f"{technique}: {score} (%)",
+               f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
+               error=f"structured_{score}_{technique.replace(' ', '_')}_error")
+        for technique in TECHNIQUES
+        for score, meaning in SCORES_SHOWN.items()
+    )  # fmt: skip
+
+    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
+        return config.settings_of(self.name).model_dump()
+
+    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+        asked: StructuredConfig = plan.config.settings_of(self.name)
+        n_texts = asked.samples * len(asked.tasks) * len(asked.techniques)
+        return Work(BESIDE * n_texts * max(asked.lengths), asked.model_dump())
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        (model,) = task.files
+        assert task.finished is not None
+        answers = measure_series(
+            model,
+            file=task.finished,
+            threads=threads,
+            progress=of_count(progress, "text"),
+            **dict(task.options),
+        )
+        cells = [
+            {"task": name, "technique": technique, "max_tokens": length, **count(of_cell, None)}
+            for (name, technique, length), of_cell in answers.items()
+        ]
+        written = hashlib.sha256(task.finished.read_bytes()).hexdigest()
+        return [Measured({"cells": cells, "texts": written}, _items(answers))]
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        flat: Flat = {}
+        for technique in TECHNIQUES:
+            for score in SCORES_SHOWN:
+                hits, n = pooled(row, technique, score)
+                low, high = wilson(hits, n) if n else (0.0, 0.0)
+                key = f"structured_{score}_{technique.replace(' ', '_')}"
+                flat[key] = hits / n if n else None
+                flat[f"{key}_error"] = (high - low) / 2 / 1.959964 if n else None
+        return flat
+
+    def figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        drawn = []
+        for score in SCORES_SHOWN:
+            panels = [shares_against(model, score, of) for of in ("bits", "divergence")]
+            known = [panel for panel in panels if panel is not None]
+            if known:
+                drawn.append(
+                    Drawing(
+                        f"Share of texts of which this holds: {SCORES_SHOWN[score]}. Bars are Wilson's 95 % "
+                        "interval, dashed lines the unquantized model's shares.",
+                        figure(*known, height=3.6),
+                    )
+                )
+        return drawn
+
+    def findings(self, model: ModelResults, text: int) -> list[str]:
+        return differences(model)
+
+    def grids(self, model: ModelResults, text: int) -> list[Grid]:
+        return [Grid(*table) for table in tables_of_tasks(model, of_tasks(model))]
+
+
+def _items(answers: Answers) -> Items:
+    rows = [(place, answer) for place, of_cell in answers.items() for answer in of_cell]
+    columns: dict[str, list[Any]] = {
+        name: [place[i] for place, _ in rows] for i, name in enumerate(("task", "technique", "max_tokens"))
+    }
+    for name in ("sample", "cut_off", "n_tokens"):
+        columns[name] = [getattr(answer, name) for _, answer in rows]
+    for name in ("parses", "evaluates", "right"):
+        columns[name] = [getattr(answer.verdict, name) for _, answer in rows]
+    return {name: np.array(values) for name, values in columns.items()}
