@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/log_capture.h"
@@ -37,8 +38,10 @@ struct ModelTraits {
 };
 
 // The type of every tensor in a file of type ftype: what llama_model_quantize would choose.
+// by_pattern: of each tensor whose name an expression finds, the type, as by --tensor-type.
 std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tensor> & tensors, int ftype,
-                              bool pure, bool has_importance) {
+                              bool pure, bool has_importance,
+                              const std::vector<std::pair<std::string, int>> & by_pattern) {
     if (llm_arch_from_string(traits.architecture) == LLM_ARCH_UNKNOWN) {
         throw py::value_error("unknown architecture '" + traits.architecture + "'");
     }
@@ -60,6 +63,12 @@ std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tens
     params.ftype = llama_ftype(ftype);
     params.pure = pure;
     params.imatrix = has_importance ? &no_entries : nullptr;
+    std::vector<llama_model_tensor_override> overrides;
+    for (const auto & [pattern, type] : by_pattern) {
+        overrides.push_back({pattern.c_str(), ggml_type(type)});
+    }
+    overrides.push_back({nullptr, GGML_TYPE_COUNT});
+    params.tt_overrides = overrides.data();
 
     const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(
         ggml_init({ggml_tensor_overhead() * tensors.size(), nullptr, /*no_alloc=*/true}), ggml_free);
@@ -119,7 +128,8 @@ void register_llama(py::module_ & module) {
              py::kw_only(), py::arg("architecture"), py::arg("n_embd"), py::arg("n_ff"), py::arg("n_layer"),
              py::arg("n_head"), py::arg("n_head_kv"), py::arg("n_expert"));
     module.def("choose_types", &choose_types, py::arg("traits"), py::arg("tensors"), py::arg("ftype"),
-               py::kw_only(), py::arg("pure"), py::arg("has_importance"));
+               py::kw_only(), py::arg("pure"), py::arg("has_importance"),
+               py::arg("by_pattern") = std::vector<std::pair<std::string, int>>());
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
         py::arg("ftype"));

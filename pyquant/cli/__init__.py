@@ -25,6 +25,7 @@ from pyquant.cli import (
     paths,
     perplexity,
     quantize,
+    recipe,
     sensitivity,
     signals,
     speed,
@@ -54,6 +55,7 @@ app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)
 app.command()(sensitivity.sensitivity)
+app.command()(recipe.recipe)
 app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)

@@ -127,6 +127,15 @@ SensitivityFile = Annotated[
         help="uniform: what `pyquant sensitivity` measured.",
     ),
 ]
+RecipeFile = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE.toml",
+        parser=paths.source,
+        help="Give each tensor the type that a recipe says, as `pyquant mix` writes it; instead of --mode.",
+    ),
+]
 Tensors = Annotated[
     Optional[str],
     typer.Option(
@@ -201,6 +210,8 @@ def mode_from_options(
             raise ConfigError(f"--set {key}: is given twice")
         given[key] = value
     settings.update(given)
+    if "recipe" in given:
+        settings.setdefault("mode", "recipe")
     if scheme is not None:
         modes = load_modes(scheme)
         if len(modes) == 1:

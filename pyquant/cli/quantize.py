@@ -48,6 +48,7 @@ def quantize(
     radius: options.Radius = None,
     store: options.Store = None,
     config: options.Config = None,
+    recipe: options.RecipeFile = None,
     pure: options.Pure = None,
     requantize: Annotated[
         Optional[bool],
@@ -133,10 +134,11 @@ def quantize(
     chosen = options.mode_from_options(
         config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
         requantize=requantize, imatrix=imatrix, calibration=calibration, damping=damping,
-        sequential=sequential, sensitivity=sensitivity, tensors=tensors, step=START if searched else step,
+        sequential=sequential, sensitivity=sensitivity, tensors=tensors, recipe=recipe,
+        step=START if searched else step,
     )  # fmt: skip
     if chosen is None:
-        raise ConfigError("--mode, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
+        raise ConfigError("--mode, --recipe, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
     to_pqz = output.suffix == SUFFIX
     bound = None if memory is None else parse_size("memory", memory)
     search: dict[str, Any] = {}

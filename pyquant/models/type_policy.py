@@ -42,6 +42,7 @@ def ask_llama(
     *,
     pure: bool,
     has_importance: bool,
+    by_pattern: Sequence[tuple[str, int]] = (),
 ) -> list[int]:
     """Ask for the types that llama-quantize chooses.
 
@@ -57,6 +58,9 @@ def ask_llama(
         Whether all tensors get the same type.
     has_importance
         Whether llama-quantize would be given an importance matrix.
+    by_pattern
+        Regular expressions, and the number of the type that tensors get whose names the expression finds:
+        what llama-quantize's --tensor-type says. The first that finds a name counts.
 
     Returns
     -------
@@ -80,6 +84,9 @@ def ask_llama(
     )
     asked = [_core.PolicyTensor(tensor.name, list(tensor.shape), int(tensor.type)) for tensor in tensors]
     try:
-        return _core.choose_types(traits, asked, int(file_type), pure=pure, has_importance=has_importance)
+        return _core.choose_types(
+            traits, asked, int(file_type), pure=pure, has_importance=has_importance,
+            by_pattern=list(by_pattern),
+        )  # fmt: skip
     except (ValueError, RuntimeError) as error:
         raise ModelFileError(f"{model.path}: llama.cpp cannot plan its quantization: {error}") from None

@@ -34,7 +34,7 @@ class Types(NamedTuple):
 
 
 def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) -> Types:
-    """Choose the type of every tensor as llama-quantize does.
+    """Choose the type of every tensor as llama-quantize does, where the mode does not say it.
 
     Parameters
     ----------
@@ -51,11 +51,12 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     ConfigError
         `mode.tensors` finds no tensor, or an importance matrix is missing.
     """
-    matches = _matcher(mode)
+    matches, its_own = _matcher(mode), mode.types(model)
 
     def ask(tensors: list[Tensor]) -> dict[str, Type]:
         asked = ask_llama(model, tensors, mode.file_type, pure=mode.pure, has_importance=has_importance)
-        return {t.name: Type(type_) if matches(t) else t.type for t, type_ in zip(tensors, asked)}
+        chosen = {tensor.name: Type(type_) for tensor, type_ in zip(tensors, asked)} | its_own
+        return {t.name: chosen[t.name] if matches(t) else t.type for t in tensors}
 
     types = Types(ask(model.tensors), ask([whole_blocks(tensor) for tensor in model.tensors]))
     changed = [tensor for tensor in model.tensors if types.chosen[tensor.name] != tensor.type]

@@ -18,6 +18,14 @@ CHOICES = {
 }
 
 
+def file_type_of(mixture: str) -> LlamaFileType:
+    """Give the file type that llama-quantize calls by a name. Raises ValueError, which lists the names."""
+    wanted = ALIASES.get(mixture.upper(), mixture.upper())
+    if wanted not in CHOICES:
+        raise ValueError(f"is no type of GGML; known: {', '.join(sorted([*ALIASES, *CHOICES]))}")
+    return CHOICES[wanted]
+
+
 class GgmlType(Mode):
     """`ggml:Q4_K` and the like: the names that llama-quantize takes."""
 
@@ -26,17 +34,16 @@ class GgmlType(Mode):
     @field_validator("mode")
     @classmethod
     def _known(cls, mode: str) -> str:
-        wanted = mode.partition(":")[2].upper()
-        if ALIASES.get(wanted, wanted) not in CHOICES:
-            known = ", ".join(sorted([*ALIASES, *CHOICES]))
-            raise ValueError(f"{mode!r} is no type of GGML; known: {known}")
+        try:
+            file_type_of(mode.partition(":")[2])
+        except ValueError as error:
+            raise ValueError(f"{mode!r} {error}") from None
         return mode
 
     @property
     def file_type(self) -> LlamaFileType:  # type: ignore[override]
         """The file type that llama-quantize would be asked for."""
-        wanted = self.mode.partition(":")[2].upper()
-        return CHOICES[ALIASES.get(wanted, wanted)]
+        return file_type_of(self.mode.partition(":")[2])
 
     def scheme(self, q8_0_codes: CountCodes) -> None:
         return None

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from pyquant import limits
 from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType
 from pyquant.schemes.base import Scheme
 from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
 
@@ -80,6 +82,10 @@ class Mode(BaseModel):
     def q4_t(self) -> bool:
         """Whether codes are stored in 4 bits, with their table, instead of their values."""
         return False
+
+    def types(self, model: ModelFile) -> dict[str, TensorType]:
+        """Give the types of tensors, by name, that it chooses itself. Raises ConfigError, ModelFileError."""
+        return {}
 
     def scheme(self, q8_0_codes: CountCodes) -> Scheme | None:
         """Make the scheme.

@@ -22,7 +22,7 @@ from pyquant.schemes.settings import explain, make_mode
 from pyquant.schemes.table import TableSearch
 from pyquant.schemes.uniform import Uniform
 
-FILES = ("table", "imatrix", "calibration", "sensitivity")  # keys of a mode that may name a file
+FILES = ("table", "imatrix", "calibration", "sensitivity", "recipe")  # keys of a mode that may name a file
 NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
 DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without second moments
 LEARNED = "learned:"  # before what each learned table is for
