@@ -260,6 +260,7 @@ void register_gguf(py::module_ & module) {
 
     module.attr("LARGEST_HEADER") = gguf::kMostBytes;
     module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
+    module.def("block_length", [](int type) { return ggml_blck_size(ggml_type(type)); });
     module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
 }
 

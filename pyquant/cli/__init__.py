@@ -21,6 +21,7 @@ from pyquant.cli import (
     histogram,
     info,
     memory,
+    mix,
     pack,
     paths,
     perplexity,
@@ -55,6 +56,7 @@ app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)
 app.command()(sensitivity.sensitivity)
+app.command()(mix.mix)
 app.command()(recipe.recipe)
 app.command()(perplexity.perplexity)
 app.command()(compare.compare)

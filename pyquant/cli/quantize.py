@@ -138,7 +138,9 @@ def quantize(
         step=START if searched else step,
     )  # fmt: skip
     if chosen is None:
-        raise ConfigError("--mode, --recipe, --scheme or --config is needed; `pyquant quantize --help` lists the modes")
+        raise ConfigError(
+            "--mode, --scheme, --recipe or --config is needed; `pyquant quantize --help` lists the modes"
+        )
     to_pqz = output.suffix == SUFFIX
     bound = None if memory is None else parse_size("memory", memory)
     search: dict[str, Any] = {}

@@ -38,7 +38,8 @@ def recipe(
     base: Annotated[
         str,
         typer.Option(
-            metavar="MIXTURE", help="Of TYPES.txt: what llama-quantize is asked for beside it, such as Q5_K_M."
+            metavar="MIXTURE",
+            help="Of TYPES.txt: what llama-quantize is asked for beside it: Q5_K_M.",
         ),
     ] = "Q4_K_M",
     force: options.Force = False,
@@ -56,7 +57,7 @@ def recipe(
     opened = ModelFile(model)
     is_recipe = file.suffix == SUFFIX
     if output is not None and is_recipe == (output.suffix == SUFFIX):
-        raise ConfigError(f"{output}: {file} is converted to the other sort of file: a recipe ends in {SUFFIX}")
+        raise ConfigError(f"{output}: {file} becomes the other sort of file: a recipe ends in {SUFFIX}")
     if is_recipe:
         mode = make_mode({"mode": "recipe", "recipe": file})
         chosen = choose_types(opened, mode, has_importance=True).chosen

@@ -14,7 +14,7 @@ from pyquant import _core
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import UNQUANTIZED, Tensor
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
 
@@ -143,10 +143,7 @@ MADE = tuple(type_ for type_ in Type if _is_made(type_) and type_ is not Type.Q4
 
 def divides(type_: Type, tensor: Tensor) -> bool:
     """Say whether blocks of a type divide the rows of a tensor."""
-    try:
-        return _core.row_bytes(int(type_), tensor.n_per_row) > 0
-    except ValueError:
-        return False
+    return tensor.n_per_row % _core.block_length(int(type_)) == 0
 
 
 def read_type(name: object, where: str) -> Type:

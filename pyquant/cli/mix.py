@@ -1,0 +1,155 @@
+"""`pyquant mix`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.number import Number
+from pyquant.cli.output import print_lines, print_table, remark, show, size
+from pyquant.cli.progress import count_bar
+
+GUESS = "guess"
+
+
+def mix(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
+    ],
+    calibration: Annotated[
+        Path,
+        typer.Option(
+            "--calibration", metavar="STATS", parser=paths.source, help="What `pyquant calibrate` wrote."
+        ),
+    ],
+    text: options.TextFile,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="RECIPE.toml", parser=paths.output, help="File for the types."
+        ),
+    ],
+    target_size: Annotated[
+        Optional[str], typer.Option("--size", metavar="SIZE", help="The file is at most so large: 92MB.")
+    ] = None,
+    bits: Annotated[
+        Optional[float],
+        typer.Option(
+            "--bits",
+            "--bpw",
+            metavar="BITS",
+            parser=Number(limits.BITS),
+            help="The file has at most so many bits per weight, all its bytes counted.",
+        ),
+    ] = None,
+    like: Annotated[
+        Optional[str],
+        typer.Option(metavar="MIXTURE", help="The file is at most as large as this one, such as Q4_K_M."),
+    ] = None,
+    types: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="TYPE,...",
+            help="Use only these types, such as Q4_0,Q8_0; default: all that errors are compensated in.",
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="FILE.toml|guess",
+            parser=paths.source_or_word,
+            help="What `pyquant sensitivity` measured, or guess, which runs nothing; default: measure.",
+        ),
+    ] = None,
+    ctx: options.Ctx = 512,
+    chunks: Annotated[
+        int,
+        typer.Option(
+            "--chunks",
+            metavar="N",
+            parser=Number(limits.CHUNKS),
+            help="Chunks of the text that divergence is measured on.",
+        ),
+    ] = 8,
+    threads: options.Threads = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Find the type for each tensor that costs least at a size, for `quantize --recipe`."""
+    from pyquant.calibration.sensitivity_file import Sensitivity
+    from pyquant.errors import ConfigError
+    from pyquant.files.output_file import check_output, write_bytes
+    from pyquant.fit.mix_model import mix_model
+    from pyquant.fit.mixtures import Target, read_types
+    from pyquant.fit.target import parse_size
+
+    if sum(given is not None for given in (target_size, bits, like)) != 1:
+        raise ConfigError("give one of --size, --bits and --like")
+    n_bytes = None if target_size is None else parse_size("--size", target_size)
+    measured = None if sensitivity in (None, GUESS) else Sensitivity.read(str(sensitivity))
+    check_output(output, sources=[], force=force)
+    with _phases() as progress:
+        found = mix_model(
+            model,
+            calibration,
+            text,
+            Target(n_bytes, bits, like),
+            sensitivity="guess" if sensitivity == GUESS else measured,
+            allowed=read_types(types),
+            n_ctx=ctx,
+            n_chunks=chunks,
+            threads=threads,
+            progress=progress,
+        )
+    write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
+    show({**found.to_json(), "output": str(output)}, json, _print)
+    if found.fell_back and found.stock:
+        remark(f"no mixture that was found is better than {found.stock.name}: the recipe is that one")
+
+
+@contextmanager
+def _phases() -> Iterator[Any]:
+    """Shows how far each part of the work is; called with its name, steps done and all steps."""
+    at, update = "", None
+    with ExitStack() as stack:
+
+        def progress(what: str, done: int, total: int) -> None:
+            nonlocal at, update
+            if what != at:
+                stack.close()
+                at, update = what, stack.enter_context(count_bar(what, "steps"))
+            if update is not None:
+                update(done, total)
+
+        yield progress
+
+
+def _print(result: dict[str, Any]) -> None:
+    from pyquant.llama.interleaved import interleaved
+
+    counts = Counter(of["type"] for of in result["tensors"].values())
+    shares: Counter[str] = Counter()
+    for of in result["tensors"].values():
+        shares[of["type"]] += of["share"] or 0
+    fast = {type_.name for type_ in interleaved()}
+    print_table(
+        ["type", "tensors", "of divergence", "interleaved here"],
+        [
+            [type_, str(n), f"{shares[type_]:.1%}", "yes" if type_ in fast else "no"]
+            for type_, n in sorted(counts.items())
+        ],
+    )
+    lines = {trial["name"]: _trial(trial) for trial in result["trials"]}
+    seconds = ", ".join(f"{what} {spent:.0f}" for what, spent in result["seconds"].items())
+    print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": result["output"]})
+
+
+def _trial(trial: dict[str, Any]) -> str:
+    return f"{size(trial['n_bytes'])}, divergence {trial['divergence']:.5f} +/- {trial['error']:.5f}"

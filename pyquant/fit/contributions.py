@@ -1,0 +1,96 @@
+"""Measure what each kind of tensor adds to the divergence of a quantized model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.evaluate.baseline import Baseline
+from pyquant.fit.shrink import shrink
+from pyquant.llama.model import Model
+from pyquant.llama.running_weights import running_weights
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import kind_of
+
+LEAST_DIVERGENCE = 1e-9  # in nats: what no divergence counts as
+
+# (kinds done, all kinds)
+Progress = Callable[[int, int], None]
+
+
+def measure_contributions(
+    model: ModelFile,
+    quantized: ModelFile,
+    baseline: Baseline,
+    progress: Progress | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Quantize all tensors of one kind at a time in a running copy, and compare it with the model.
+
+    Parameters
+    ----------
+    model, quantized
+        The model, and what it became.
+    baseline
+        The model's, on some text.
+    progress
+        Called with kinds done and all kinds.
+
+    Returns
+    -------
+    By kind: (n_chunks,) the mean divergence per token of each chunk, in nats.
+    """
+    became = {tensor.name: tensor for tensor in quantized.tensors}
+    caused = {}
+    with Model(model, writable=True) as copy:
+        held = running_weights(copy)
+        kinds: dict[str, list[Tensor]] = {}
+        for tensor in model.tensors:
+            if tensor.name in held and became[tensor.name].type != tensor.type:
+                kinds.setdefault(kind_of(tensor.name), []).append(tensor)
+        for i, (kind, tensors) in enumerate(kinds.items()):
+            with ExitStack() as stack:
+                for tensor in tensors:
+                    at, before = held[tensor.name], held[tensor.name].copy()
+                    stack.callback(np.copyto, at, before)
+                    at[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
+                caused[kind] = baseline.divergence_by_chunk(copy)
+            if progress:
+                progress(i + 1, len(kinds))
+    return caused
+
+
+def corrections(
+    measured: Mapping[str, NDArray[np.float64]], predicted: Mapping[str, float]
+) -> dict[str, float]:
+    """Find by how much kinds of tensors add more than was predicted, as far as that is certain.
+
+    Logarithms of measured over predicted are drawn towards their mean by their standard errors, which are of
+    what changes from chunk to chunk otherwise than for other kinds (`shrink`).
+
+    Parameters
+    ----------
+    measured
+        By kind: (n_chunks,) divergences, in nats.
+    predicted
+        By kind, in any unit.
+
+    Returns
+    -------
+    By kind, a factor on what was predicted, in nats per unit.
+    """
+    kinds = [kind for kind in measured if predicted.get(kind, 0) > 0]
+    if not kinds:
+        return {}
+    by_chunk = np.log(np.maximum([measured[kind] for kind in kinds], LEAST_DIVERGENCE))
+    means = [max(float(measured[kind].mean()), LEAST_DIVERGENCE) for kind in kinds]
+    factors = np.log(means) - np.log([predicted[kind] for kind in kinds])
+    own = by_chunk - by_chunk.mean(axis=0)
+    n_chunks = by_chunk.shape[1]
+    variances = own.var(axis=1, ddof=1) / n_chunks if n_chunks > 1 else np.zeros(len(kinds))
+    drawn = shrink(factors, variances, np.zeros(len(kinds)))
+    return {kind: float(np.exp(factor)) for kind, factor in zip(kinds, drawn)}

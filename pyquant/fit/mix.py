@@ -1,0 +1,195 @@
+"""Find the types of a model's tensors that give the least divergence at a size: a recipe.
+
+What is predicted for a choice of types is the sum over tensors of sensitivity times error of outputs. The
+first round takes sensitivities as they were measured, each tensor by itself with a little noise. Its file is
+made, and the divergence that comes out is measured, of the whole and of each kind of tensor. That corrects
+sensitivities for the second round. The best stock mixture that fits, compensated as well, is measured beside
+them, and what is best of the three is the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyquant.calibration.calibration import Calibration
+from pyquant.evaluate.baseline import Baseline
+from pyquant.files.temporary import temporary_folder
+from pyquant.fit.contributions import corrections, measure_contributions
+from pyquant.fit.mix_result import Mix, Trial
+from pyquant.fit.mixtures import STOCK, Files, Target, bits_of, candidates, recipe_of, refuse_size
+from pyquant.fit.solver import Solver, Types
+from pyquant.fit.type_errors import measure_type_errors
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import kind_of
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.recipe_file import MADE, Choice, Recipe
+from pyquant.schemes.settings import make_mode
+
+# (what is done, steps done, all steps)
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Mixer:
+    """Finds mixtures of a model at sizes; errors and sensitivities are kept between them.
+
+    Parameters
+    ----------
+    model, calibration
+        The model, and what `calibrate_model` wrote for it.
+    baseline
+        The model's, on the text that divergences are measured on.
+    sensitivity
+        How much divergence errors in each tensor cause; tensors of which it is None keep the type of the
+        nearest stock mixture.
+    allowed
+        Types that may be used; None: all that errors are compensated in.
+    threads
+        None: all processors.
+    progress
+        Called while it goes on.
+    seconds
+        What each part of the work took so far.
+    errors
+        What types do to tensors, as far as it was measured.
+    """
+
+    model: ModelFile
+    calibration: Calibration
+    baseline: Baseline
+    sensitivity: Callable[[str], float | None]
+    allowed: Sequence[Type] | None = None
+    threads: int | None = None
+    progress: Progress = lambda what, done, total: None
+    seconds: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, dict[Type, float]] = field(default_factory=dict)
+
+    def find(self, target: Target) -> Mix:
+        """Find the mixture of the least divergence.
+
+        Raises
+        ------
+        ConfigError
+            The size is not reachable, or no type fits a tensor.
+        PyquantError
+            What quantizing and measuring raise.
+        """
+        with temporary_folder() as folder:
+            return _Search(self, Files(self.model, self.calibration.path, folder), target, folder).run()
+
+    def measure_errors(self, wanted: Mapping[str, Iterable[Type]]) -> None:
+        """Measure what types do to tensors, where that is not known from another size."""
+        missing = {
+            name: sorted(set(types) - self.errors.get(name, {}).keys()) for name, types in wanted.items()
+        }
+        missing = {name: types for name, types in missing.items() if types}
+        with self.timed("errors") as progress:
+            found = measure_type_errors(
+                self.model, self.calibration, missing, threads=self.threads, progress=progress
+            )
+        for name, errors in found.items():
+            self.errors.setdefault(name, {}).update(errors)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """Count the seconds of a part of the work; yields what reports its progress."""
+        begin = time.perf_counter()
+        self.progress(what, 0, 1)
+        yield lambda done, total: self.progress(what, done, total)
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - begin
+
+
+class _Search:
+    """The search for one size."""
+
+    def __init__(self, mixer: Mixer, files: Files, target: Target, folder: Path) -> None:
+        self._mixer, self._files, self._folder = mixer, files, folder
+        self._wanted = target.n_bytes(mixer.model, files)
+        usable = {*(mixer.allowed or MADE), *(tensor.type for tensor in files.tensors)}
+        stock = [
+            mixture
+            for mixture in files.stock()
+            if mixture.n_bytes <= self._wanted and set(mixture.types.values()) <= usable
+        ]
+        self._options = candidates(files.tensors, mixer.allowed, stock)
+        for tensor in files.tensors:
+            if mixer.sensitivity(tensor.name) is None:
+                its_own = stock[-1].types[tensor.name] if stock else self._options[tensor.name][0]
+                self._options[tensor.name] = [its_own]
+        base = stock[-1].name if stock else STOCK[0]
+        self._solver = Solver(files, self._options, stock, base, mixer.sensitivity, mixer.errors)
+
+    def run(self) -> Mix:
+        """Refuse what is not reachable, then solve, measure, correct, and solve again."""
+        self._refuse()
+        mixer, solver = self._mixer, self._solver
+        mixer.measure_errors(
+            {
+                name: {*types, *(mixture.types[name] for mixture in solver.stock)}
+                for name, types in self._options.items()
+            }
+        )
+        solution = solver.solve(self._wanted)
+        first = self._try("round 1", solution.types)
+        with mixer.timed("kinds") as progress:
+            made = ModelFile(self._path(first.name))
+            measured = measure_contributions(mixer.model, made, mixer.baseline, progress)
+        solver.factors = corrections(measured, solver.by_kind(first.types))
+        solution = solver.solve(self._wanted)
+        trials = [first]
+        if solution.types != first.types:
+            trials.append(self._try("round 2", solution.types))
+        stock = None
+        if solver.stock:
+            peer = min(solver.stock, key=lambda mixture: solver.predicted(mixture.types))
+            stock = self._try(peer.name, peer.types)
+            trials.append(stock)
+        best = min(trials, key=lambda trial: trial.divergence)
+        return Mix(self._recipe(best), self._wanted, trials, best, stock, solution.gap, dict(mixer.seconds))
+
+    def _refuse(self) -> None:
+        smallest = {name: types[0] for name, types in self._options.items()}
+        least = self._files.n_bytes(smallest, self._solver.base)
+        if least > self._wanted:
+            raise refuse_size(self._wanted, least, smallest, self._files.tensors)
+
+    def _try(self, name: str, types: Types) -> Trial:
+        mixer, recipe = self._mixer, self._folder / "tried.toml"
+        recipe.write_text(recipe_of(types, self._solver.base).to_toml())
+        mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": mixer.calibration.path})
+        with mixer.timed("trials"):
+            path = self._path(name)
+            result = quantize_model(mixer.model, path, mode, threads=mixer.threads)
+            kld = mixer.baseline.divergence_of(path).kld
+            return Trial(name, types, result.output_bytes, kld.mean, kld.error)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-')}.gguf"
+
+    def _recipe(self, best: Trial) -> Recipe:
+        solver = self._solver
+        predicted = solver.predicted(best.types)
+        level = best.divergence / predicted if predicted > 0 else 0.0
+        tensors = {}
+        for tensor in self._files.tensors:
+            type_, sensitivity = best.types[tensor.name], solver.sensitivity(tensor.name)
+            factor = level * solver.factors.get(kind_of(tensor.name), 1.0)
+            tensors[tensor.name] = Choice(
+                type_,
+                bits=bits_of(type_, tensor),
+                share=solver.cost(tensor.name, type_) / predicted if predicted > 0 else None,
+                sensitivity=None if sensitivity is None else factor * sensitivity,
+            )
+        return Recipe(
+            solver.base,
+            tensors,
+            model_sha256=self._mixer.model.sha256(),
+            n_bytes=best.n_bytes,
+            divergence=best.divergence,
+            divergence_error=best.error,
+        )

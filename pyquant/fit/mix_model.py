@@ -1,0 +1,123 @@
+"""Mix a model's types in one call: measure what is not given, then search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
+from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.errors import ConfigError, TextError
+from pyquant.evaluate.baseline import Baseline
+from pyquant.files.text import Text, read_text
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.fit.mix import Mixer, Progress
+from pyquant.fit.mix_result import Mix
+from pyquant.fit.mixtures import Target
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Model
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.factors import matrices
+from pyquant.quantize.row_weights import TOGETHER, RowWeights
+
+CTX = 128  # tokens of a chunk that sensitivities are measured on
+LEAST_CHUNKS, MOST_CHUNKS = 2, 16
+
+
+def mix_model(
+    model: AnyModel,
+    calibration: AnyCalibration,
+    text: Text | str | os.PathLike[str],
+    target: Target,
+    *,
+    sensitivity: Sensitivity | Literal["guess"] | None = None,
+    allowed: Sequence[Type] | None = None,
+    n_ctx: int = 512,
+    n_chunks: int = 8,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Mix:
+    """Find the types of the least divergence from a model in a file of some size.
+
+    Two copies of the model are held in memory. The folder for temporary files needs room for three quantized
+    files, and for the logits of all scored tokens where these take more than 64 MiB.
+
+    Parameters
+    ----------
+    model, calibration
+        The model, unquantized, and what `calibrate_model` wrote for it.
+    text
+        The text that divergence and sensitivities are measured on, or its path.
+    target
+        The size.
+    sensitivity
+        What `measure_sensitivity` gave; None: it is measured, over about as many tokens as the model was
+        calibrated with; "guess": from the model's streams, without runs.
+    allowed
+        Types that may be used; None: all that errors are compensated in.
+    n_ctx, n_chunks
+        Tokens of a chunk, and how many chunks of the text divergence is measured on.
+    threads
+        None: all processors.
+    progress
+        Called with what is done, and its steps done and all.
+
+    Raises
+    ------
+    ConfigError
+        The size is not reachable, or an allowed type fits no tensor.
+    TextError
+        The text has fewer chunks.
+    ModelFileError
+        The calibration is of another model, or has no second moments.
+    PyquantError
+        What quantizing and measuring raise.
+    """
+    source, known, read = open_model(model), open_calibration(calibration), read_text(text)
+    known.check_model(source, source.sha256())
+    if not any(known.has_moments(name) for name in known.matrices):
+        raise ConfigError(f"{known.path}: has no second moments; `pyquant calibrate` makes them")
+    with Model(source) as running:
+        n_there = cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks).n_chunks
+    if n_there < n_chunks:
+        raise TextError(
+            f"{read.path}: too short: {n_there} chunks of {n_ctx} tokens, and divergence is measured on "
+            f"{n_chunks}; give more text, or ask for fewer, which is less certain"
+        )
+    with Baseline(source, read, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads) as baseline:
+        mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
+        with mixer.timed("sensitivities") as advance:
+            mixer.sensitivity = _sensitivities(source, known, read, sensitivity, threads, advance)
+        return mixer.find(target)
+
+
+def _sensitivities(
+    model: ModelFile,
+    calibration: Calibration,
+    text: Text,
+    given: Sensitivity | Literal["guess"] | None,
+    threads: int | None,
+    progress: Callable[[int, int], None],
+) -> Callable[[str], float | None]:
+    """Give what tells a tensor's sensitivity, by its name; None: unknown."""
+    if isinstance(given, Sensitivity):
+        return given.of
+    if given is None:
+        n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
+        n_chunks = calibration.n_tokens // (CTX * max(n_tensors, 1))
+        n_chunks = min(max(n_chunks, LEAST_CHUNKS), MOST_CHUNKS)
+        return measure_sensitivity(
+            model, calibration, text, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
+        ).of
+    if not calibration.has_streams:
+        raise ConfigError(f"{calibration.path}: says nothing of streams to guess by; calibrate anew")
+    rows = RowWeights(model, calibration)
+    tensors = {tensor.name: tensor for tensor in model.tensors}
+
+    def guess(name: str) -> float | None:
+        return rows.whole(next(matrices(tensors[name], TOGETHER))) if name in calibration.matrices else None
+
+    guesses = {name: guess(name) for name in tensors}
+    return guesses.get

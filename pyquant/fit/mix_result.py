@@ -1,0 +1,98 @@
+"""What came of the search for a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.schemes.recipe_file import Recipe
+
+Types = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A mixture that was made and measured.
+
+    Attributes
+    ----------
+    name
+        "round 1", "round 2", or the name of a mixture of llama-quantize.
+    types
+        By tensor.
+    n_bytes
+        Size of the file.
+    divergence, error
+        Mean divergence per token from the model, and its standard error, in nats.
+    """
+
+    name: str
+    types: Types
+    n_bytes: int
+    divergence: float
+    error: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was measured."""
+        keys = ("name", "n_bytes", "divergence", "error")
+        return {key: getattr(self, key) for key in keys}
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The result.
+
+    Attributes
+    ----------
+    recipe
+        The types, for `pyquant quantize --recipe`.
+    wanted_bytes
+        What the file has at most.
+    trials
+        What was measured, in order.
+    best
+        The one that became the recipe.
+    stock
+        The mixture of llama-quantize that it was compared with; None where none fits.
+    gap
+        By how much of itself the predicted divergence is above the least possible, at most.
+    seconds
+        What each part of the work took.
+    """
+
+    recipe: Recipe
+    wanted_bytes: int
+    trials: list[Trial]
+    best: Trial
+    stock: Trial | None
+    gap: float
+    seconds: dict[str, float]
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the stock mixture is the best."""
+        return self.best is self.stock
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `pyquant mix --json` prints it, schema pyquant.mix/1."""
+        return {
+            "schema": "pyquant.mix/1",
+            "wanted_bytes": self.wanted_bytes,
+            **self.best.to_json(),
+            "stock": self.stock.to_json() if self.stock else None,
+            "fell_back": self.fell_back,
+            "trials": [trial.to_json() for trial in self.trials],
+            "gap": self.gap,
+            "seconds": self.seconds,
+            "tensors": {
+                name: {
+                    "type": choice.type.name,
+                    "bits": choice.bits,
+                    "share": choice.share,
+                    "sensitivity": choice.sensitivity,
+                }
+                for name, choice in self.recipe.tensors.items()
+            },
+        }

@@ -1,0 +1,195 @@
+"""Which types tensors may get: stock mixtures, candidates, floors, and the bytes that each takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyquant import _core
+from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor, padded
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.models.type_policy import quantizable
+from pyquant.quantize.factors import COMPENSATED
+from pyquant.quantize.make_plan import make_plan
+from pyquant.quantize.types import choose_types
+from pyquant.schemes.recipe_file import Choice, Recipe, divides
+from pyquant.schemes.settings import make_mode
+
+# What llama-quantize is asked for, in about the order of size.
+STOCK = (
+    "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K_S", "Q4_1", "Q4_K_M", "Q5_0",
+    "Q5_K_S", "Q5_K_M", "Q5_1", "Q6_K", "Q8_0",
+)  # fmt: skip
+
+FLOOR_BITS = 4.0  # of embeddings and output, which all tokens meet, where mixtures do not give them fewer
+NEAREST = 3  # mixtures below the size, which may do so
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Types of all quantized tensors.
+
+    name: llama-quantize's name for it. n_bytes: of the file.
+    """
+
+    name: str
+    types: Mapping[str, Type]
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a file's size is given by: one of these.
+
+    size: bytes. bits: per weight of the whole file. like: the name of a mixture of llama-quantize.
+    """
+
+    size: int | None = None
+    bits: float | None = None
+    like: str | None = None
+
+    def n_bytes(self, model: ModelFile, files: Files) -> int:
+        """Give the bytes that the file has at most. Raises ConfigError."""
+        if self.size is not None:
+            return self.size
+        if self.bits is not None:
+            return int(self.bits * model.n_weights / 8)
+        assert self.like is not None
+        return files.mixture(self.like).n_bytes
+
+
+class Files:
+    """Sizes of the files that recipes give, to the byte.
+
+    Parameters
+    ----------
+    model, calibration
+        The model, and what its errors are compensated by.
+    folder
+        For temporary files.
+    """
+
+    def __init__(self, model: ModelFile, calibration: Path, folder: Path) -> None:
+        self.model, self.calibration, self._folder = model, calibration, folder
+        names = quantizable(model)
+        self.tensors = [tensor for tensor in model.tensors if tensor.name in names]
+
+    def n_bytes(self, types: Mapping[str, Type], base: str) -> int:
+        """Give the size of a file: the larger of those rounded on their own and in order."""
+        path = self._folder / "sized.toml"
+        path.write_text(recipe_of(types, base).to_toml())
+        sizes = []
+        for sequential in (None, 1):
+            settings = {"recipe": path, "calibration": self.calibration, "sequential": sequential}
+            sizes.append(make_plan(self.model, make_mode({"mode": "recipe", **settings})).output_bytes)
+        return max(sizes)
+
+    def data_bytes(self, tensor: Tensor, type_: Type) -> int:
+        """Give the bytes that a tensor takes in a file, with those that align the next."""
+        return padded(tensor.n_rows * _core.row_bytes(int(type_), tensor.n_per_row))
+
+    def other_bytes(self, types: Mapping[str, Type], base: str) -> int:
+        """Give the bytes of a file that are none of the quantized tensors'."""
+        data = sum(self.data_bytes(tensor, types[tensor.name]) for tensor in self.tensors)
+        return self.n_bytes(types, base) - data
+
+    def stock(self) -> list[Mixture]:
+        """Give the mixtures of llama-quantize as recipes, by the size of their files."""
+        return sorted((self.mixture(name) for name in STOCK), key=lambda mixture: mixture.n_bytes)
+
+    def mixture(self, name: str) -> Mixture:
+        """Give a mixture of llama-quantize as a recipe. Raises ConfigError."""
+        mode = make_mode({"mode": f"ggml:{name}"}, "like")
+        chosen = choose_types(self.model, mode, has_importance=True).chosen
+        types = {tensor.name: chosen[tensor.name] for tensor in self.tensors}
+        return Mixture(name, types, self.n_bytes(types, name))
+
+
+def recipe_of(types: Mapping[str, Type], base: str) -> Recipe:
+    """Make a recipe that says nothing but types."""
+    return Recipe(base, {name: Choice(type_) for name, type_ in types.items()})
+
+
+def candidates(
+    tensors: Iterable[Tensor], allowed: Sequence[Type] | None, stock: Sequence[Mixture]
+) -> dict[str, list[Type]]:
+    """List the types that each tensor may get, fewest bits first.
+
+    Parameters
+    ----------
+    tensors
+        Those that are quantized.
+    allowed
+        Types that may be used; None: all that errors are compensated in.
+    stock
+        Mixtures that fit, by size: what they give a tensor is possible as well. Embeddings and output have
+        a floor, of what the largest of them give.
+
+    Returns
+    -------
+    By name. A tensor's own type is always among them.
+
+    Raises
+    ------
+    ConfigError
+        None of the allowed types divides the rows of a tensor.
+    """
+    listed = {}
+    for tensor in tensors:
+        floored = tensor.name in (EMBEDDINGS, OUTPUT)
+        its_own = {mixture.types[tensor.name] for mixture in (stock[-NEAREST:] if floored else stock)}
+        types = {type_ for type_ in allowed or COMPENSATED if divides(type_, tensor)}
+        if not types | its_own:
+            raise ConfigError(
+                f"types: blocks of none of them divide the rows of {tensor.name}, of {tensor.n_per_row:,} "
+                f"weights; allow a type such as Q4_0 or Q8_0"
+            )
+        if floored:
+            types = {type_ for type_ in types if bits_of(type_, tensor) >= FLOOR_BITS}
+        usable = types | its_own | {tensor.type}
+        usable = {type_ for type_ in usable if bits_of(type_, tensor) <= bits_of(tensor.type, tensor)}
+        listed[tensor.name] = sorted(usable, key=lambda type_: (bits_of(type_, tensor), int(type_)))
+    return listed
+
+
+def bits_of(type_: Type, tensor: Tensor) -> float:
+    """Give the bits per weight that a tensor has in a type."""
+    return 8 * _core.row_bytes(int(type_), tensor.n_per_row) / tensor.n_per_row
+
+
+def refuse_size(
+    n_bytes: int, least: int, smallest: Mapping[str, Type], tensors: Iterable[Tensor]
+) -> ConfigError:
+    """Make the error that says why a size is not reachable.
+
+    Parameters
+    ----------
+    n_bytes, least
+        The size that is wanted, and the least.
+    smallest
+        The smallest type of each tensor.
+    tensors
+        These tensors.
+    """
+    bounds: dict[tuple[str, str, int], int] = {}
+    for tensor in tensors:
+        key = kind_of(tensor.name), smallest[tensor.name].name, tensor.n_per_row
+        bounds[key] = bounds.get(key, 0) + tensor.n_bytes
+    largest = sorted(bounds, key=lambda key: -bounds[key])
+    said = ", ".join(f"{kind} {type_} (rows of {n_per_row:,})" for kind, type_, n_per_row in largest[:4])
+    return ConfigError(
+        f"size: not reachable: {n_bytes:,} bytes are wanted, and {least:,} are the least that the allowed "
+        f"types give; what bounds it: {said}"
+    )
+
+
+def read_types(names: str | os.PathLike[str] | None) -> list[Type] | None:
+    """Read types between commas. Raises ConfigError."""
+    from pyquant.schemes.recipe_file import read_type
+
+    return None if names is None else [read_type(name.strip(), "types") for name in str(names).split(",")]

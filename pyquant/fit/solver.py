@@ -1,0 +1,108 @@
+"""Predict the divergence that types of tensors cause, and find the types of the least within a size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyquant.fit.allocate import Item, allocate
+from pyquant.fit.mixtures import Files, Mixture, refuse_size
+from pyquant.fit.type_errors import TypeErrors
+from pyquant.models.tensor_name import kind_of
+from pyquant.models.tensor_type import TensorType as Type
+
+Types = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Types, and by how much of itself their predicted divergence is above the least possible, at most."""
+
+    types: Types
+    gap: float
+
+
+@dataclass
+class Solver:
+    """Finds types.
+
+    Attributes
+    ----------
+    files
+        Knows what files take.
+    options
+        The types that each tensor may get, fewest bits first.
+    stock
+        Mixtures of llama-quantize that fit; none of them is predicted to be better than what is found.
+    base
+        The mixture that recipes name.
+    sensitivity
+        Gives how much divergence a tensor's errors cause; None: unknown, and the tensor does not count.
+    errors
+        What each type does to each tensor.
+    factors
+        By kind: what a prediction is multiplied by.
+    """
+
+    files: Files
+    options: Mapping[str, Sequence[Type]]
+    stock: Sequence[Mixture]
+    base: str
+    sensitivity: Callable[[str], float | None]
+    errors: TypeErrors
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    def cost(self, name: str, type_: Type) -> float:
+        """Predict the divergence that a tensor causes in a type; in nats where `factors` are."""
+        sensitivity = self.sensitivity(name)
+        if sensitivity is None:
+            return 0.0
+        return self.factors.get(kind_of(name), 1.0) * sensitivity * self.errors[name].get(type_, 0.0)
+
+    def predicted(self, types: Types) -> float:
+        """Predict the divergence of a file."""
+        return sum(self.cost(name, type_) for name, type_ in types.items())
+
+    def by_kind(self, types: Types) -> dict[str, float]:
+        """Predict the divergence that each kind of tensor causes."""
+        predicted: dict[str, float] = {}
+        for name, type_ in types.items():
+            predicted[kind_of(name)] = predicted.get(kind_of(name), 0.0) + self.cost(name, type_)
+        return predicted
+
+    def solve(self, wanted: int) -> Solution:
+        """Find the types of the least predicted divergence whose file has at most `wanted` bytes.
+
+        Raises
+        ------
+        ConfigError
+            The least file is larger.
+        """
+        files, tensors = self.files, self.files.tensors
+        items = [
+            Item(
+                np.array([files.data_bytes(tensor, type_) for type_ in self.options[tensor.name]], np.int64),
+                np.array([self.cost(tensor.name, type_) for type_ in self.options[tensor.name]]),
+            )
+            for tensor in tensors
+        ]
+        smallest = {name: types[0] for name, types in self.options.items()}
+        other = files.other_bytes(smallest, self.base)
+        while True:
+            found = allocate(items, wanted - other)
+            if found is None:
+                least = other + sum(int(item.n_bytes.min()) for item in items)
+                raise refuse_size(wanted, least, smallest, tensors)
+            types = {
+                tensor.name: self.options[tensor.name][chosen]
+                for tensor, chosen in zip(tensors, found.chosen)
+            }
+            needed = files.other_bytes(types, self.base)
+            if needed <= other:
+                break
+            other = needed  # metadata name what is not compensated: they depend on the types
+        best = min([types, *(mixture.types for mixture in self.stock)], key=self.predicted)
+        gap = (self.predicted(best) - found.bound) / found.bound if found.bound > 0 else 0.0
+        return Solution(best, max(gap, 0.0))

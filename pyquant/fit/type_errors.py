@@ -1,0 +1,175 @@
+"""Measure what each type would do to the outputs of each tensor, on some of its rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ModelFileError
+from pyquant.machine import n_threads
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
+from pyquant.schemes.damping import ON_ITS_OWN
+
+ROWS = 128  # of a tensor, spread evenly: errors of types beside each other are then known to a few percent
+EXPERTS = 8  # of a tensor, as evenly
+ALONE = (1, 1)  # columns that go together where nothing is compensated
+
+# (tensors done, all tensors)
+Progress = Callable[[int, int], None]
+
+# Squared errors of outputs by tensor and type: the mean over inputs, summed over rows and experts.
+TypeErrors = Mapping[str, Mapping[Type, float]]
+
+
+def measure_type_errors(
+    model: ModelFile,
+    calibration: Calibration,
+    candidates: Mapping[str, Sequence[Type]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TypeErrors:
+    """Round some rows of each tensor to each of its candidate types, compensated where that is possible.
+
+    An error e of a row counts e H e^T, H the second moments of what enters: what it adds to the squared
+    error of the row's output. Of a tensor whose input is not known, H is the identity.
+
+    Parameters
+    ----------
+    model, calibration
+        The model, and what is known of its inputs.
+    candidates
+        The types to try, by the tensor's name. The type that a tensor has costs nothing.
+    threads
+        None: all processors. Types are tried beside each other; the result does not depend on it.
+    progress
+        Called with tensors done and all tensors.
+
+    Returns
+    -------
+    By tensor and type: the squared error of the tensor's outputs, the mean over inputs, summed over rows and
+    experts.
+
+    Raises
+    ------
+    ModelFileError
+        A weight cannot be rounded, or second moments are singular.
+    """
+    tensors = [tensor for tensor in model.tensors if tensor.name in candidates]
+    inputs = {name: calibration.input_of(name) for name in calibration.matrices}
+    # Tensors that share an input one after the other, so that its factors are made once.
+    tensors.sort(key=lambda tensor: inputs.get(tensor.name, tensor.name))
+    pieces = {tensor.name: list(_pieces(tensor, candidates[tensor.name])) for tensor in tensors}
+    factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.compensated]
+    errors: dict[str, dict[Type, float]] = {}
+    with (
+        Factors(calibration, ON_ITS_OWN, factored) as factors,
+        ThreadPoolExecutor(n_threads(threads)) as pool,
+    ):
+        for i, tensor in enumerate(tensors):
+            of_types = errors[tensor.name] = dict.fromkeys(candidates[tensor.name], 0.0)
+            for piece in pieces[tensor.name]:
+                weights = _rows(tensor, piece)
+                moments = _moments(calibration, tensor, piece.matrix.expert)
+                encoders = _encoders(piece, factors)
+                found = pool.map(lambda encoder: _error(encoder, weights, moments), encoders)  # noqa: B023
+                try:
+                    for type_, error in zip(piece.types, found):
+                        of_types[type_] += piece.stands_for * error
+                except _core.WeightError as error:
+                    row = int(piece.rows[error.index // tensor.n_per_row])
+                    raise ModelFileError(
+                        f"{tensor.path}: tensor {tensor.name!r}, row {row}: a weight of {error.value:g} "
+                        f"cannot be rounded"
+                    ) from None
+            if progress:
+                progress(i + 1, len(tensors))
+    return errors
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of a matrix, to be rounded to types that share a factor.
+
+    stands_for: how many rows of the tensor each of them stands for.
+    """
+
+    matrix: Matrix
+    types: list[Type]
+    rows: NDArray[np.int64]
+    stands_for: float
+
+    @property
+    def compensated(self) -> bool:
+        return self.matrix.together != ALONE
+
+
+def _pieces(tensor: Tensor, types: Sequence[Type]) -> Iterator[_Piece]:
+    of_columns: dict[tuple[int, int], list[Type]] = {}
+    for type_ in types:
+        if type_ != tensor.type:
+            together = _core.columns_together(int(type_)) if type_ in COMPENSATED else ALONE
+            of_columns.setdefault(together, []).append(type_)
+    n_experts = tensor.n_rows // tensor.shape[1]
+    experts = _spread(n_experts, EXPERTS)
+    rows = _spread(tensor.shape[1], -(-ROWS // len(experts)))
+    for expert in experts:
+        for together, sharing in of_columns.items():
+            matrix = list(matrices(tensor, together))[expert]
+            yield _Piece(matrix, sharing, rows, tensor.n_rows / (len(experts) * len(rows)))
+
+
+def _spread(n: int, most: int) -> NDArray[np.int64]:
+    """Give at most so many of n numbers, evenly spread."""
+    count = min(n, most)
+    return (np.arange(count) * n + n // 2) // count
+
+
+def _rows(tensor: Tensor, piece: _Piece) -> NDArray[np.float32]:
+    """Read some rows of a matrix; of a pqz file the whole tensor is expanded for it."""
+    rows = piece.matrix.expert * tensor.shape[1] + piece.rows
+    if tensor.pqz is not None:
+        return np.ascontiguousarray(tensor.weights()[rows])
+    n_bytes = tensor.n_bytes // tensor.n_rows
+    with tensor.path.open("rb") as file:
+        stored = b"".join(
+            os.pread(file.fileno(), n_bytes, tensor.offset + int(row) * n_bytes) for row in rows
+        )
+    return tensor.decoder().decode(
+        np.frombuffer(stored, np.uint8).reshape(len(rows), n_bytes), n_per_row=tensor.n_per_row
+    )
+
+
+def _moments(calibration: Calibration, tensor: Tensor, expert: int) -> NDArray[np.float32]:
+    """(n_in, n_in) or, of the diagonal alone, (n_in,): what is known of a matrix's input."""
+    if tensor.name not in calibration.matrices:
+        return np.ones(tensor.n_per_row, np.float32)
+    moments = calibration.moments(tensor.name, expert)
+    if moments is not None:
+        return moments
+    diagonals = calibration.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
+    return diagonals[min(expert, len(diagonals) - 1)]
+
+
+def _encoders(piece: _Piece, factors: Factors) -> list[_core.Encoder]:
+    if not piece.compensated:
+        return [_core.ggml_encoder(int(type_)) for type_ in piece.types]
+    factor = factors.of(piece.matrix)
+    return [_core.compensated_encoder(int(type_), factor) for type_ in piece.types]
+
+
+def _error(encoder: _core.Encoder, weights: NDArray[np.float32], moments: NDArray[np.float32]) -> float:
+    importance = None if moments.ndim == 2 else moments
+    stored = encoder.encode(weights, np.diagonal(moments).copy() if importance is None else importance)
+    errors = weights - encoder.decode(stored, n_per_row=weights.shape[1])
+    return float(np.vdot(errors @ moments if moments.ndim == 2 else errors * moments, errors))

@@ -1,0 +1,151 @@
+"""Mixtures for a size, on the model in the box: better than stock ones, never worse, and refused in time."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyquant import data
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError, TextError
+from pyquant.evaluate.baseline import Baseline
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.fit.mix import Mixer
+from pyquant.fit.mix_model import mix_model
+from pyquant.fit.mixtures import Target
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.command import run
+
+CTX, CHUNKS = 128, 2
+
+
+@pytest.fixture(scope="module")
+def stats(training_text: Path, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("mix") / "stats.gguf"
+    calibrate_model(data.model_path(), [training_text], path, n_ctx=256, n_chunks=6, process_output=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sensitivity(stats: Path, held_out_text: Path):
+    return measure_sensitivity(data.model_path(), stats, held_out_text, n_ctx=64, n_chunks=2)
+
+
+@pytest.fixture(scope="module")
+def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callable[..., Mixer]]:
+    model, errors = ModelFile(data.model_path()), {}
+    with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
+
+        def make(of: Callable[[str], float | None] = sensitivity.of, **options) -> Mixer:
+            return Mixer(model, Calibration.read(stats), baseline, of, errors=errors, **options)
+
+        yield make
+
+
+def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, tmp_path: Path) -> None:
+    mixer = make_mixer()
+    found = mixer.find(Target(like="Q4_K_M"))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(found.recipe.to_toml())
+    mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": stats})
+    quantize_model(mixer.model, tmp_path / "out.gguf", mode)
+    assert (tmp_path / "out.gguf").stat().st_size == found.best.n_bytes == found.recipe.n_bytes
+    assert found.best.n_bytes <= found.wanted_bytes
+    measured = mixer.baseline.divergence_of(tmp_path / "out.gguf").kld
+    assert measured.mean == pytest.approx(found.best.divergence, rel=1e-3)
+    assert found.stock is not None
+    assert found.stock.n_bytes <= found.wanted_bytes
+    assert found.best.divergence < 0.8 * found.stock.divergence  # measured: .60
+    assert not found.fell_back
+    shares = [choice.share for choice in found.recipe.tensors.values()]
+    assert math.fsum(shares) == pytest.approx(1)
+    predicted = math.fsum(
+        choice.sensitivity * mixer.errors[name].get(choice.type, 0.0)
+        for name, choice in found.recipe.tensors.items()
+    )
+    assert predicted == pytest.approx(found.best.divergence, rel=1e-3)
+    before = dict(mixer.errors["output.weight"])
+    smaller = mixer.find(Target(bits=5.0))  # by the errors that are known
+    assert mixer.errors["output.weight"].items() >= before.items()
+    assert smaller.best.n_bytes <= 5.0 * mixer.model.n_weights / 8
+    assert smaller.best.divergence > found.best.divergence
+
+
+def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sensitivity) -> None:
+    """With what counts most said to count least, and kinds alike so that no correction helps."""
+    levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
+    found = make_mixer(lambda name: levels[name] ** -3).find(Target(like="Q5_K_M"))
+    assert found.stock is not None
+    assert found.best.divergence <= found.stock.divergence
+    rounds = [trial for trial in found.trials if trial is not found.stock]
+    assert found.fell_back == (found.stock.divergence < min(trial.divergence for trial in rounds))
+
+
+def test_only_allowed_types_are_used(make_mixer) -> None:
+    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(Target(bits=5.5))
+    assert {choice.type for choice in found.recipe.tensors.values()} == {Type.Q4_0, Type.Q8_0}
+
+
+def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, sensitivity) -> None:
+    known = {name: of.sensitivity for name, of in sensitivity.by_tensor.items() if "attn" in name}
+    found = make_mixer(known.get).find(Target(like="Q4_K_M"))
+    assert {found.recipe.tensors[f"blk.{i}.ffn_up.weight"].type for i in range(4)} == {Type.Q4_K}
+
+
+def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
+    make_mixer, stats, held_out_text
+) -> None:
+    with pytest.raises(ConfigError, match=r"2,000,000 bytes are wanted, .* what bounds it: output IQ4_XS"):
+        make_mixer().find(Target(size=2_000_000))
+    with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
+        mix_model(data.model_path(), stats, held_out_text, Target(bits=5.0), n_chunks=100_000)
+
+
+def test_the_command_mixes_by_guesses(stats, held_out_text, tmp_path: Path) -> None:
+    made = run(
+        "mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--like", "Q4_K_M",
+        "--sensitivity", "guess", "--chunks", 2, "--ctx", CTX, "-o", tmp_path / "recipe.toml", "--json",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    result = json.loads(made.stdout)
+    assert result["schema"] == "pyquant.mix/1"
+    assert result["divergence"] <= result["stock"]["divergence"]
+    quantized = run(
+        "quantize", "--recipe", tmp_path / "recipe.toml", "--calibration", stats, data.model_path(),
+        tmp_path / "out.gguf",
+    )  # fmt: skip
+    assert quantized.returncode == 0, quantized.stderr
+    assert (tmp_path / "out.gguf").stat().st_size == result["n_bytes"]
+    again = run("mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "-o", "x.toml")
+    assert again.returncode == 2
+    assert "give one of --size, --bits and --like" in again.stderr
+
+
+def test_ctrl_c_leaves_nothing(stats, held_out_text, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pyquant", "mix", data.model_path(), "--calibration", stats, "--text"]
+    command += [held_out_text, "--like", "Q4_K_M", "-o", tmp_path / "recipe.toml"]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+
+    process = subprocess.Popen(
+        list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)}
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not (tmp_path / "recipe.toml").exists()
+    assert not list(scratch.iterdir())

@@ -1,0 +1,83 @@
+"""Types for a size: never above it, never worse than a stock mixture that fits, as far as is predicted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyquant.errors import ConfigError
+from pyquant.fit.mixtures import Files, candidates, recipe_of
+from pyquant.fit.solver import Solver
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import EXPERTS, F32, ODD_ROWS
+
+
+@pytest.fixture(scope="module", params=[F32, EXPERTS, ODD_ROWS])
+def files(request, generated, stats_of, tmp_path_factory) -> Files:
+    folder = tmp_path_factory.mktemp("sizes")
+    return Files(ModelFile(generated(request.param)), stats_of(request.param), folder)
+
+
+@pytest.fixture(scope="module")
+def mixtures(files: Files):
+    return files.stock()
+
+
+def solver_of(files: Files, mixtures, wanted: int, seed: st.DataObject) -> Solver:
+    stock = [mixture for mixture in mixtures if mixture.n_bytes <= wanted]
+    options = candidates(files.tensors, None, stock)
+    drawn = st.floats(1e-9, 1e9)
+    errors = {
+        tensor.name: {type_: seed.draw(drawn) for type_ in {*options[tensor.name], *_of(mixtures, tensor)}}
+        for tensor in files.tensors
+    }
+    sensitivities = {name: seed.draw(drawn) for name in errors}
+    return Solver(files, options, stock, "Q4_K_M", sensitivities.get, errors)
+
+
+def _of(mixtures, tensor) -> set:
+    return {mixture.types[tensor.name] for mixture in mixtures}
+
+
+@given(share=st.floats(0, 1), data=st.data())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_never_above_the_size_and_never_worse_than_stock(files, mixtures, tmp_path, share, data) -> None:
+    least, most = mixtures[0].n_bytes, mixtures[-1].n_bytes
+    wanted = round(least + share * (most - least))
+    solver = solver_of(files, mixtures, wanted, data)
+    found = solver.solve(wanted)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe_of(found.types, solver.base).to_toml())
+    for sequential in (None, 4):
+        settings_ = {"recipe": recipe, "calibration": files.calibration, "sequential": sequential}
+        planned = quantize_model(
+            files.model, tmp_path / "out.gguf", make_mode({"mode": "recipe", **settings_}), dry_run=True
+        )
+        assert planned.output_bytes <= wanted
+    assert solver.predicted(found.types) <= min(solver.predicted(mixture.types) for mixture in solver.stock)
+    assert math.isfinite(found.gap)
+
+
+def test_a_size_that_is_too_small_is_refused_with_what_bounds_it(files, mixtures) -> None:
+    options = candidates(files.tensors, None, [])
+    smallest = {name: types[0] for name, types in options.items()}
+    least = files.n_bytes(smallest, "Q2_K")
+    errors = {name: dict.fromkeys(types, 1.0) for name, types in options.items()}
+    solver = Solver(files, options, [], "Q2_K", lambda name: 1.0, errors)
+    solver.solve(least)
+    with pytest.raises(ConfigError, match=rf"{least:,} are the least .* what bounds it: \w+ \w+ \(rows of"):
+        solver.solve(least - 1)
+
+
+def test_the_size_is_that_of_the_file(files, mixtures, tmp_path) -> None:
+    mixture = mixtures[len(mixtures) // 2]
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe_of(mixture.types, mixture.name).to_toml())
+    settings_ = {"mode": "recipe", "recipe": recipe, "calibration": files.calibration}
+    quantize_model(files.model, tmp_path / "out.gguf", make_mode(settings_))
+    assert 0 <= mixture.n_bytes - (tmp_path / "out.gguf").stat().st_size <= 64  # in order it says so

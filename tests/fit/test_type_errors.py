@@ -1,0 +1,57 @@
+"""Errors of types: those of the file that quantizing makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ModelFileError
+from pyquant.fit.type_errors import measure_type_errors
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import EXPERTS, F32, Model
+
+NAMES = ["blk.0.attn_q.weight", "blk.0.ffn_down.weight", "token_embd.weight"]
+
+
+@pytest.mark.parametrize("type_", [Type.Q4_0, Type.IQ4_NL, Type.Q8_0])
+def test_of_few_rows_they_are_those_of_the_file(generated, stats_of, tmp_path, type_: Type) -> None:
+    """Matrices of at most 128 rows are measured whole."""
+    model, calibration = ModelFile(generated(F32)), Calibration.read(stats_of(F32))
+    names = [name for name in NAMES if name != "token_embd.weight"]
+    found = measure_type_errors(model, calibration, {name: [type_] for name in names}, threads=2)
+    mode = {"mode": f"ggml:{type_.name}", "pure": True, "calibration": stats_of(F32)}
+    quantize_model(model, tmp_path / "out.gguf", make_mode(mode))
+    made = {tensor.name: tensor.weights() for tensor in ModelFile(tmp_path / "out.gguf").tensors}
+    for tensor in model.tensors:
+        if tensor.name in names:
+            assert tensor.n_rows <= 128
+            errors = tensor.weights() - made[tensor.name]
+            moments = calibration.moments(tensor.name)
+            assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ moments, errors), rel=1e-4)
+
+
+def test_more_bits_err_less_whatever_the_threads(generated, stats_of) -> None:
+    model, calibration = ModelFile(generated(EXPERTS)), Calibration.read(stats_of(EXPERTS))
+    types = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q8_0, Type.F16]
+    names = [tensor.name for tensor in model.tensors if len(tensor.shape) == 3] + NAMES[::2]
+    wanted = dict.fromkeys(names, types)
+    found = measure_type_errors(model, calibration, wanted, threads=1)
+    assert measure_type_errors(model, calibration, wanted, threads=3) == found
+    for of_types in found.values():
+        errors = [of_types[type_] for type_ in types]
+        assert errors == sorted(errors, reverse=True)
+        assert errors[-1] == 0  # its own type
+
+
+def test_a_weight_that_is_not_finite_is_named(stats_of, tmp_path) -> None:
+    def broken(name: str, x: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(x.size).reshape(x.shape) == 70, np.inf, x) if "attn_q" in name else x
+
+    path = Model(change=broken).write(tmp_path / "model.gguf")
+    calibration = Calibration.read(stats_of(F32))
+    with pytest.raises(ModelFileError, match=r"model.gguf: tensor 'blk.0.attn_q.weight', row 1: .*inf"):
+        measure_type_errors(ModelFile(path), calibration, {NAMES[0]: [Type.Q4_0]}, threads=1)
