@@ -41,6 +41,8 @@ _HOME = {
     "learn_tables": "fit.learn_tables",
     "measure_sensitivity": "fit.measure_sensitivity",
     "StepSearch": "fit.step_search",
+    "mix_model": "fit.mix_model",
+    "WantedSize": "fit.mixtures",
     "Evaluation": "fit.candidate",
     "Baseline": "evaluate.baseline",
     "Target": "fit.target",

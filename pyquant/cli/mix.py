@@ -87,7 +87,7 @@ def mix(
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.mix_model import mix_model
-    from pyquant.fit.mixtures import Target, read_types
+    from pyquant.fit.mixtures import WantedSize, read_types
     from pyquant.fit.target import parse_size
 
     if sum(given is not None for given in (target_size, bits, like)) != 1:
@@ -100,7 +100,7 @@ def mix(
             model,
             calibration,
             text,
-            Target(n_bytes, bits, like),
+            WantedSize(n_bytes, bits, like),
             sensitivity="guess" if sensitivity == GUESS else measured,
             allowed=read_types(types),
             n_ctx=ctx,

@@ -47,7 +47,7 @@ def recipe(
 ) -> None:
     """Check a recipe against a model, and convert it from and to llama-quantize's --tensor-type-file."""
     from pyquant.errors import ConfigError
-    from pyquant.files.output_file import write_bytes
+    from pyquant.files.output_file import check_output, write_bytes
     from pyquant.models.model_file import ModelFile
     from pyquant.models.type_policy import quantizable
     from pyquant.quantize.types import choose_types
@@ -56,6 +56,8 @@ def recipe(
 
     opened = ModelFile(model)
     is_recipe = file.suffix == SUFFIX
+    if output is not None:
+        check_output(output, sources=opened.paths, force=force)
     if output is not None and is_recipe == (output.suffix == SUFFIX):
         raise ConfigError(f"{output}: {file} becomes the other sort of file: a recipe ends in {SUFFIX}")
     if is_recipe:

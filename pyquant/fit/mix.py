@@ -20,7 +20,7 @@ from pyquant.evaluate.baseline import Baseline
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.contributions import corrections, measure_contributions
 from pyquant.fit.mix_result import Mix, Trial
-from pyquant.fit.mixtures import STOCK, Files, Target, bits_of, candidates, recipe_of, refuse_size
+from pyquant.fit.mixtures import STOCK, Files, WantedSize, bits_of, candidates, recipe_of, refuse_size
 from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.model_file import ModelFile
@@ -69,7 +69,7 @@ class Mixer:
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, dict[Type, float]] = field(default_factory=dict)
 
-    def find(self, target: Target) -> Mix:
+    def find(self, target: WantedSize) -> Mix:
         """Find the mixture of the least divergence.
 
         Raises
@@ -107,7 +107,7 @@ class Mixer:
 class _Search:
     """The search for one size."""
 
-    def __init__(self, mixer: Mixer, files: Files, target: Target, folder: Path) -> None:
+    def __init__(self, mixer: Mixer, files: Files, target: WantedSize, folder: Path) -> None:
         self._mixer, self._files, self._folder = mixer, files, folder
         self._wanted = target.n_bytes(mixer.model, files)
         usable = {*(mixer.allowed or MADE), *(tensor.type for tensor in files.tensors)}

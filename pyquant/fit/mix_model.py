@@ -14,7 +14,7 @@ from pyquant.files.text import Text, read_text
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer, Progress
 from pyquant.fit.mix_result import Mix
-from pyquant.fit.mixtures import Target
+from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -30,7 +30,7 @@ def mix_model(
     model: AnyModel,
     calibration: AnyCalibration,
     text: Text | str | os.PathLike[str],
-    target: Target,
+    target: WantedSize,
     *,
     sensitivity: Sensitivity | Literal["guess"] | None = None,
     allowed: Sequence[Type] | None = None,

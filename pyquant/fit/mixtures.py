@@ -43,7 +43,7 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Target:
+class WantedSize:
     """What a file's size is given by: one of these.
 
     size: bytes. bits: per weight of the whole file. like: the name of a mixture of llama-quantize.

@@ -36,6 +36,7 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "stats.gguf").symlink_to(stats_of("f32, rows of 64 and 96"))
     (folder / "text.txt").symlink_to(text)
     (folder / "table.toml").write_text(TABLE)
+    (folder / "types.txt").write_text("attn_v=q8_0")
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
     assert made.returncode == 0, made.stderr
     return folder
@@ -47,6 +48,8 @@ RESULTS = {
     "histogram": ["model.gguf", "--mode", "q4_0"],
     "calibrate": ["model.gguf", *EVALUATION, "-o", "new.gguf"],
     "sensitivity": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "-o", "sensitivity.toml"],
+    "mix": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "--bits", "6", "-o", "mix.toml"],
+    "recipe": ["model.gguf", "types.txt"],
     "perplexity": ["model.gguf", *EVALUATION],
     "compare": ["model.gguf", "other.gguf", *EVALUATION],
     "error": ["model.gguf", "other.gguf"],

@@ -45,7 +45,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("calibrate", "output"),
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
-        ("dequantize", "output"), ("structured", "texts"),
+        ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
     }  # fmt: skip
 
 
@@ -75,6 +75,14 @@ READS = [
     (["calibrate", "M", "--text", "VICTIM", "--ctx", "64", "-o", "new.gguf", "--imatrix", "OUT"], "text.txt"),
     (["sensitivity", "M", "--calibration", "VICTIM", "--text", "text.txt", "-o", "OUT"], "stats.gguf"),
     (["sensitivity", "M", "--calibration", "stats.gguf", "--text", "VICTIM", "-o", "OUT"], "text.txt"),
+    (["quantize", "M", "OUT", "--recipe", "VICTIM"], "recipe.toml"),
+    (["mix", "M", "--calibration", "VICTIM", "--text", "text.txt", "--bits", "6", "-o", "OUT"], "stats.gguf"),
+    (
+        ["mix", "M", "--calibration", "stats.gguf", "--text", "text.txt", "--bits", "6", "--sensitivity",
+         "VICTIM", "-o", "OUT"],
+        "sensitivity.toml",
+    ),
+    (["recipe", "M", "VICTIM", "-o", "OUT"], "types.txt"),
     (["error", "M", "VICTIM", "--plot", "OUT"], "copy.png"),
     (["error", "M", "M", "--imatrix", "VICTIM", "--plot", "OUT"], "imatrix.png"),
     (["pack", "VICTIM", "OUT"], "model.gguf"),
@@ -94,6 +102,8 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     shutil.copy(text, folder / "text.txt")
     (folder / "table.toml").write_text(TABLE)
     (folder / "mode.toml").write_text('mode = "q8_table"\ntable = "table.toml"\n')
+    (folder / "recipe.toml").write_text('version = 1\nbase = "Q4_0"\n')
+    (folder / "types.txt").write_text("attn_v=q8_0\n")
     (folder / "sensitivity.toml").write_text("[sensitivity]\nattn_q = 1.0\n")
     return folder
 

@@ -22,7 +22,7 @@ from pyquant.evaluate.baseline import Baseline
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer
 from pyquant.fit.mix_model import mix_model
-from pyquant.fit.mixtures import Target
+from pyquant.fit.mixtures import WantedSize
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
@@ -57,7 +57,7 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
 
 def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, tmp_path: Path) -> None:
     mixer = make_mixer()
-    found = mixer.find(Target(like="Q4_K_M"))
+    found = mixer.find(WantedSize(like="Q4_K_M"))
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(found.recipe.to_toml())
     mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": stats})
@@ -78,7 +78,7 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     )
     assert predicted == pytest.approx(found.best.divergence, rel=1e-3)
     before = dict(mixer.errors["output.weight"])
-    smaller = mixer.find(Target(bits=5.0))  # by the errors that are known
+    smaller = mixer.find(WantedSize(bits=5.0))  # by the errors that are known
     assert mixer.errors["output.weight"].items() >= before.items()
     assert smaller.best.n_bytes <= 5.0 * mixer.model.n_weights / 8
     assert smaller.best.divergence > found.best.divergence
@@ -87,7 +87,7 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
 def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sensitivity) -> None:
     """With what counts most said to count least, and kinds alike so that no correction helps."""
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
-    found = make_mixer(lambda name: levels[name] ** -3).find(Target(like="Q5_K_M"))
+    found = make_mixer(lambda name: levels[name] ** -3).find(WantedSize(like="Q5_K_M"))
     assert found.stock is not None
     assert found.best.divergence <= found.stock.divergence
     rounds = [trial for trial in found.trials if trial is not found.stock]
@@ -95,13 +95,13 @@ def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sens
 
 
 def test_only_allowed_types_are_used(make_mixer) -> None:
-    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(Target(bits=5.5))
+    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(WantedSize(bits=5.5))
     assert {choice.type for choice in found.recipe.tensors.values()} == {Type.Q4_0, Type.Q8_0}
 
 
 def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, sensitivity) -> None:
     known = {name: of.sensitivity for name, of in sensitivity.by_tensor.items() if "attn" in name}
-    found = make_mixer(known.get).find(Target(like="Q4_K_M"))
+    found = make_mixer(known.get).find(WantedSize(like="Q4_K_M"))
     assert {found.recipe.tensors[f"blk.{i}.ffn_up.weight"].type for i in range(4)} == {Type.Q4_K}
 
 
@@ -109,9 +109,9 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
     make_mixer, stats, held_out_text
 ) -> None:
     with pytest.raises(ConfigError, match=r"2,000,000 bytes are wanted, .* what bounds it: output IQ4_XS"):
-        make_mixer().find(Target(size=2_000_000))
+        make_mixer().find(WantedSize(size=2_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
-        mix_model(data.model_path(), stats, held_out_text, Target(bits=5.0), n_chunks=100_000)
+        mix_model(data.model_path(), stats, held_out_text, WantedSize(bits=5.0), n_chunks=100_000)
 
 
 def test_the_command_mixes_by_guesses(stats, held_out_text, tmp_path: Path) -> None:
