@@ -57,7 +57,7 @@ def generate(
         typer.Option(
             metavar="FILE",
             parser=paths.source,
-            help="Keep to a grammar: FILE.lark or FILE.gbnf.",
+            help="Keep to a grammar: FILE.lark, FILE.gbnf, or one in the box: json, c, sql, python, ...",
         ),
     ] = None,
     json_schema: Annotated[

@@ -41,11 +41,12 @@ class Grammar:
 
 
 def read_grammar(path: Path, language: Language | None = None) -> Grammar:
-    """Read a grammar from a file.
+    """Read a grammar from a file, or one in the box.
 
     Parameters
     ----------
     path
+        A file, or the name of a grammar in the box, such as `json`.
     language
         None: by the file's suffix: .lark, .gbnf or .json, which is a JSON schema.
 
@@ -54,9 +55,13 @@ def read_grammar(path: Path, language: Language | None = None) -> Grammar:
     GrammarError
         It cannot be read, or its suffix is none of these.
     """
+    in_the_box = {file.stem: file for file in sorted(GRAMMARS.glob("*.lark"))}
+    path = path if language else in_the_box.get(str(path), path)
     language = language or SUFFIXES.get(path.suffix)
     if language is None:
-        raise GrammarError(f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}")
+        raise GrammarError(
+            f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}; in the box are {', '.join(in_the_box)}"
+        )
     try:
         return Grammar(language, path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:

@@ -201,10 +201,16 @@ def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
         path = tmp_path / f"grammar{suffix}"
         path.write_text("text")
         assert read_grammar(path) == Grammar(language, "text", str(path))
-    with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json"):
+    with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json; in the box are .*c, json"):
         read_grammar(tmp_path / "grammar.txt")
     with pytest.raises(GrammarError, match="cannot be read"):
         read_grammar(tmp_path / "missing.lark")
+
+
+def test_grammars_in_the_box_have_names() -> None:
+    grammar = read_grammar(Path("json"))
+    assert grammar == read_grammar(GRAMMARS / "json.lark")
+    assert grammar.language is Language.LARK
 
 
 def test_there_is_no_other_engine(vocabulary: Vocabulary) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.grammars import corpus, refusal
 
-NAMES = ["c", "sql"]
+NAMES = ["c", "markdown_sql", "python", "sql"]
 
 
 @pytest.mark.parametrize("name", NAMES)

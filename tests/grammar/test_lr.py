@@ -64,7 +64,8 @@ def grammars(draw: st.DrawFn) -> str:
     symbols = st.lists(st.sampled_from([*names[1:], *terminals]), min_size=0, max_size=3).map(" ".join)
     rules = [f"{name}: " + " | ".join(draw(st.lists(symbols, min_size=1, max_size=3))) for name in names]
     ignored = draw(st.sampled_from(["", "%ignore / +/", "%ignore / |#[^#]*#/"]))
-    return "\n".join([*rules, ignored])
+    reserved = draw(st.sampled_from(["", "RESERVED.1: /ab?/", "RESERVED.-1: /a[ab]+c/"]))
+    return "\n".join([*rules, ignored, reserved])
 
 
 @settings(max_examples=40, deadline=None)
@@ -164,6 +165,20 @@ def test_keywords_keep_to_priorities() -> None:
     with pytest.raises(GrammarError, match="terminal IF never comes"):
         tables_of('start: NAME | "if"\nNAME.2: /[a-z]+/')
     assert accepts(strong, b"if")
+
+
+def test_reserved_texts_never_come() -> None:
+    tables = tables_of("start: NAME+\nNAME: /[a-z]+/\nRESERVED.1: /if|else/\n%ignore / /")
+    assert accepts(tables, b"iffy i els")
+    assert not accepts(tables, b"iffy if")
+    mask = mask_of(compile_for(tables, [b"", b"if", b"if ", b"x if", b"x ifs"]).start(), 5)
+    assert mask.tolist() == [False, True, False, True, True]
+
+
+def test_a_terminal_may_have_to_go_on_before_the_next() -> None:
+    tables = tables_of("start: A (END A)*\nA: /[a-z]/\nEND: /(#[^\\n]*|\\n)+/")
+    assert accepts(tables, b"a# b\nc\nd")
+    assert not accepts(tables, b"a# b\n")
 
 
 def test_a_terminal_with_a_lazy_repetition_ends_as_soon_as_it_can() -> None:

@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from pyquant import _core
-from pyquant.grammar.grammar import read_grammar
-from pyquant.grammar.lr.lark_tables import GRAMMARS, make_tables
+from pyquant.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.grammar.lr.lark_tables import make_tables
 
 CORPORA = Path(__file__).parents[1] / "grammar" / "corpora"
 END = 256  # of the vocabulary of single bytes

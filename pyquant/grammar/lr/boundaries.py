@@ -8,6 +8,8 @@ alone decides what may come.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,14 +37,18 @@ def check_boundaries(lexer: Lexer, actions: NDArray[np.int32], terminals: tuple[
     everywhere = followers.any(axis=0) | (actions != 0).any(axis=0)
     ended = _ended_after(lexer)
     following: dict[bytes, NDArray[np.bool_]] = {}
-    for state in np.flatnonzero(lexer.ends != NONE):
-        stops = lexer.next[state] == NONE  # bytes that end this terminal
-        key = stops.tobytes()
-        if key not in following:
-            following[key] = _terminals_after(lexer, ended, stops, len(terminals))
+    for state in np.flatnonzero(lexer.ends != NONE).tolist():
         terminal = lexer.ends[state]
-        wanted = everywhere if terminal == IGNORED else followers[terminal]
-        missing = np.flatnonzero((wanted & ~following[key])[:-1])
+        missing = everywhere if terminal == IGNORED else followers[terminal]
+        for later in _ends_of_the_same(lexer, state):
+            stops = lexer.next[later] == NONE  # bytes that end this terminal
+            key = stops.tobytes()
+            if key not in following:
+                following[key] = _terminals_after(lexer, ended, stops, len(terminals))
+            missing = missing & ~following[key]
+            if not missing[:-1].any():
+                break
+        missing = np.flatnonzero(missing[:-1])
         if len(missing):
             name = "what is ignored" if terminal == IGNORED else terminals[terminal]
             raise GrammarError(
@@ -58,6 +64,17 @@ def _followers(actions: NDArray[np.int32]) -> NDArray[np.bool_]:
     for state, terminal in zip(*np.nonzero(actions > 0)):
         followers[terminal] |= actions[actions[state, terminal] - 1] != 0
     return followers
+
+
+def _ends_of_the_same(lexer: Lexer, state: int) -> Iterator[int]:
+    """Find a state, and all that a longer text of the same terminal can end in."""
+    seen, todo = {state}, [state]
+    for place in todo:
+        if lexer.ends[place] == lexer.ends[state]:
+            yield place
+        more = set(lexer.next[place].tolist()) - {NONE} - seen
+        seen |= more
+        todo += more
 
 
 def _ended_after(lexer: Lexer) -> list[NDArray[np.int64]]:

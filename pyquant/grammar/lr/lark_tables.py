@@ -27,6 +27,7 @@ from pyquant.grammar.lr.regex_automaton import RegexAutomaton
 from pyquant.grammar.lr.size import check_size
 
 START, END = "start", "$END"
+RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; the parser never takes it
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,7 @@ def _make_tables(grammar: Grammar) -> Tables:
     used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
     if not used:
         raise GrammarError("it has no text but the empty one")
+    used |= {terminal.name for terminal in definitions} & {RESERVED}
     terminals = (*sorted(used), END)
     if len(terminals) > _core.GRAMMAR_TERMINALS:
         raise GrammarError(f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most")
@@ -107,7 +109,7 @@ def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dic
     try:
         loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
         check_size(loaded)
-        definitions, rules, ignored = loaded.compile([START], set())
+        definitions, rules, ignored = loaded.compile([START], {RESERVED})
     except GrammarError:
         raise
     except LarkError as error:
