@@ -29,7 +29,7 @@ with open(sys.argv[1], "rb") as source, open(sys.argv[2], "wb") as output:
 
 
 def pqz(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """In turns, with the output in the page cache and with the output on the disk."""
+    """Measures in turns, with the output in the page cache and with the output on the disk."""
     source = model(arguments, BILLION, "billion-f16.gguf")
     stock = {"f16": source}
     for name, settings in MODES.items():

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def draw(log: Path, output: Path) -> None:
-    """From log.jsonl of a training; the file's suffix decides the format."""
+    """Draws log.jsonl of a training; the file's suffix decides the format."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()

@@ -112,7 +112,7 @@ class Training:
 
     def batches(self) -> Iterator[Tensor]:
         """Batches from where the training stands: (BATCH, n_ctx + 1) each."""
-        # As many in every epoch, although its offset may cost it a window.
+        # The number is the same in every epoch, although its offset may cost it a window.
         per_epoch = (len(self.tokens) // self.shape.n_ctx - 1) // BATCH
         while True:
             epoch, first = divmod(self.step, per_epoch)

@@ -48,7 +48,7 @@ def test_a_wheel_made_of_it_works_in_a_clean_environment(sdist: Path, tmp_path: 
     llama, zstd = (next(SDISTS.glob(f"{name}-*.tar.gz")) for name in ("llama_cpp_python", "zstandard"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"PYQUANT_LLAMA_SDIST": str(llama), "PYQUANT_ZSTD_SDIST": str(zstd)}
-    # In a folder that goes: pytest keeps those of its last runs, and this is 0.5 GB.
+    # The folder goes at the end: pytest keeps those of its last runs, and this is 0.5 GB.
     with tempfile.TemporaryDirectory() as folder:
 
         def run(command: str, *arguments: object) -> str:

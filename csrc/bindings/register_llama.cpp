@@ -90,7 +90,7 @@ std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tens
     return {types.begin(), types.end()};
 }
 
-// Where the libllama that this module calls was loaded from: the one that llama_cpp has to load too.
+// Folder of the libllama that this module calls: the one that llama_cpp has to load too.
 std::string library_folder() {
     Dl_info library;
     if (!dladdr(reinterpret_cast<void *>(&llama_model_quantize), &library)) {

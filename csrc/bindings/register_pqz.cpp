@@ -99,7 +99,7 @@ py::bytes decode(const Layout & layout, const py::bytes & coded, size_t n) {
     return py::bytes(data);
 }
 
-// Of anything whose bytes stand side by side in memory.
+// Checksum of anything whose bytes stand side by side in memory.
 uint64_t checksum_of(const py::buffer & data) {
     Py_buffer bytes;
     if (PyObject_GetBuffer(data.ptr(), &bytes, PyBUF_SIMPLE) != 0) {

@@ -19,7 +19,7 @@ public:
     // sizes: in floats. memory: bytes, enough for the largest.
     Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spool);
 
-    // Where a run begins: at the first batch that not all of them hold.
+    // The place where a run begins: at the first batch that not all of them hold.
     const Spool::Progress & progress() const { return spool_.progress(); }
 
     // Calls add(sums) and counts `count` tokens, unless the record holds this visit already, from a

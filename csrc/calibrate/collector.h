@@ -58,7 +58,7 @@ public:
 
     const std::vector<Input> & inputs() const { return inputs_; }
     Layout layout(const Input & input) const { return {input.n_in, input.all_moments}; }
-    // Of a group's sums, in floats: the layout's, then the first tokens'.
+    // Size of a group's sums, in floats: the layout's, then the first tokens'.
     int64_t size(const Input & input) const {
         return layout(input).size() + (input.first_tokens ? input.n_in : 0);
     }

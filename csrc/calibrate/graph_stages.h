@@ -1,4 +1,4 @@
-// Where a model's graph can be left before a matrix, and taken up again later.
+// Finds the places where a model's graph can be left before a matrix, and taken up again later.
 //
 // A cut is the place before a multiplication. What has to be kept of a pass to go on from there are the
 // tensors that were computed before it and are used after it. Matrices that share an input share a cut.
@@ -15,7 +15,7 @@ struct ggml_tensor;
 
 namespace pyquant::calibrate {
 
-// From one cut to the next.
+// The part of a graph from one cut to the next.
 struct Stage {
     static constexpr size_t kNone = size_t(-1);
 

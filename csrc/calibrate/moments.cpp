@@ -13,7 +13,7 @@ using namespace stream;
 
 namespace {
 
-// In llama-imatrix's order and precision, so that its file comes out to the last bit.
+// Adds in llama-imatrix's order and precision, so that its file comes out to the last bit.
 void add_squares(const Rows & rows, float weight, int64_t first, int64_t width, float * sums) {
     for (int64_t i = 0; i < rows.n; ++i) {
         const float * x = rows.data + i * rows.stride + first;

@@ -1,4 +1,4 @@
-// Where llama.cpp holds the weights of a model that it runs, learned from the graph of a pass: they can be
+// Finds in the graph of a pass where llama.cpp holds the weights of the model that it runs: they can be
 // changed there between two passes.
 #pragma once
 

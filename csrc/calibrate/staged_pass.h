@@ -35,7 +35,7 @@ public:
     // stops before stage `to`, and is kept in `state` if it can go on from there.
     void begin(std::optional<size_t> from, size_t to, PassStates & states, int64_t state);
 
-    // Where the pass stopped; null where the tensor is none that the graph computes.
+    // Tensors at which the pass stopped; null if the graph computes no such tensor.
     const ggml_tensor * input() const { return seen(stages_.at(to_).input); }
     const ggml_tensor * stream() const { return seen(stages_.at(to_).stream); }
     const ggml_tensor * experts() const { return seen(stages_.at(to_).experts); }

@@ -21,7 +21,7 @@ public:
     // A ggml_backend_sched_eval_callback; self: a Streams.
     static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
 
-    // By the name of the matrix that multiplies what the norm makes of the stream.
+    // Sizes of streams, by the name of the matrix that multiplies what the norm makes of the stream.
     const std::map<std::string, Size> & sizes() const { return sizes_; }
 
 private:

@@ -27,8 +27,8 @@ struct Scales {
     Floats of_sub[n_subs][kParts];
 };
 
-// Of a sub-block, what is tried for it, the most likely first: all where errors are passed on, which a
-// search knows nothing of, else the first few, as rounding to a scale of the file is all that is new.
+// Trials for a sub-block, the most likely first. All are tried where errors are passed on, which a search
+// knows nothing of; else the first few, as rounding to a scale of the file is all that is new.
 inline constexpr int kTrialsAlone = 3;
 inline constexpr int kMaxTrials = 9;
 

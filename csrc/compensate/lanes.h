@@ -58,7 +58,7 @@ inline Floats fma(float a, Floats b, Floats c) {
     return fma(all(a), b, c);
 }
 
-// To the nearest integer, halves to even, of numbers within +-2^22.
+// Rounds to the nearest integer, halves to even, numbers within +-2^22.
 inline Floats nearest(Floats x) {
     const Floats shift = all(12582912.0f);  // 1.5 * 2^23: above it floats are integers
     return (x + shift) - shift;
@@ -69,7 +69,7 @@ inline Floats inverse(Floats x) {
     return x != 0 ? 1.0f / x : all(0.0f);
 }
 
-// To the nearest fp16.
+// Rounds to the nearest fp16.
 inline Floats as_halves(Floats x) {
     Floats out;
     for (int r = 0; r < kLanes; ++r) {

@@ -15,7 +15,7 @@ namespace pyquant::compensate {
 inline constexpr int kBinsPerLevel = 16;  // an eighth of the distance at which rounding changes
 inline constexpr int kBins = 256 * kBinsPerLevel;
 
-// By bin, from -128 on: the sum of what a squared error of 1 in multiples of the scale costs.
+// Sums of what a squared error of 1 in multiples of the scale costs, by bin, from -128 on.
 using Positions = std::array<double, kBins>;
 
 struct LearnPass {

@@ -63,7 +63,7 @@ public:
 private:
     // How many bounds x is above.
 #ifdef __AVX512F__
-    // By halving: look-ups in registers of 16.
+    // Searches by halving: look-ups in registers of 16.
     Ints index(Floats x) const {
         Ints found = x > bound_[7] ? Ints{} + 8 : Ints{};
         for (int step = 4; step > 0; step /= 2) {

@@ -161,7 +161,7 @@ private:
         return cost;
     }
 
-    // Of 32 columns' part of a panel, what the columns from `first` on have among themselves, in rows of 32.
+    // The part of a panel that the columns from `first` on, of its 32, have among themselves, in rows of 32.
     static const float * inner(const float * panel, int64_t first) {
         return panel + first * kSub + first % kSub;
     }

@@ -23,7 +23,7 @@ size_t quantize(const float * src, void * dst, int64_t n_rows, int64_t n_per_row
         fold(active_scheme, dst, n_blocks);
         return size;
     }
-    // Where a block has no encoding, GGML makes one that its own validation then refuses.
+    // GGML encodes a block that has no encoding so that its own validation then refuses it.
     return encode(active_scheme, src, n_blocks, dst) == n_blocks ? size : 0;
 }
 

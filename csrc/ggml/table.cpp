@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kVersion = 2;  // version 1 has another key for the stock type
 
-// In op_params, which leaves of a graph have no other use for.
+// Stands in op_params, which leaves of a graph have no other use for.
 struct BoundTable {
     uint32_t mark;  // tells a table from the zeros of a tensor that was given none
     Table values;

@@ -1,4 +1,4 @@
-// Which rows of activations are multiplied with which matrix, in GGML's two kinds of products.
+// Lists which rows of activations are multiplied with which matrix, in GGML's two products.
 #pragma once
 
 #include <algorithm>

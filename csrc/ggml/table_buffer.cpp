@@ -1,4 +1,4 @@
-// Where Q4_T tensors are, and who computes with them.
+// Buffers that hold Q4_T tensors, and what computes with them.
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "ggml/table_ops.h"
@@ -42,7 +42,7 @@ class BufferType : public ggml::cpu::extra_buffer_type {
                (!op->src[1]->buffer || ggml_backend_buft_is_host(op->src[1]->buffer->buft));
     }
 
-    // Of tensors in every buffer: GGML's own operations know no tables.
+    // Serves tensors in every buffer: GGML's own operations know no tables.
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         static Operations operations;
         switch (op->op) {

@@ -44,7 +44,7 @@ inline uint32_t equal_mask(const void * data, uint8_t value) {
 #endif
 }
 
-// In row order: weights j and j + 16 share a byte.
+// Bits in row order: weights j and j + 16 share a byte.
 uint32_t zero_mask(const BlockQ4_0 & block, uint8_t zero_code) {
     uint8_t low[16], high[16];
     for (int j = 0; j < 16; ++j) {

@@ -1,4 +1,4 @@
-// From logits to how likely the tokens that came were, and to how far two models are apart.
+// Computes from logits how likely the tokens that came were, and how far two models are apart.
 #pragma once
 
 #include <cstdint>

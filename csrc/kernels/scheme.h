@@ -40,7 +40,7 @@ void decode(Storage stock, const void * blocks, int64_t n_blocks, float * x);
 
 void decode_table(const Table & table, const BlockQ4_0 * blocks, int64_t n_blocks, float * x);
 
-// From Q4_T blocks to blocks of the stock type that holds their values; scales stay what they are.
+// Turns Q4_T blocks into blocks of the stock type that holds their values; scales stay what they are.
 void expand(const Table & table, Storage stock, const BlockQ4_0 * blocks, int64_t n_blocks, void * out);
 
 }  // namespace pyquant::kernels

@@ -37,7 +37,7 @@ inline float exp_nonpositive(float x) {
     return float_from_bits(bits_of(p * power) & kept);
 }
 
-// By halves, as a search from lane to lane would wait for each. Overwrites the lanes.
+// Searches by halves, as a search from lane to lane would wait for each. Overwrites the lanes.
 inline float largest_lane(float * lanes) {
     for (int half = kMaxima / 2; half > 0; half /= 2) {
         for (int l = 0; l < half; ++l) {

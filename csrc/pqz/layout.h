@@ -23,7 +23,7 @@ struct Layout {
     int block_bytes() const;
 };
 
-// Between blocks one after the other and streams one after the other, one for each field.
+// Conversions between blocks one after the other and streams one after the other, one for each field.
 void split(const Layout & layout, const uint8_t * blocks, size_t n_blocks, uint8_t * streams);
 void join(const Layout & layout, const uint8_t * streams, size_t n_blocks, uint8_t * blocks);
 

@@ -31,8 +31,8 @@ public:
 private:
     const uint8_t * read_frequencies(const uint8_t * coded, const uint8_t * end);
 
-    // For what a state has in its lowest bits: the symbol (8 bits), how many of its places come before
-    // (12), its frequency (12).
+    // Entries for what a state has in its lowest bits: the symbol (8 bits), how many of its places come
+    // before (12), its frequency (12).
     std::array<uint32_t, kFrequencies> table_;
 };
 

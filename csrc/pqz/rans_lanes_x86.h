@@ -11,7 +11,7 @@ namespace {
 constexpr int kWidth = 8;  // lanes of a register
 constexpr int kRegisters = kLanes / kWidth;
 
-// For each set of lanes that take in a word, which of the next words each takes.
+// The next words that lanes take, for each set of lanes that take in a word.
 struct Takers {
     alignas(32) uint32_t word[1 << kWidth][kWidth] = {};
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Where all that a mask allows weighs less, beside 1 for the most likely token of all, digits are lost.
+// The weight, beside 1 for the most likely token of all, below which what a mask allows loses digits.
 constexpr float kTooLight = 1e-26f;
 
 // The first token at which the sum of weights exceeds `uniform` of the total.
@@ -127,7 +127,7 @@ private:
         return invert(tokens, weights, uniform);
     }
 
-    // Of the largest weight, the largest logit, for two logits may have one weight; then the first.
+    // The largest logit of the largest weight, for two logits may have one weight; then the first.
     int32_t most_likely(const float * logits) const {
         const float largest = weights_.largest();
         int32_t best = -1;

@@ -5,7 +5,7 @@
 
 namespace pyquant::sample {
 
-// In this order, as llama.cpp applies them; the mask comes before all.
+// Settings in the order in which llama.cpp applies them; the mask comes before all.
 struct Settings {
     int32_t top_k;      // keep so many of the most likely tokens; 0: all
     float top_p;        // keep the most likely ones until they have this share; 1: all

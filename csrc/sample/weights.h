@@ -36,7 +36,7 @@ inline double sum_of_tile(const float * tile) {
     return sum;
 }
 
-// Of a whole group: no compiler has to wonder about a rest.
+// The largest of a whole group: no compiler has to wonder about a rest.
 inline float largest_of_group(const float * group) {
     float lanes[kMaxima] = {};
     for (int j = 0; j < kGroup; j += kMaxima) {

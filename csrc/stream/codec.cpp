@@ -135,7 +135,7 @@ BadWeight::BadWeight(int64_t index, float value)
       index(index),
       value(value) {}
 
-// As many as make one conversion to float stay in the first cache.
+// Rows whose conversion to float stays in the first cache.
 int64_t Encoder::rows_at_once(int64_t n_per_row) const {
     return std::max<int64_t>(1, kTileWeights / n_per_row);
 }

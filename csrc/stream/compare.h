@@ -6,7 +6,7 @@
 
 namespace pyquant::stream {
 
-// Where a tensor's rows are, and how they are stored.
+// The place of a tensor's rows, and how they are stored.
 struct StoredTensor {
     int file;
     int64_t offset;
@@ -29,7 +29,7 @@ struct Comparison {
     int n_threads = 1;
 };
 
-// Of other against base. An infinity or a NaN in either makes the sums so.
+// Errors of other against base. An infinity or a NaN in either makes the sums so.
 struct ComparisonResult : PassResult {
     kernels::WeightedError weighted;  // zeros without importance
 };

@@ -13,8 +13,8 @@
 namespace pyquant::stream {
 
 struct Pass {
-    // Where the tensor is: n_rows rows of n_per_row weights, in a file from in_offset on or, if that is not
-    // null, in memory.
+    // The place of the tensor: n_rows rows of n_per_row weights, in a file from in_offset on or, if that is
+    // not null, in memory.
     int in_file;
     int64_t in_offset;
     int64_t n_rows;
@@ -27,11 +27,11 @@ struct Pass {
     const float * importance = nullptr;  // (n_experts, n_per_row), or null
     int64_t rows_per_expert = 0;         // rows that share one row of importance
 
-    // Where it goes; -1: nowhere, only results are wanted.
+    // The file that it goes to; -1: none, only results are wanted.
     int out_file = -1;
     int64_t out_offset = 0;
 
-    // Where the values go that target made of the weights, stored by another encoder; null: nowhere.
+    // Memory for the values that target made of the weights, stored by another encoder; null: none.
     void * copy = nullptr;
     const Encoder * copy_as = nullptr;
 

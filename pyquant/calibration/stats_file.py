@@ -49,7 +49,7 @@ class CalibrationText:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a STATS file comes from.
+    """Origin of a STATS file: its model, texts and options.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from pyquant.files.output_file import OutputFile
 
 TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
 
-# By name, sums of squares (n_groups, n_in) and tokens that are in them (n_groups,).
+# Sums of squares (n_groups, n_in) and tokens that are in them (n_groups,), by name.
 Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
 
 

@@ -68,7 +68,7 @@ def wanted_texts(
 
 
 def _mixture(n_chunks: int) -> list[WantedText]:
-    """Of each text its share of the chunks; at least one, and then of less weight."""
+    """Give each text its share of the chunks; at least one, and then of less weight."""
     parts = {text: n_chunks * share for text, share in MIXTURE.items()}
     sizes = {text: max(1, round(part)) for text, part in parts.items()}
     return [WantedText(text, parts[text] / n, n) for text, n in sizes.items()]

@@ -106,7 +106,7 @@ def _print_lines(lines: dict[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    """On one line, without what a terminal would take for a command."""
+    """Shows a value on one line, without what a terminal would take for a command."""
     if isinstance(value, dict):
         return f"[{value['length']:,} items]"
     text = f"{value:g}" if isinstance(value, float) else str(value)

@@ -105,7 +105,7 @@ def _cells(columns: Sequence[str], rows: Sequence[Sequence[str]], i: int) -> int
 def _width(
     columns: Sequence[str], rows: Sequence[Sequence[str]], group: Sequence[int], widths: Mapping[int, int]
 ) -> int:
-    # Between two columns are a space of each, and one of the box.
+    # Two columns are apart by a space of each, and one of the box.
     return sum(widths.get(i) or _cells(columns, rows, i) for i in group) + 3 * len(group)
 
 

@@ -174,7 +174,7 @@ def learn(
 
 
 def _check(output: Path | None, force: bool) -> None:
-    # Before the work. The inputs are protected: see paths.py.
+    # An output that cannot be is refused before the work. The inputs are protected: see paths.py.
     from pyquant.files.output_file import check_output
 
     if output is not None:

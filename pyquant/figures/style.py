@@ -17,7 +17,7 @@ from pyquant.errors import OutputError
 from pyquant.files.output_file import check_output, write_bytes
 
 FORMATS = (".png", ".svg", ".pdf")
-# From the palette of Okabe and Ito (2008), told apart with every kind of color vision.
+# Colors of the palette of Okabe and Ito (2008), told apart with every kind of color vision.
 BLUE, ORANGE, GRAY = "#0072B2", "#E69F00", "#666666"
 
 STYLE: dict[Any, Any] = {

@@ -64,7 +64,7 @@ def count_codes(
     else:
         plan = make_plan(model, mode, threads=threads)
         types, parameters = plan.types, mode.parameters(plan.scheme)
-        # Of a Q4_0 mixture some tensors become plain Q8_0: they have no table.
+        # Some tensors of a Q4_0 mixture become plain Q8_0: they have no table.
         table = plan.scheme.values if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
         changed = [tensor.name for tensor in model.tensors if plan.changes(tensor)]
         counts = _count(

@@ -11,14 +11,14 @@ from typing import Any
 
 logger = logging.getLogger("pyquant.llama")
 
-# Where a decoding was stopped or failed, llama.cpp tells how it cleans up; an exception says that it failed.
+# llama.cpp tells how it cleans up after a decoding that was stopped or failed. An exception says the rest.
 AFTER_A_FAILURE = "removing memory module entries"
 
 
 class _Log:
     """llama.cpp's log, line by line, as records of `logging`."""
 
-    # By ggml_log_level: NONE, DEBUG, INFO, WARN, ERROR.
+    # Levels of logging, by ggml_log_level: NONE, DEBUG, INFO, WARN, ERROR.
     LEVELS = (logging.INFO, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
     CONTINUE = 5
 

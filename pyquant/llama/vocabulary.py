@@ -153,7 +153,7 @@ class Vocabulary:
 
     @property
     def tokenize_address(self) -> int:
-        """Where llama_tokenize is, for the same ones."""
+        """Address of llama_tokenize, for the same libraries."""
         return self._address_of("llama_tokenize")
 
     def _address_of(self, function: str) -> int:

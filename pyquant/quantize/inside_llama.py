@@ -155,7 +155,7 @@ def _importance(llama: Any, plan: Plan) -> Any:
 
 
 def _type_overrides(llama: Any, plan: Plan) -> Any:
-    """Where llama.cpp would choose others: the planned type of each tensor, by its exact name."""
+    """Name the planned type of each tensor, where llama.cpp would choose others."""
     if plan.mode.tensors is None and not plan.mode.q4_t:
         return None
     if Type(_core.default_type(int(plan.mode.file_type))) in UNQUANTIZED:

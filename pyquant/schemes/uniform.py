@@ -21,7 +21,7 @@ from pyquant.schemes.damping import UNIFORM_IN_ORDER
 from pyquant.schemes.mode import CountCodes, Mode
 from pyquant.schemes.q8_0 import q8_0
 
-# Of tensors whose input was not collected, such as embeddings: what llama.cpp's mixtures give the output.
+# Type of tensors whose input was not collected, such as embeddings: the output's in llama.cpp's mixtures.
 REST = Type.Q6_K
 
 

@@ -1,4 +1,4 @@
-"""Where tasks are done: in processes of this machine, or on a Dask cluster."""
+"""Do tasks: in processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 

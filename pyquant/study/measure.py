@@ -59,7 +59,7 @@ def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    # Of llama.cpp; on a worker's stderr they would be lost, or between the lines of the progress.
+    # llama.cpp's warnings are kept; on a worker's stderr they would be lost, or between lines of progress.
     heard: list[str] = []
 
     class Listener(logging.Handler):

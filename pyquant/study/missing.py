@@ -94,7 +94,7 @@ class _Model:
 
     def _prepare(self, wanted: set[Path]) -> list[Task]:
         """List what makes the files that are wanted and not there, and the results that are missing."""
-        # In the order of rows, each need comes after those whose files it uses.
+        # Needs come after those whose files they use, as they are in the order of rows.
         every = list({need.run.key: need for row in self.rows for need in row.needs}.values())
         missing = []
         for need in reversed(every):

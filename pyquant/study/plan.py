@@ -1,4 +1,4 @@
-"""From a study to everything that is to be measured."""
+"""List everything that a study measures."""
 
 from __future__ import annotations
 

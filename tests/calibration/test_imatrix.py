@@ -32,7 +32,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_imatrix(path: Path, model: Path) -> Path:
-    """For three tensors of the model; GGUF, or by its ending .dat the older format."""
+    """Writes one for three tensors of the model; GGUF, or by its ending .dat the older format."""
     matrices = [t for t in ModelFile(model).tensors if t.layer == 0 and len(t.shape) > 1][:3]
     ones = {t.name: np.ones(t.n_per_row, np.float32) for t in matrices}
     if path.suffix == ".dat":

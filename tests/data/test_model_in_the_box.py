@@ -21,7 +21,7 @@ from tests.support import ROOT
 from tests.support.oracle import Oracle
 
 CARD = ROOT / "recipe" / "MODEL_CARD.md"
-# From the one that changes the model most to the one that changes it least.
+# Sorted from the one that changes the model most to the one that changes it least.
 TYPES = ("Q4_0", "IQ4_NL", "Q4_K", "Q5_0", "Q6_K", "Q8_0")
 
 

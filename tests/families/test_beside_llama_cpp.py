@@ -21,7 +21,7 @@ from tests.support.oracle import Oracle
 pytestmark = pytest.mark.oracle
 every_family = pytest.mark.parametrize("name", FAMILIES)
 
-# By default those whose mixtures and fallbacks differ most; and each of them with and without an imatrix.
+# Types that always run: those whose mixtures and fallbacks differ most, with an imatrix or without.
 OFTEN = {("Q4_0", False), ("Q4_K_M", True), ("IQ4_NL", True), ("Q3_K_M", False)}
 TYPES = ["Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_NL", "Q2_K", "Q3_K_M"]
 

@@ -1,4 +1,4 @@
-"""In every family compensation lowers the divergence, and rounding in order lowers it further."""
+"""Compensation lowers the divergence in every family, and rounding in order lowers it further."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_what_is_left_alone_is_named(
     matrices = {tensor.name for tensor in model.tensors if len(tensor.shape) > 1}
     kept = {kind_of(t.name) for t in result.tensors if t.name in matrices and not t.quantized}
     assert said["quantized"] == kept
-    # With the output's input, which these calibrations have; of tied models it is the embeddings' too.
+    # The output's input, which these calibrations have, is the embeddings' too in tied models.
     output = {"output"} if OUTPUT in matrices else {"token_embd"}
     assert said["compensated"] - output == {kind_of(tensor) for tensor in result.not_compensated}
 

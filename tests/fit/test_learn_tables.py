@@ -34,7 +34,7 @@ AT = (np.arange(N_BINS) + 0.5) / _core.BINS_PER_LEVEL - 128  # the middles of bi
 
 
 def cost(positions: np.ndarray, values: np.ndarray) -> float:
-    """Of every bin's weight going to its nearest value."""
+    """Cost of every bin's weight going to its nearest value."""
     values = np.asarray(values, float)
     bounds = (values[1:] + values[:-1]) / 2
     return float((positions * np.square(AT - values[np.searchsorted(bounds, AT)])).sum())
@@ -132,7 +132,7 @@ def stats(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def snr_db(model: Path, tables: TableSet, folder: Path, imatrix: Path | None = None) -> float:
-    """Of a model rounded to tables by the same search of scales, weighted by an importance matrix."""
+    """Signal to noise of a model rounded to tables by the same search of scales, weighted by an imatrix."""
     (folder / "tables.toml").write_text(tables.to_toml())
     settings = {"mode": "table", "table": str(folder / "tables.toml"), "tensors": "blk"}
     settings |= {"calibration": str(imatrix)} if imatrix else {}

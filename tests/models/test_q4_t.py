@@ -126,7 +126,7 @@ def test_perplexity_of_the_model_in_the_box(held_out_text: Path, tmp_path: Path)
 
 
 def test_packing_changes_less_than_another_order_of_the_sums(held_out_text: Path, tmp_path: Path) -> None:
-    # Of a small trained model even that is above 1e-4: it flips roundings of activations to 8 bits.
+    # Even that is above 1e-4 for a small trained model: it flips roundings of activations to 8 bits.
     options = {"n_ctx": 256, "n_chunks": 16}
     found, noise = beside_stock(model_path(), tmp_path, MODES["balanced"], held_out_text, **options)
     assert found["kld"]["mean"] < noise

@@ -14,7 +14,7 @@ from recipe.ngram import NGram
 
 
 def test_ngram_is_kneser_ney() -> None:
-    # By hand, for order 2: a b a b a c, discounts D = n1 / (n1 + 2 n2) of each order.
+    # Computed by hand, for order 2: a b a b a c, discounts D = n1 / (n1 + 2 n2) of each order.
     tokens = np.array([1, 2, 1, 2, 1, 3])
     model = NGram(tokens, order=2, n_vocab=4)
     # Bigrams: 12 twice, 21 twice, 13 once: D2 = 1 / (1 + 4). Continuations 1, 2, 3 one each: D1 = 1.

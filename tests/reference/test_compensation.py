@@ -78,7 +78,7 @@ def hand_made(n_rows: int = 64) -> np.ndarray:
 
 
 def assert_rows_equal(encoder: _core.Encoder, x: np.ndarray, expected: np.ndarray, block_bytes: int) -> None:
-    """Of any number of rows, as rows do not know of each other."""
+    """Compares any number of rows, as rows do not know of each other."""
     for n_rows in (1, 16, 17, 33, len(x)):
         assert_blocks_equal(encoder.encode(x[:n_rows]), expected[:n_rows], block_bytes, f"{n_rows} rows")
 
@@ -275,7 +275,7 @@ def dead(h: np.ndarray) -> np.ndarray:
 
 
 def singular(h: np.ndarray) -> np.ndarray:
-    """Of fewer tokens than columns."""
+    """Moments of fewer tokens than columns."""
     return moments(n_tokens=N // 8)
 
 

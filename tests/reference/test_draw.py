@@ -15,7 +15,7 @@ SIZES = [1, 5, 31, 32, 33, 500, 512, 513, 1500]
 
 
 def some_logits(random: np.random.Generator, n: int) -> np.ndarray:
-    """From nearly flat to far beyond what exp can hold, at times with equal ones."""
+    """Logits, from nearly flat to far beyond what exp can hold, at times with equal ones."""
     logits = random.standard_normal(n) * random.choice([0.1, 1, 5, 30, 80])
     return (np.round(logits) if random.random() < 0.3 else logits).astype(np.float32)
 

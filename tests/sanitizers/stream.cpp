@@ -166,7 +166,7 @@ void compare_tensors(std::mt19937 & random) {
     }
 }
 
-// Of several bad weights the first is named, whoever comes upon it.
+// The first of several bad weights is named, whoever comes upon it.
 void find_bad_weights(std::mt19937 & random) {
     const Shape shape{9001, 96, 0};
     std::vector<float> x = weights(random, shape);

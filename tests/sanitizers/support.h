@@ -12,7 +12,7 @@
 
 #include "stream/file.h"
 
-// On the heap, so that one element too far is seen.
+// A buffer on the heap, so that one element too far is seen.
 template <class T>
 std::unique_ptr<T[]> exactly(const T * from, size_t n) {
     std::unique_ptr<T[]> copy(new T[n]);

@@ -98,7 +98,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def results(bench: Bench) -> Path:
-    """Of the whole study. Not to be changed."""
+    """Results of the whole study. Not to be changed."""
     bench.run(bench.folder / "results")
     return bench.folder / "results"
 

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 def inputs_of(
     model: Model, tokens: NDArray[np.int32], streams: dict[str, Array] | None = None
 ) -> dict[str, list[Array]]:
-    """By matrix, for each expert (n_tokens, n_in): what a sequence of tokens (n,) sends into it.
+    """Inputs of each matrix, for each expert (n_tokens, n_in), that a sequence of tokens (n,) causes.
 
     streams: gets, by the first matrix after each norm, (n_tokens, n_in): what the norm was given.
     """

@@ -10,6 +10,6 @@ from tests.trial.surroundings import Surroundings
 
 
 def every_attack() -> list[Attack]:
-    """In the order in which they run."""
+    """Lists them in the order in which they run."""
     processes: list[Attack] = [Kills(), Signals(), FullDisks(), Shortages(), Rivals(), Surroundings()]
     return [*mutations(), Numbers(), *processes]

@@ -18,7 +18,7 @@ RUNS = ["--text", "text.txt", "--ctx", "64", "--chunks", "8"]
 CALIBRATED = ["--mode", "uniform", "--calibration", "stats.gguf"]
 IN_ORDER = ["--calibration", "stats.gguf", "--sequential", "12"]
 STUDY = ["--model", "model.gguf", "--text", "text.txt", "--workers", "1", "--results", "OUT/results"]
-# By a name: the words of each, in the folder of samples. OUT is the folder that it writes into.
+# The words of each command, by a name, in the folder of samples. OUT is the folder that it writes into.
 COMMANDS = {
     "quantize": ["quantize", "model.gguf", "OUT/out.gguf", "--mode", "ggml:Q4_K"],
     "quantize in order": ["quantize", "model.gguf", "OUT/out.gguf", "--mode", "q4_0", *IN_ORDER],

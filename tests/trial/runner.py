@@ -81,7 +81,7 @@ def run_trial(
     with tempfile.TemporaryDirectory(prefix="trial-") as temporary:
         folder = Path(temporary)
         (folder / "samples").mkdir()
-        # In a process of its own: what computes here has threads, which do not outlive a fork.
+        # Samples are made in another process: what computes has threads, which do not outlive a fork.
         make = [sys.executable, "-m", "tests.trial.samples", folder / "samples"]
         subprocess.run(make, check=True, cwd=ROOT)
         samples = Samples(folder / "samples")

@@ -172,7 +172,7 @@ class Head:
 
     @property
     def end(self) -> int:
-        """Where the index ends and frames begin."""
+        """Byte at which the index ends and frames begin."""
         return HEAD_BYTES + self.coded_description + self.n_frames * FRAME.size
 
 

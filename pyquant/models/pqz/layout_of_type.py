@@ -27,7 +27,7 @@ def number(length: int) -> Layout:
 
 half = number(2)
 
-# In the order of the members of GGML's blocks (ggml-common.h).
+# Fields are in the order of the members of GGML's blocks (ggml-common.h).
 LAYOUTS: dict[Type, Layout] = {
     Type.F32: number(4),
     Type.F16: number(2),

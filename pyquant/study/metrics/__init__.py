@@ -12,7 +12,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 _UNITS = get_args(Unit)
-# In the order in which they are best measured, and shown.
+# The order is that in which they are best measured, and shown.
 METRICS = sorted(Metric.registry.values(), key=lambda metric: (_UNITS.index(metric.unit), metric.name))
 # What a study may be asked for; prerequisites are made where they are needed.
 MEASURABLE = [metric for metric in METRICS if metric.unit != "prerequisite"]

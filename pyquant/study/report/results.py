@@ -160,7 +160,7 @@ class Results:
 
     @property
     def provenance(self) -> dict[str, dict[str, Any]]:
-        """Where and when each run was made, by its key."""
+        """Place and time of each run, by its key."""
         return {
             measured.key: measured.provenance
             for model in self.models

@@ -37,7 +37,7 @@ def test_items_are_the_models(lab: Lab, ranked: Path, tmp_path: Path) -> None:
     base = model.rows[0].measurement("ranks").items()
     np.testing.assert_allclose(base["probability"], np.exp(-base_scores.nll), rtol=1e-4)
     assert (items["rank"] == base["rank"]).all()
-    # Of 1 / n at most is what comes at rank n.
+    # The token at rank n has a probability of 1 / n at most.
     assert (base["rank"] >= 1).all()
     assert (base["probability"] <= 1 / base["rank"] + 1e-6).all()
 

@@ -19,7 +19,7 @@ def drawn(values: list[float], reference: float | None = None, name: str = "a ro
 
 
 def numbers(drawing: Figure) -> list[tuple[float, float]]:
-    """Where the numbers on the horizontal axis begin and end, in pixels."""
+    """Ends of the numbers on the horizontal axis, in pixels."""
     FigureCanvasAgg(drawing).draw()
     (axes,) = drawing.axes
     low, high = axes.get_xlim()
