@@ -18,7 +18,6 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
-from tests.support.fuzz import fuzz
 from tests.support.models import Model
 from tests.support.oracle import Oracle
 
@@ -93,12 +92,6 @@ def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path
         quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}), force=True)
         oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
         assert ours.read_bytes() == theirs.read_bytes()
-
-
-@pytest.mark.parametrize("n_files", [400, pytest.param(20_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["i.gguf", "i.dat"])
-def test_damaged_matrices_in_great_number(tmp_path: Path, tiny: Path, name: str, n_files: int) -> None:
-    fuzz(n_files, tmp_path, tiny, write_imatrix(tmp_path / name, tiny))
 
 
 @pytest.mark.parametrize("legacy", [False, True])

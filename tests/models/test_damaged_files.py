@@ -13,7 +13,6 @@ from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
-from tests.support.fuzz import fuzz
 from tests.support.models import Model
 
 TINY = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2, n_vocab=40, tied=True, tokenizer=False)
@@ -255,8 +254,3 @@ def test_shards(
         ModelFile(tmp_path / "first.gguf" if open_ is None else paths[open_])
     for word in words:
         assert word in str(raised.value)
-
-
-@pytest.mark.parametrize("n_files", [400, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_damaged_headers_in_great_number(tmp_path: Path, tiny: Path, n_files: int) -> None:
-    fuzz(n_files, tmp_path, tiny)

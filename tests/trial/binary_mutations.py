@@ -9,9 +9,9 @@ import numpy as np
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.index import HEAD_BYTES
 from pyquant.models.pqz.pqz_file import PqzFile
-from tests.support.fuzz import damage
 from tests.support.models import resealed as pqz_resealed
 from tests.support.stats import resealed as stats_resealed
+from tests.trial.damage import damage
 from tests.trial.mutations import Damage, Mutation
 
 PREFIX = 8  # bytes that say that it is such a file at all

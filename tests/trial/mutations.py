@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from pyquant.errors import PyquantError
-from tests.support.fuzz import damage
 from tests.trial.case import HELD, REFUSED, Attack, Failed
+from tests.trial.damage import damage
 from tests.trial.samples import Samples
 
 Use = Callable[[Path], object]

@@ -13,9 +13,12 @@ from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.inspect.histogram import code_counts, count_codes
+from pyquant.llama.check_types import check_types
+from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
-from pyquant.models.pqz.pqz_file import PqzFile
+from pyquant.models.pqz.as_gguf import as_gguf
+from pyquant.models.pqz.pqz_file import PqzFile, scratch_file
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode, read_config
 from pyquant.study.config import read_study
@@ -45,10 +48,15 @@ def mutations() -> list[Mutation]:
         HeaderMutation("gguf-table", "GGUF of Q4_T: histogram", 20, "table.gguf", always(count)),
         HeaderMutation("gguf-quantize", "GGUF: quantize", 50, "model.gguf", always(quantized)),
         HeaderMutation("gguf-llama", "GGUF: llama.cpp runs it", 500, "model.gguf", scored),
-        PqzMutation("pqz", "pqz of a stock type, checksums right", 20, "quantized.pqz", always(expand)),
-        PqzMutation("pqz-uniform", "pqz of mode uniform, checksums right", 20, "uniform.pqz", always(expand)),
+        PqzMutation(
+            "pqz", "pqz of a stock type, checksums right", 20, "quantized.pqz", expanded("quantized.pqz")
+        ),
+        PqzMutation(
+            "pqz-uniform", "pqz of mode uniform, checksums right", 20, "uniform.pqz", expanded("uniform.pqz")
+        ),
         StatsMutation("stats", "STATS, checksums right", 20, "stats.gguf", always(everything)),
         HeaderMutation("imatrix", "importance matrix", 10, "imatrix.gguf", always(read_imatrix)),
+        HeaderMutation("imatrix-quantize", "importance matrix: quantize", 50, "imatrix.gguf", weighted),
         Mutation("imatrix-legacy", "importance matrix, old format", 10, "imatrix.dat", always(read_imatrix)),
         Mutation("spool", "sums of a stopped calibration", 5000, "stopped/.stats.spool", resumed),
         TextMutation("mode", "TOML: configuration of a mode", 10, "mode.toml", always(read_mode)),
@@ -66,6 +74,11 @@ def mutations() -> list[Mutation]:
     ]
 
 
+def pqz(name: str, what: str, sample: str) -> Mutation:
+    """Damages a pqz file."""
+    return PqzMutation(name, what, 20, sample, expanded(sample))
+
+
 def always(use: Use) -> Callable[[Samples], Use]:
     """A use that needs no other samples."""
     return lambda samples: use
@@ -75,6 +88,8 @@ def read_model(path: Path) -> None:
     opened = ModelFile(path)
     for key in opened.keys:
         opened.get(key)
+    check_types(opened)
+    check_vocabulary(opened)
     json.dumps(model_info(opened).to_json(), allow_nan=False)
 
 
@@ -82,11 +97,27 @@ def count(path: Path) -> None:
     count_codes(path, threads=1)
 
 
-def expand(path: Path) -> None:
-    pqz = PqzFile(path)
-    if pqz.n_bytes < MOST:
-        pqz.verify(1)
-    ModelFile(path)
+def expanded(source: str) -> Callable[[Samples], Use]:
+    """Expands a damaged pqz file; where that works, the bytes have to be those of the sound one, `source`."""
+
+    def make(samples: Samples) -> Use:
+        with as_gguf(samples.folder / source) as stock:
+            sound = stock.read_bytes()
+
+        def use(path: Path) -> None:
+            read_model(path)
+            packed = PqzFile(path)
+            if packed.n_bytes > MOST:
+                return
+            packed.verify(1)
+            with scratch_file() as file:
+                packed.expand(file.fileno(), 1)
+                if file.read() != sound:
+                    raise AssertionError("expanded to other bytes without an error")
+
+        return use
+
+    return make
 
 
 def read_mode(path: Path) -> None:
@@ -101,6 +132,16 @@ def read_tables(path: Path) -> None:
 def quantized(path: Path) -> None:
     mode = make_mode({"mode": "ggml:Q4_K"})
     quantize_model(path, path.with_name("out.gguf"), mode, threads=1, force=True)
+
+
+def weighted(samples: Samples) -> Use:
+    """A quantization that an importance matrix weighs."""
+
+    def use(path: Path) -> None:
+        mode = make_mode({"mode": "ggml:Q4_K", "imatrix": path})
+        quantize_model(samples.model_gguf, path.with_name("out.gguf"), mode, threads=1, force=True)
+
+    return use
 
 
 def scored(samples: Samples) -> Use:

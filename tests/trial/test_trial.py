@@ -14,7 +14,7 @@ from tests.trial.attacks import every_attack
 pytestmark = pytest.mark.trial
 
 N_CASES = 20_000
-QUICK = ["gguf", "pqz", "stats", "imatrix-legacy", "mode", "sensitivity", "items"]
+QUICK = ["gguf", "pqz", "stats", "imatrix", "mode", "study", "table", "sensitivity", "histogram", "items"]
 
 
 def trial(*words: object) -> dict:
@@ -28,9 +28,9 @@ def trial(*words: object) -> dict:
 
 
 def test_quick_attacks() -> None:
-    told = trial("--cases", 700, *(word for name in QUICK for word in ("--attack", name)))
+    told = trial("--cases", 3000, *(word for name in QUICK for word in ("--attack", name)))
     assert told["failures"] == []
-    assert told["cases"] >= 700
+    assert told["cases"] >= 3000
     for attack in told["attacks"]:
         assert attack["held"] + attack["refused"] == attack["cases"]
         assert attack["refused"] > 0  # damage is seen

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.fuzz import damage
+from tests.trial.damage import damage
 from tests.trial.mutations import Damage, Mutation
 
 WORDS = [
     "0", "-1", "1", "0.5", "1e308", "-1e-308", "inf", "nan", "9" * 30, "true", '""', '"x"', "[]", "{}",
     "null", '"q4_0"', '"uniform"', '"../../etc/passwd"', '"\\u0000"', "[[[]]]", "1979-05-27", "=", "[", "]",
-    '"', "\n",
+    '"', "\n", "[" * 70, "{a=" * 70, "a.b.c=1\n",
 ]  # fmt: skip
 VALUES = [
     None, True, 0, -1, 1, 2**63, -(2**63), 0.5, 1e308, "", "x", "../../etc/passwd", [], {}, [None], {"x": 1},

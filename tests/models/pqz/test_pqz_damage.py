@@ -25,7 +25,6 @@ from pyquant.models.pqz.index import FRAME, HEAD, HEAD_BYTES, read_head
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.pqz.unpack import unpack_model
-from tests.support.fuzz_pqz import fuzz_packed
 from tests.support.models import Model, resealed
 
 
@@ -154,11 +153,6 @@ def test_an_index_that_contradicts_itself(packed: Path, tmp_path: Path, change, 
     begin = HEAD.pack(magic, version, n, len(coded), len(description), *rest)
     (tmp_path / "odd.pqz").write_bytes(resealed(begin + bytes(8) + coded + data[end:]))
     assert says in refused(tmp_path / "odd.pqz", tmp_path)
-
-
-@pytest.mark.parametrize("n_files", [300, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_damaged_files_with_right_checksums(tmp_path: Path, packed: Path, n_files: int) -> None:
-    fuzz_packed(n_files, tmp_path, packed)
 
 
 def with_another_frame(packed: Path) -> bytes:
