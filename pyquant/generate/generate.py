@@ -46,6 +46,9 @@ class Plan:
         Texts that are written side by side.
     n_ctx : int
         Tokens that a prompt and its text have room for.
+    n_shared : int
+        First tokens that all prompts have in common, and that are computed by themselves, once. They decide
+        in which portions a prompt is computed, and so its last bits.
     """
 
     prompts: list[NDArray[np.int32]]
@@ -54,6 +57,7 @@ class Plan:
     max_tokens: int
     n_parallel: int
     n_ctx: int
+    n_shared: int = 0
 
     @property
     def n_texts(self) -> int:
@@ -197,8 +201,11 @@ class _Writer:
         of_prompt = 0 if alone else self._plan.n_parallel
         if prompt != self._prompt:
             begin = time.perf_counter()
-            session.roll_back(of_prompt, 0)
-            self._after_prompt = session.extend(of_prompt, self._plan.prompts[prompt])
+            tokens, n_shared = self._plan.prompts[prompt], self._plan.n_shared
+            if n_shared and session.lengths[of_prompt] == 0:
+                session.extend(of_prompt, tokens[:n_shared])
+            session.roll_back(of_prompt, n_shared)
+            self._after_prompt = session.extend(of_prompt, tokens[n_shared:])
             self._times.forward += time.perf_counter() - begin
             self._prompt = prompt
         if not alone:

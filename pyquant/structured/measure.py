@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyquant import limits
@@ -200,9 +200,12 @@ def ask(
     ConfigError, ModelFileError, GrammarError
     """
     prompts = [_prompt(model, task, item, technique) for item in asked]
+    plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=n_parallel)
+    if len(asked) > 1:
+        plan = replace(plan, n_shared=_n_shared(model, task, technique))
     yield from generate(
         model,
-        make_plan(model, prompts, max_tokens=max_tokens, n_parallel=n_parallel),
+        plan,
         sampling_for(seed),
         grammar=compiled if keeps_to_grammar(technique) else None,
         measure_mask=True,
@@ -226,6 +229,15 @@ def compile_for(
     maker = make_engine(engine, vocabulary)
     compiled = {grammar: maker.compile(grammar) for grammar in {item.grammar for item in asked}}
     return [compiled[item.grammar] for item in asked]
+
+
+def _n_shared(model: Model, task: Task, technique: str) -> int:
+    """Count the tokens with which all prompts of a task begin, however many of them are asked."""
+    first, *others = (_prompt(model, task, item, technique).tokens(model).tolist() for item in task.items)
+    n = min(map(len, [first, *others])) - 1
+    while any(other[:n] != first[:n] for other in others):
+        n -= 1
+    return n
 
 
 def _prompt(model: Model, task: Task, item: Item, technique: str) -> Prompt:

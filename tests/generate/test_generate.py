@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyquant import data
@@ -13,6 +15,7 @@ from pyquant.generate.generate import generate, make_plan
 from pyquant.generate.prompt import Prompt
 from pyquant.generate.result import CONTEXT, LENGTH, Sample
 from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
 from pyquant.llama.model import Model
 from tests.support.oracle import Oracle
 
@@ -62,6 +65,36 @@ def test_texts_that_are_there_are_not_written_again() -> None:
         done = {(0, 0), (1, 1)}
         rest = {(s.prompt, s.number): s.tokens for s in generate(model, plan, sampling, done=done)}
     assert rest == {key: tokens for key, tokens in every.items() if key not in done}
+
+
+def test_what_prompts_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are as good as the same: only the last bits of logits differ."""
+    sampling = Sampling(temperature=0)
+    prompts = [Prompt("def main(argument, one"), Prompt("def main(argument, two")]
+    extended: list[int] = []
+    extend = Session.extend
+
+    def count(session: Session, sequence: int, tokens: np.ndarray) -> np.ndarray:
+        extended.append(len(tokens))
+        return extend(session, sequence, tokens)
+
+    monkeypatch.setattr(Session, "extend", count)
+    with Model(data.model_path()) as model:
+        plan = make_plan(model, prompts, n_samples=2, max_tokens=8, n_parallel=2)
+        apart = {(s.prompt, s.number): s for s in generate(model, plan, sampling)}
+        lengths = [len(tokens) for tokens in plan.prompts]
+        n_shared = min(lengths) - 1
+        assert (plan.prompts[0][:n_shared] == plan.prompts[1][:n_shared]).all()
+        shared = {
+            (s.prompt, s.number): s for s in generate(model, replace(plan, n_shared=n_shared), sampling)
+        }
+    assert extended == [*lengths, n_shared, *(length - n_shared for length in lengths)]
+    assert {key: sample.tokens for key, sample in shared.items()} == {
+        key: sample.tokens for key, sample in apart.items()
+    }
+    for key, sample in shared.items():
+        # F16: a row by itself and several are summed up by other kernels.
+        assert sample.log_p == pytest.approx(apart[key].log_p, abs=1e-2)
 
 
 def test_another_seed_writes_other_texts() -> None:
