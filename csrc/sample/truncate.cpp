@@ -13,9 +13,16 @@ std::vector<int32_t> at_least(const Weights & weights, float smallest) {
         if (weights.peaks[g] < smallest) {
             continue;
         }
-        for (int j = 0; j < kGroup; ++j) {
-            if (weights.values[g * kGroup + j] >= smallest) {
-                tokens.push_back(int32_t(g) * kGroup + j);
+        for (size_t begin = g * kGroup; begin < (g + 1) * kGroup; begin += kLanes) {
+            const float * values = weights.values.get() + begin;
+            unsigned any = 0;  // of so many tokens, that one by one are looked at only where it is worth it
+            for (int l = 0; l < kLanes; ++l) {
+                any |= unsigned(values[l] >= smallest);
+            }
+            for (int l = 0; any != 0 && l < kLanes; ++l) {
+                if (values[l] >= smallest) {
+                    tokens.push_back(int32_t(begin) + l);
+                }
             }
         }
     }
@@ -32,7 +39,7 @@ std::vector<int32_t> candidates(const Weights & weights, const Settings & settin
     constexpr float none = std::numeric_limits<float>::min();  // weights below it are 0
     constexpr double slack = 1 + 1e-9;                         // sums in another order differ by less
     const float largest = weights.largest();
-    for (const float smallest : {0.25f, 0.02f, 1e-3f, 1e-5f}) {
+    for (float smallest = 0.25f; smallest > 1e-6f; smallest /= 4) {
         std::vector<int32_t> tokens = at_least(weights, std::max(none, smallest * largest));
         const bool enough = settings.top_k > 0 ? int64_t(tokens.size()) >= settings.top_k
                             : settings.top_p < 1
@@ -49,11 +56,18 @@ std::vector<int32_t> candidates(const Weights & weights, const Settings & settin
 
 std::vector<int32_t> truncate(const float * logits, const Weights & weights, const Settings & settings) {
     std::vector<int32_t> tokens = candidates(weights, settings);
-    std::sort(tokens.begin(), tokens.end(),
-              [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+    const auto before = [&](int32_t a, int32_t b) {
+        return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+    };
+    const size_t top_k = size_t(settings.top_k > 0 ? settings.top_k : 0);
+    if (top_k > 0 && top_k < tokens.size()) {
+        std::partial_sort(tokens.begin(), tokens.begin() + std::ptrdiff_t(top_k), tokens.end(), before);
+        tokens.resize(top_k);
+    } else {
+        std::sort(tokens.begin(), tokens.end(), before);
+    }
     double total = weights.total;
     if (settings.top_k > 0) {
-        tokens.resize(std::min(tokens.size(), size_t(settings.top_k)));
         total = sum_of(tokens, weights);
     }
     if (settings.top_p < 1) {
