@@ -162,7 +162,7 @@ def grammar_for(engine: str, file: Path) -> Grammar:
     grammar = read_grammar(file)
     if engine != "llguidance":
         return grammar
-    return replace(grammar, text=re.sub(r"(?m)^([A-Z_]+)\.\d+:", r"\1:", grammar.text))
+    return replace(grammar, text=re.sub(r"(?m)^([A-Z_]+)\.-?\d+:", r"\1:", grammar.text))
 
 
 def preparation(path: Path, engine: str, file: Path) -> dict[str, Any]:
