@@ -54,6 +54,7 @@ CASES = (
     Case("C", "c.lark", "words.c", "benchmarks/texts/c.gbnf"),
     Case("llama.cpp's part of C", "c.lark", "subset.c", f"{OF_LLAMA_CPP}/c.gbnf"),
     Case("SQL", "sql.lark", "queries.sql", None),
+    Case("SQL in Markdown", "markdown_sql.lark", "queries.md", None),
     Case("JSON", "json.lark", "figures.json", f"{OF_LLAMA_CPP}/json.gbnf"),
     Case("arithmetic", "arithmetic.lark", "sums.txt", "benchmarks/texts/arithmetic.gbnf"),
 )

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generate.beside import Beside
 from pyquant.generate.result import Sample, Times
 from pyquant.generate.sampling import Drawn, Sampling, uniform
 from pyquant.grammar.engine import Compiled, State
@@ -72,8 +72,7 @@ class Chooser:
         self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
         masks_first = grammars is not None and (self._truncates or measure_mask)
         self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
-        self._thread = ThreadPoolExecutor(1) if masks_first else None
-        self._made: Future[None] | None = None
+        self._beside = Beside(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
         """Return a text without tokens."""
@@ -84,8 +83,8 @@ class Chooser:
 
         A mask depends on the tokens so far alone, so it can be made while the model runs.
         """
-        if self._thread is not None:
-            self._made = self._thread.submit(self._make_masks, list(texts))
+        if self._beside is not None:
+            self._beside.begin(list(texts))
 
     def choose(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
         """Draw the next token of each text; -1 where the grammar allows none.
@@ -117,9 +116,9 @@ class Chooser:
         return drawn
 
     def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
-        if self._made is None:
+        if self._beside is None:
             return None
-        self._made.result()
+        self._beside.finish()
         return self._masks[:n_texts]
 
     def _make_masks(self, texts: Sequence[Text]) -> None:
@@ -151,8 +150,8 @@ class Chooser:
     def __exit__(
         self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
+        if self._beside is not None:
+            self._beside.close()
 
 
 def _allows(text: Text, token: int) -> bool:

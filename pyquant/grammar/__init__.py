@@ -4,7 +4,7 @@ For llama-cpp-python:
 
     from pyquant.grammar import GrammarProcessor
 
-    processor = GrammarProcessor(llama, "c.lark")
+    processor = GrammarProcessor(llama, "c")
     llama("int main", logits_processor=[processor])
 """
 

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class CachedGrammar:
     def __init__(self, grammar: Grammar, vocabulary: str) -> None:
         self._name = grammar.name
         folder = cache_folder()
-        versions = [BEGIN.decode(), _core.build_info()["pyquant"], lark.__version__]
+        versions = [BEGIN.decode(), _core.build_info()["pyquant"], _hash_of_this_room(), lark.__version__]
         imports_from = str(Path(grammar.name).parent.absolute())
         key = json.dumps([*versions, grammar.text, imports_from, vocabulary])
         self._path = folder and folder / (hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
@@ -113,6 +114,13 @@ class CachedGrammar:
             _remove_oldest(self._path.parent)
         except (OSError, OutputError) as error:
             logger.warning("%s: what was prepared is not kept: %s", self._name, error)
+
+
+@cache
+def _hash_of_this_room() -> str:
+    """Hash the modules that prepare grammars: between two versions of pyquant they change as well."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _arrays(data: bytes) -> Arrays:
