@@ -61,6 +61,14 @@ def structured(
         Optional[Path],
         typer.Option(metavar="FILE.jsonl", parser=paths.output, help="Also write all texts, with verdicts."),
     ] = None,
+    exact: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=Number(limits.SAMPLES),
+            help="Also draw N texts as often as the model writes them, beside as many under masks.",
+        ),
+    ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -75,12 +83,13 @@ def structured(
     from pyquant.structured.task import TECHNIQUES
     from pyquant.structured.tasks import load_task
 
+    loaded = load_task(task)
     if texts:
         check_output(texts, sources=list(models), force=force)
     with count_bar(task, "texts") as progress:
         result = measure_structured(
             models,
-            load_task(task),
+            loaded,
             techniques=technique or TECHNIQUES,
             lengths=length or LENGTHS,
             n=n,
@@ -92,7 +101,16 @@ def structured(
     if texts:
         lines = "".join(json_module.dumps(line) + "\n" for line in result.texts())
         write_bytes(texts, lines.encode(), sources=list(models), force=force)
-    show(result.to_json(), json, _print, keep=True)
+    beside: dict[str, Any] = {}
+    if exact is not None:
+        from pyquant.structured.exact import measure_exact
+
+        shortest = min(length or LENGTHS)
+        cells = measure_exact(
+            models, loaded, n=exact, max_tokens=shortest, seed=seed, engine=engine, threads=threads
+        )
+        beside["exact"] = [cell.to_json() for cell in cells]
+    show(result.to_json() | beside, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -127,6 +145,30 @@ def _print(result: dict[str, Any]) -> None:
             f"{cell['sampling_seconds'] / cell['seconds_per_text']:.3f} for draws; "
             f"{size(cell['peak_memory'])} of memory{errors}"
         )
+    if "exact" in result:
+        _print_exact(result["exact"])
+
+
+def _print_exact(cells: list[dict[str, Any]]) -> None:
+    rows = []
+    for cell in cells:
+        first = [Path(cell["model"]).name]
+        effort = [f"{cell['attempts_per_text']:.1f}", f"{cell['tokens_run_per_text']:.0f}"]
+        rows.append([*first, "masks", *_scores(cell["masked"]), "-", "1.0", "-"])
+        rows.append([*first, "exact", *_scores(cell["exact"]), str(cell["refused"]), *effort])
+    print_table(
+        ["model", "texts", "evaluates %", "right %", "tokens", "refused", "attempts", "computed"],
+        rows,
+        title=f"From all tokens, at most {cells[0]['max_tokens']}; {cells[0]['n']} texts",
+        labels=2,
+    )
+
+
+def _scores(counted: dict[str, Any] | None) -> list[str]:
+    if counted is None:
+        return ["-", "-", "-"]
+    shares = [_share(counted["scores"][score]) for score in ("evaluates", "right")]
+    return [*shares, f"{counted['tokens_per_text']:.0f}"]
 
 
 def _share(score: dict[str, float]) -> str:

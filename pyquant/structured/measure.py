@@ -199,7 +199,7 @@ def ask(
     ------
     ConfigError, ModelFileError, GrammarError
     """
-    prompts = [_prompt(model, task, item, technique) for item in asked]
+    prompts = [prompt_of(model, task, item, technique) for item in asked]
     plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=n_parallel)
     if len(asked) > 1:
         plan = replace(plan, n_shared=_n_shared(model, task, technique))
@@ -233,14 +233,15 @@ def compile_for(
 
 def _n_shared(model: Model, task: Task, technique: str) -> int:
     """Count the tokens with which all prompts of a task begin, however many of them are asked."""
-    first, *others = (_prompt(model, task, item, technique).tokens(model).tolist() for item in task.items)
+    first, *others = (prompt_of(model, task, item, technique).tokens(model).tolist() for item in task.items)
     n = min(map(len, [first, *others])) - 1
     while any(other[:n] != first[:n] for other in others):
         n -= 1
     return n
 
 
-def _prompt(model: Model, task: Task, item: Item, technique: str) -> Prompt:
+def prompt_of(model: Model, task: Task, item: Item, technique: str) -> Prompt:
+    """Return a question as a prompt: by the model's chat template, if it has one."""
     turns = messages(task, item, technique)
     if model.chat_template() is None:
         return Prompt(as_text(turns), name=item.name)
