@@ -83,15 +83,15 @@ def generate(
     ] = 0.8,
     top_k: Annotated[
         Optional[int],
-        typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens.  [default: 40]"),
+        typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens; default: 40."),
     ] = None,
     top_p: Annotated[
         Optional[float],
-        typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens.  [default: 0.95]"),
+        typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens; default: 0.95."),
     ] = None,
     min_p: Annotated[
         Optional[float],
-        typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens.  [default: 0.05]"),
+        typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens; default: 0.05."),
     ] = None,
     exact: Annotated[
         bool,
