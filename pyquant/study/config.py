@@ -63,6 +63,7 @@ class CalibrationConfig(BaseModel):
     random: Annotated[float, limits.SHARE.interval] = Field(
         RANDOM_SHARE, description="share of random tokens in moments"
     )
+    process_output: bool = Field(False, description="whether the output matrix's input is collected too")
 
 
 class StudyConfig(_MetricSettings):

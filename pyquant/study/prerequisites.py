@@ -68,6 +68,7 @@ class CalibrationInputs:
     n_ctx: int | None
     n_chunks: int | None
     random: float
+    process_output: bool = False
 
     def n_tokens(self, text: Text) -> float:
         """Estimate how many tokens of a text are used."""
@@ -81,6 +82,7 @@ class CalibrationInputs:
             "n_ctx": self.n_ctx,
             "n_chunks": self.n_chunks,
             "random": self.random,
+            **({"process_output": True} if self.process_output else {}),
         }
 
 
@@ -94,6 +96,7 @@ def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[
             calibration.ctx,
             calibration.chunks,
             calibration.random,
+            calibration.process_output,
         )
         for calibration in config.calibration
         if calibration.name in used
@@ -220,6 +223,7 @@ class Preparations:
             ("n_ctx", made_of.n_ctx),
             ("n_chunks", made_of.n_chunks),
             ("random", made_of.random),
+            ("process_output", made_of.process_output),
         )
         files = tuple(self._folder / f"{run.key}{ending}" for ending in (".stats", ".imatrix"))
         tokens = sum(made_of.n_tokens(text) for text in made_of.texts)

@@ -236,7 +236,9 @@ def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
             return {run.key for run in make_plan(study, store).runs()}
 
     every = keys()
-    for change in ({"chunks": 5}, {"ctx": 64}, {"weights": [2.0]}, {"random": 0.0}):
+    for change in (
+        {"chunks": 5}, {"ctx": 64}, {"weights": [2.0]}, {"random": 0.0}, {"process_output": True},
+    ):  # fmt: skip
         same = every & keys(**change)
         # The model itself, the mismatched calibration and its quantizer.
         kinds = sorted(key.partition("-")[0] for key in same)
