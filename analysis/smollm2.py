@@ -34,7 +34,7 @@ def main() -> None:
         model = get_model(parser.parse_args().folder)
     except (PyquantError, OSError) as error:
         sys.exit(f"pyquant: {error}")
-    print(f"{model}\nIts weights lie on Q4_1's grid, which that type reproduces and others do not.")
+    print(f"{model}\nIts weights lie on Q4_1's grid: Q4_1 and Q5_1 reproduce them, and other types do not.")
     print(f"Next: make demo MODEL={model}")
 
 
