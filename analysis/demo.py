@@ -146,4 +146,7 @@ def zeros(row: Row) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("\npyquant: interrupted; `make demo` goes on")
