@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError
 from pyquant.evaluate.baseline import Baseline
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.contributions import corrections, measure_contributions
@@ -24,6 +25,7 @@ from pyquant.fit.mixtures import STOCK, Files, WantedSize, bits_of, candidates, 
 from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import padded
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
@@ -157,6 +159,14 @@ class _Search:
         least = self._files.n_bytes(smallest, self._solver.base)
         if least > self._wanted:
             raise refuse_size(self._wanted, least, smallest, self._files.tensors)
+        whole = least
+        for tensor in self._files.tensors:
+            whole += padded(tensor.n_bytes) - self._files.data_bytes(tensor, smallest[tensor.name])
+        if whole <= self._wanted:
+            raise ConfigError(
+                f"size: {self._wanted:,} bytes hold all of {self._mixer.model.path} as it is: nothing is "
+                f"to be quantized"
+            )
 
     def _try(self, name: str, types: Types) -> Trial:
         mixer, recipe = self._mixer, self._folder / "tried.toml"

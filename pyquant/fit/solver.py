@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -104,5 +105,5 @@ class Solver:
                 break
             other = needed  # metadata name what is not compensated: they depend on the types
         best = min([types, *(mixture.types for mixture in self.stock)], key=self.predicted)
-        gap = (self.predicted(best) - found.bound) / found.bound if found.bound > 0 else 0.0
-        return Solution(best, max(gap, 0.0))
+        above = 0.0 if found.exact else self.predicted(best) / max(found.bound, sys.float_info.min) - 1
+        return Solution(best, max(above, 0.0))

@@ -110,6 +110,8 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=r"2,000,000 bytes are wanted, .* what bounds it: output IQ4_XS"):
         make_mixer().find(WantedSize(size=2_000_000))
+    with pytest.raises(ConfigError, match=r"1,000,000,000 bytes hold all of .* nothing is to be quantized"):
+        make_mixer().find(WantedSize(size=1_000_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
         mix_model(data.model_path(), stats, held_out_text, WantedSize(bits=5.0), n_chunks=100_000)
 
