@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,8 +11,51 @@ ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance t
 PORTION = 4096  # tokens whose moments are summed up together
 
 
+class Sums:
+    """Sums over tokens by which a matrix is changed, in least squares: of y y^T and of z y^T.
+
+    Parameters
+    ----------
+    n_out, n_in
+        Lengths of z, what is to be made up for, and of y, what enters now.
+    """
+
+    def __init__(self, n_out: int, n_in: int) -> None:
+        self._moments, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
+        self._n_tokens = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough tokens to correct by."""
+        return self._n_tokens >= ENOUGH * len(self._moments)
+
+    def add(self, inputs: NDArray[np.float32], missing: NDArray[np.float32]) -> None:
+        """Add tokens: their y, (n_tokens, n_in), and their z, (n_tokens, n_out)."""
+        self._moments += inputs.T @ inputs
+        self._moved += missing.T @ inputs
+        self._n_tokens += len(inputs)
+
+    def solution(self, damping: float) -> NDArray[np.float32]:
+        """Return E[z y^T] (E[y y^T] + damping * mean diagonal * I)^-1, (n_out, n_in).
+
+        Parameters
+        ----------
+        damping
+            What is added to the diagonal of the moments of y, in units of its mean.
+        """
+        damped, n_in = self._moments.astype(np.float64), len(self._moments)
+        damped[np.diag_indices(n_in)] += damping * damped.trace() / n_in if damped.any() else 1
+        return np.linalg.solve(damped, self._moved.T).T.astype(np.float32)
+
+
+def portions(n_tokens: int) -> Iterator[slice]:
+    """Cut tokens into portions that are summed up together."""
+    for begin in range(0, n_tokens, PORTION):
+        yield slice(begin, begin + PORTION)
+
+
 class Correction:
-    """Sums over tokens, of inputs as they were and as they are now.
+    """What a matrix has to change by for inputs that were others and are these now.
 
     Parameters
     ----------
@@ -19,22 +64,17 @@ class Correction:
     """
 
     def __init__(self, n_in: int) -> None:
-        self._n_in = n_in
-        self._moments, self._moved = np.zeros((2, n_in, n_in), np.float32)
-        self.n_tokens = 0
+        self._sums = Sums(n_in, n_in)
 
     @property
     def enough(self) -> bool:
         """Whether there are enough tokens to correct by."""
-        return self.n_tokens >= ENOUGH * self._n_in
+        return self._sums.enough
 
     def add(self, original: NDArray[np.float32], changed: NDArray[np.float32]) -> None:
         """Add tokens' inputs, (n_tokens, n_in)."""
-        for begin in range(0, len(original), PORTION):
-            part = changed[begin : begin + PORTION]
-            self._moments += part.T @ part
-            self._moved += (original[begin : begin + PORTION] - part).T @ part
-        self.n_tokens += len(original)
+        for part in portions(len(original)):
+            self._sums.add(changed[part], original[part] - changed[part])
 
     def result(self, damping: float) -> NDArray[np.float32]:
         """Return what a matrix W has to change by, as W @ result.
@@ -53,24 +93,7 @@ class Correction:
             With x the original inputs and y the changed ones,
             E[(x - y) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
         """
-        return solve(self._moments, self._moved, damping)
-
-
-def solve(moments: NDArray[np.float32], moved: NDArray[np.float32], damping: float) -> NDArray[np.float32]:
-    """Return moved (moments + damping * mean diagonal * I)^-1, (n_out, n_in).
-
-    Parameters
-    ----------
-    moments : (n_in, n_in) float32
-        Sums of y y^T, y what enters now.
-    moved : (n_out, n_in) float32
-        Sums of z y^T, z what is to be made up for.
-    damping
-        In units of the mean diagonal of `moments`.
-    """
-    damped = moments.astype(np.float64)
-    damped[np.diag_indices(len(damped))] += damping * damped.trace() / len(damped) if damped.any() else 1
-    return np.linalg.solve(damped, moved.T).T.astype(np.float32)
+        return self._sums.solution(damping)
 
 
 class Corrections:

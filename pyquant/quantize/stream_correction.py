@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.quantize.correction import ENOUGH, PORTION, solve
+from pyquant.quantize.correction import Sums, portions
 
 
 class StreamCorrection:
@@ -20,10 +20,8 @@ class StreamCorrection:
     """
 
     def __init__(self, weights: NDArray[np.float32]) -> None:
-        n_out, n_in = weights.shape
         self._weights = weights
-        self._moments, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
-        self._n_tokens = 0
+        self._sums = Sums(*weights.shape)
 
     def add(
         self,
@@ -43,18 +41,14 @@ class StreamCorrection:
         """
         if stream is None or changed_stream is None:
             return
-        for begin in range(0, len(original), PORTION):
-            part = slice(begin, begin + PORTION)
+        for part in portions(len(original)):
             product = original[part] @ self._weights.T
             missing = product - changed[part] @ self._weights.T
             missing += stream[part] - changed_stream[part]
             # A norm follows: what is missing counts in proportion to the stream.
             size = np.linalg.norm(stream[part] + product, axis=1, keepdims=True)
             size[size == 0] = 1
-            inputs = changed[part] / size
-            self._moments += inputs.T @ inputs
-            self._moved += (missing / size).T @ inputs
-        self._n_tokens += len(original)
+            self._sums.add(changed[part] / size, missing / size)
 
     def result(self, damping: float) -> NDArray[np.float32] | None:
         """Return what has to be added to the matrix; None where there are too few tokens.
@@ -70,6 +64,4 @@ class StreamCorrection:
             With x, y the inputs and r, s the streams, original and changed, each divided by |r + W x|,
             E[(W (x - y) + r - s) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
         """
-        if self._n_tokens < ENOUGH * len(self._moments):
-            return None
-        return solve(self._moments, self._moved, damping)
+        return self._sums.solution(damping) if self._sums.enough else None
