@@ -1,0 +1,99 @@
+"""What a matrix changes by when its inputs, or the stream behind it, have changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyquant.quantize.correction import Correction, Corrections
+from pyquant.quantize.stream_correction import StreamCorrection
+from pyquant.schemes.damping import CORRECTION
+
+
+def random_inputs(n_tokens: int = 500, n_in: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n_tokens, n_in)) @ rng.normal(size=(n_in, n_in))
+    return x.astype(np.float32), (x + 0.2 * x[:, ::-1] + 0.1 * rng.normal(size=x.shape)).astype(np.float32)
+
+
+def correction(original: np.ndarray, changed: np.ndarray, damping: float) -> np.ndarray:
+    sums = Correction(original.shape[1])
+    sums.add(original, changed)
+    return sums.result(damping)
+
+
+def test_the_correction_is_the_best_there_is() -> None:
+    original, changed = random_inputs()
+    weights = np.random.default_rng(6).normal(size=(7, original.shape[1]))
+    corrected = weights + weights @ correction(original, changed, 0)
+    best, *_ = np.linalg.lstsq(changed.astype(np.float64), original @ weights.T, rcond=None)
+    np.testing.assert_allclose(corrected, best.T, rtol=1e-3, atol=1e-4)
+
+
+def test_the_stream_is_brought_back_as_far_as_it_can_be() -> None:
+    x, y = random_inputs()
+    rng = np.random.default_rng(7)
+    weights = rng.normal(size=(7, x.shape[1])).astype(np.float32)
+    now = rng.normal(size=(len(x), 7)).astype(np.float32)
+    stream = now + 0.1 * y @ rng.normal(size=(y.shape[1], 7)).astype(np.float32)
+    stream[0] *= 1e6  # a token as large as all others, and more, counts like any other
+    sums = StreamCorrection(weights)
+    sums.add(x, y, stream, now)
+    behind = stream + x @ weights.T
+    size = np.linalg.norm(behind, axis=1, keepdims=True).astype(np.float64)
+    best, *_ = np.linalg.lstsq(y / size, (behind - now) / size, rcond=None)
+    np.testing.assert_allclose(weights + sums.result(0), best.T, rtol=1e-2, atol=1e-3)
+
+
+def test_damping_keeps_the_correction_small() -> None:
+    original, changed = random_inputs()
+    sizes = [np.linalg.norm(correction(original, changed, damping)) for damping in (0, 0.1, 10)]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert not correction(changed, changed, 0.1).any()
+    assert not correction(np.zeros_like(changed), np.zeros_like(changed), 0).any()  # dead inputs
+
+
+def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, changed = random_inputs()
+    at_once = correction(original, changed, CORRECTION)
+    monkeypatch.setattr("pyquant.quantize.correction.PORTION", 7)
+    np.testing.assert_allclose(correction(original, changed, CORRECTION), at_once, atol=1e-5)
+
+
+def routed_inputs(n_used: int) -> tuple[np.ndarray, ...]:
+    """Inputs of 400 tokens of either pass, and the two of three experts that they are sent to."""
+    rng = np.random.default_rng(8)
+    original = rng.normal(size=(400, n_used, 24)).astype(np.float32)
+    changed = (original + 0.1 * original[..., ::-1]).astype(np.float32)
+    experts = np.array([rng.permutation(3)[:2] for _ in range(400)], np.int32)
+    moved = experts.copy()
+    moved[::5] = [2, 0]  # some tokens go elsewhere in the copy
+    return original, changed, experts, moved
+
+
+def test_each_expert_is_corrected_by_its_tokens() -> None:
+    for n_used in (1, 2):
+        original, changed, experts, moved = routed_inputs(n_used)
+        sums = Corrections(3, 24)
+        for part in (slice(0, 150), slice(150, 400)):
+            sums.add(original[part], changed[part], experts[part], moved[part])
+        for expert, change in enumerate(sums.results(CORRECTION)):
+            pairs = []
+            for token in range(400):
+                now, before = moved[token].tolist(), experts[token].tolist()
+                if expert in now and n_used == 1:
+                    pairs.append((original[token, 0], changed[token, 0]))
+                elif expert in now and expert in before:
+                    pairs.append((original[token, before.index(expert)], changed[token, now.index(expert)]))
+            x, y = map(np.array, zip(*pairs))
+            assert len(x) >= 8 * 24
+            np.testing.assert_allclose(change, correction(x, y, CORRECTION), rtol=1e-3, atol=1e-5)
+
+
+def test_experts_without_enough_tokens_are_left_alone() -> None:
+    original, changed, experts, _ = routed_inputs(1)
+    sums = Corrections(4, 24)
+    sums.add(original[:150], changed[:150], experts[:150], np.where(experts == 2, 3, experts)[:150])
+    assert [change is None for change in sums.results(CORRECTION)] == [True] * 4
+    sums.add(original, changed, experts, np.where(experts == 2, 3, experts))
+    assert [change is None for change in sums.results(CORRECTION)] == [False, False, True, False]
