@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz_targets import TARGETS, NoFuzzer, fuzz
+from pyquant import _core
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.pqz.block_layout import block_bytes, kernel
+from tests.support.fuzz_targets import CORPUS, TARGETS, NoFuzzer, frame_layouts, fuzz
 
 SECONDS = 30
 
@@ -19,3 +23,34 @@ def test_no_input_ends_a_reader(target: str, tmp_path: Path) -> None:
     except NoFuzzer as error:
         pytest.skip(str(error))
     assert " executions, " in said
+
+
+def inputs(target: str) -> list[Path]:
+    found = sorted((CORPUS / target).iterdir())
+    assert len(found) > 20
+    return found
+
+
+def test_the_corpus_of_headers_is_read_or_refused() -> None:
+    refused = 0
+    for path in inputs("gguf_header"):
+        try:
+            ModelFile(path)
+        except ModelFileError:
+            refused += 1
+    assert refused > 0
+
+
+def test_the_corpus_of_frames_is_expanded_or_refused() -> None:
+    layouts, refused = frame_layouts(), 0
+    for path in inputs("pqz_frame"):
+        data = path.read_bytes()
+        if len(data) < 3:
+            continue
+        layout = layouts[data[0] % len(layouts)]
+        n_bytes = (data[1] + 256 * (data[2] % 16)) * block_bytes(layout)
+        try:
+            _core.decode_frame(kernel(layout), data[3:], n_bytes)
+        except ValueError:
+            refused += 1
+    assert refused > 0

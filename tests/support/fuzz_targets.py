@@ -1,8 +1,9 @@
 """Fuzzes the native readers, guided by coverage: `fuzz_targets.py SECONDS [FOLDER]`; each target for so long.
 
 Targets are tests/fuzz/*.cpp, for libFuzzer, watched by the address and undefined behavior sanitizers.
-They begin with seeds that are made here. FOLDER keeps what they find for the next time, and inputs that
-end a target; without it, build/fuzz does.
+They begin with seeds that are made here, and with tests/fuzz/corpus: small inputs that fuzzing found, each of
+which comes to a place of the code that others do not come to. FOLDER keeps what they find for the next time,
+and inputs that end a target; without it, build/fuzz does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.models.model_file import ModelFile
-from pyquant.models.pqz.block_layout import TEXT, Field, kernel
+from pyquant.models.pqz.block_layout import TEXT, Field, Layout, block_bytes, kernel
 from pyquant.models.pqz.layout_of_type import LAYOUTS
 from pyquant.models.tensor_type import TensorType as Type
 from tests.support import ROOT
@@ -29,6 +30,7 @@ from tests.support.vendored import patched_llama, vendored
 FLAGS = ["-std=c++17", "-O1", "-g", "-march=native", "-fsanitize=fuzzer,address,undefined"]
 FLAGS += ["-fno-sanitize-recover=all"]
 FLAGS += ["-fno-sanitize=enum"]  # GGML's reader takes types as they come, and asks then what they are
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"  # a folder for each target
 LEAK = 2048  # MB of memory, beyond which a target fails
 LONGEST = 10  # seconds for one input
 
@@ -55,14 +57,18 @@ def gguf_seeds(folder: Path) -> None:
     (folder / "few").write_bytes(header.header())
 
 
+def frame_layouts() -> list[Layout]:
+    """The layouts among which the first byte of an input chooses, as in pqz_frame.cpp."""
+    four_bytes = (Field("numbers", 1),) * 4
+    return [TEXT, (Field("codes", 1),), LAYOUTS[Type.Q4_0], LAYOUTS[Type.Q8_0], four_bytes]
+
+
 def frame_seeds(folder: Path) -> None:
     """Frames of codes, numbers and text, coded by rANS and by zstd."""
     rng = np.random.default_rng(0)
-    four_bytes = (Field("numbers", 1),) * 4
-    layouts = [TEXT, (Field("codes", 1),), LAYOUTS[Type.Q4_0], LAYOUTS[Type.Q8_0], four_bytes]
-    for number, layout in enumerate(layouts):
+    for number, layout in enumerate(frame_layouts()):
         for n_blocks, spread in ((1, 1.0), (60, 3.0), (600, 0.5)):
-            size = n_blocks * sum(field.length for field in layout)
+            size = n_blocks * block_bytes(layout)
             data = np.abs(rng.normal(size=size) * spread).astype(np.uint8).tobytes()
             coded = _core.encode_frame(kernel(layout), data)
             begin = bytes([number, n_blocks % 256, n_blocks // 256])
@@ -122,7 +128,7 @@ def fuzz(target: str, folder: Path, seconds: int) -> str:
     TARGETS[target][1](seeds)
     options = [f"-max_total_time={seconds}", f"-timeout={LONGEST}", f"-rss_limit_mb={LEAK}", "-max_len=8192"]
     options += ["-print_final_stats=1", f"-artifact_prefix={folder}/{target}-"]
-    command = [str(build(target, folder)), *options, str(corpus), str(seeds)]
+    command = [str(build(target, folder)), *options, *map(str, (corpus, seeds, CORPUS / target))]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(
