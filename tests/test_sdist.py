@@ -65,19 +65,8 @@ def test_a_wheel_made_of_it_works_in_a_clean_environment(sdist: Path, tmp_path: 
         assert json.loads(run("pyquant", "info", "--json"))["library_folder"].startswith(folder)
         model = run("python", "-c", "from pyquant.data import model_path; print(model_path())")
         run("pyquant", "quantize", "--mode", "q4_0", model, tmp_path / "made.gguf")
-        run(
-            "pyquant",
-            "generate",
-            model,
-            "-p",
-            "1",
-            "--grammar",
-            "arithmetic",
-            "--engine",
-            "lr",
-            "--max-tokens",
-            "2",
-        )
+        grammar = ["--grammar", "arithmetic", "--engine", "lr"]
+        run("pyquant", "generate", model, "-p", "1", *grammar, "--max-tokens", "2")
     expected = tmp_path / "expected.gguf"
     quantize_model(model_path(), expected, make_mode({"mode": "q4_0"}))
     assert (tmp_path / "made.gguf").read_bytes() == expected.read_bytes()
