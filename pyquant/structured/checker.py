@@ -14,8 +14,8 @@ from types import TracebackType
 from pyquant.errors import ConfigError
 from pyquant.structured.task import Item, Task, Verdict
 
-SECONDS = 10.0  # for an answer; the first one has the time to start besides
-STARTING = 60.0
+SECONDS = 10.0  # an answer may take so long, ...
+STARTING = 60.0  # ... and the process so long to start
 MEMORY = 2 << 30  # bytes of addresses
 
 

@@ -18,8 +18,8 @@ from pyquant.structured.checker import Checker
 from pyquant.structured.measure import check_settings, compile_for, prompt_of, questions
 from pyquant.structured.task import Item, Task
 
-TECHNIQUE = "grammar"  # whose prompts are asked
-ATTEMPTS = 100  # for a text
+TECHNIQUE = "grammar"  # its prompts are asked
+ATTEMPTS = 100  # the most that a text may take
 
 
 @dataclass
@@ -33,7 +33,7 @@ class ExactCell:
     masked : list of Answer
         Written under masks.
     exact : list of Answer
-        Of those of `n` texts that were accepted: as often as the model writes them.
+        Texts that were accepted, of `n`: they come as often as the model writes them.
     n : int
         Texts of each way.
     attempts, n_run : int

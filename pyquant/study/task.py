@@ -44,7 +44,7 @@ class Task:
     text
         The text that models are run over.
     finished
-        Of metrics of samples: the file of those that are finished, from which a task goes on.
+        File of the samples that are finished, from which a task goes on; None for other metrics.
     options
         Further arguments of the library's function, by name.
     """

@@ -56,7 +56,7 @@ QUESTIONS = {
 FENCE = re.compile(r"\s*```sql\s(.*?);?\s*```\s*", re.DOTALL)
 
 
-# As markdown_sql.lark of the box, with one query in the place of any statements.
+# The grammar markdown_sql.lark of the box, with one query in the place of any statements.
 GRAMMAR = Grammar(
     Language.LARK,
     r"""
