@@ -28,7 +28,7 @@ from pyquant.llama.vocabulary import Vocabulary
 
 TEXTS = Path(__file__).parent / "texts"
 ENGINES = ("lr", "llguidance", "gbnf")
-MOST_SLOW_PLACES = 64  # at which engine gbnf is asked: its masks take up to seconds
+MOST_SLOW_PLACES = 16  # at which engine gbnf is asked, once each: its masks take up to seconds
 
 # llama.cpp's tree has files that are nothing but a vocabulary; `make smollm2` gets the other one.
 VOCABULARIES = {
@@ -128,26 +128,29 @@ def measure(vocabulary: Vocabulary, path: Path, name: str, case: Case, rounds: i
 def follow(
     states: dict[str, State], tokens: list[int], n_words: int, results: dict[str, Any], rounds: int
 ) -> dict[str, list[float]]:
-    """Return the median of some rounds at each place of a text, by engine."""
+    """Return by engine the median of some rounds at each place of a text; of gbnf some places, once each."""
     times: dict[str, list[float]] = {engine: [] for engine in states}
     words = {engine: np.empty(n_words, np.int32) for engine in states}
     for place in range(len(tokens) + 1):
         asked = [e for e in states if e != "gbnf" or place % (1 + len(tokens) // MOST_SLOW_PLACES) == 0]
         taken: dict[str, list[float]] = {engine: [] for engine in asked}
-        for _ in range(rounds):
+        for turn in range(rounds):
             for engine in asked:
+                if engine == "gbnf" and turn > 0:
+                    continue
+                state = states[engine].copy()  # llguidance remembers a mask that it has made
                 begin = time.perf_counter()
-                states[engine].mask(words[engine])
+                state.mask(words[engine])
                 taken[engine].append(time.perf_counter() - begin)
         for engine, seconds in taken.items():
             times[engine].append(statistics.median(seconds))
         if {"lr", "llguidance"} <= set(states):
             unlike = int((words["llguidance"] != words["lr"]).any())
             results["llguidance"]["unlike"] = results["llguidance"].get("unlike", 0) + unlike
-        for engine, state in list(states.items()):
+        for engine, following in list(states.items()):
             if place < len(tokens):
                 try:
-                    state.advance(tokens[place])
+                    following.advance(tokens[place])
                 except GrammarError as error:
                     results[engine]["refused"] = f"at token {place}: {first_line(error)}"
                     del states[engine]
@@ -177,7 +180,7 @@ def preparation(path: Path, engine: str, file: Path) -> dict[str, Any]:
 def mask_table(results: list[dict[str, Any]]) -> str:
     """Write results as a table in Markdown."""
     lines = [
-        "| vocabulary | grammar | engine | mean, µs | p50 | p99 | max | prepared in | loaded in | memory |",
+        "| vocabulary | grammar | engine | mean, µs | p50 | p99 | max | prepare, CPU | load, CPU | memory |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:

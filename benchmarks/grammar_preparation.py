@@ -36,9 +36,9 @@ def prepare(path: Path, engine: str, file: Path) -> dict[str, float]:
     with only_vocabulary(path) as vocabulary:
         before = memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-        begin = time.perf_counter()
+        begin = time.process_time()  # others work on the machine as well
         start = make_engine(engine, vocabulary).compile(grammar_for(engine, file)).start()
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         assert not start.must_end
         return {"prepare_s": seconds, "peak_mb": (memory("VmHWM") - before) / 1e6}
 

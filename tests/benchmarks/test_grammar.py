@@ -1,0 +1,31 @@
+"""Texts along which masks are measured keep to their grammars, and the table has what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.grammar import CASES, PUBLISHED, TEXTS, Case, mask_table
+from tests.support.grammars import refusal
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_texts_keep_to_their_grammars(case: Case) -> None:
+    text = (TEXTS / case.text).read_text("utf-8").strip()
+    assert not refusal(case.grammar.removesuffix(".lark"), text)
+
+
+def test_the_table_has_what_was_measured() -> None:
+    measured = {
+        "engine": "lr",
+        "vocabulary": "Gemma 4, 262 k",
+        "grammar": "C",
+        "mask_us": {"mean": 12.4, "p50": 11, "p99": 1300, "max": 2000},
+        "prepare_s": 1.25,
+        "load_s": 0.0131,
+        "peak_mb": 40.2,
+    }
+    refused = {"engine": "llguidance", "vocabulary": "Gemma 4, 262 k", "grammar": "SQL", "refused": "why"}
+    table = mask_table([{"engine": ".txt, 2024", "mask_us": PUBLISHED[0]}, measured, refused]).splitlines()
+    assert table[2] == "| CodeGemma, 256 k | C | .txt, 2024 | 540 | 580 |  | 1,130 |  |  |  |"
+    assert table[3] == "| Gemma 4, 262 k | C | lr | 12 | 11 | 1,300 | 2,000 | 1.2 s | 13 ms | 40 MB |"
+    assert table[-1] == "Gemma 4, 262 k, SQL, llguidance: why"
