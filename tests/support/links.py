@@ -38,7 +38,15 @@ def tracked_files(root: Path) -> list[Path]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
     paths = [root / name for name in names if name]
-    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:8192]]
+    return [path for path in paths if path.is_file() and is_text(path.read_bytes())]
+
+
+def is_text(content: bytes) -> bool:
+    """Whether it is UTF-8 without zeros, as inputs of the fuzzers, pictures and models are not."""
+    try:
+        return "\0" not in content.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def problems_of(path: Path, root: Path) -> Iterator[str]:
