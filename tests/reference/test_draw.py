@@ -117,6 +117,10 @@ def test_allowed_tokens_far_below_all_others_keep_their_ratios() -> None:
 def test_random_numbers_depend_on_all_that_names_them() -> None:
     numbers = {uniform(*key) for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0, 1)]}
     assert len(numbers) == 5
+    for key in [(0, 0, 0, 0), (2**32 - 1, 2**52 + 7, 2**20, 9), (3, 4, 5, 6)]:
+        seed, sample, position, attempt = key
+        generator = np.random.Philox(key=[seed, sample], counter=[position, attempt, 0, 0])
+        assert uniform(*key) == np.random.Generator(generator).random()
     assert uniform(3, 4, 5) == uniform(3, 4, 5)
     many = np.array([uniform(0, 0, i) for i in range(4000)])
     assert abs(many.mean() - 0.5) < 0.02
