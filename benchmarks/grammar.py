@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import statistics
@@ -19,7 +20,7 @@ import numpy as np
 
 from benchmarks.inputs import ROOT
 from pyquant.errors import GrammarError, ModelFileError
-from pyquant.grammar.engine import State
+from pyquant.grammar.engine import Compiled, State
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import Grammar, read_grammar
 from pyquant.grammar.lr.lark_tables import GRAMMARS
@@ -104,16 +105,16 @@ def measure(vocabulary: Vocabulary, path: Path, name: str, case: Case, rounds: i
     files = {"lr": GRAMMARS / case.grammar, "llguidance": GRAMMARS / case.grammar}
     if case.gbnf and (file := first_file(case.gbnf)):
         files["gbnf"] = file
-    states, results = {}, {}
+    compiled, results = {}, {}
     for engine, file in files.items():
         result = results[engine] = {"engine": engine, "vocabulary": name, "grammar": case.name}
         try:
-            states[engine] = make_engine(engine, vocabulary).compile(grammar_for(engine, file)).start()
+            compiled[engine] = make_engine(engine, vocabulary).compile(grammar_for(engine, file))
             result |= preparation(path, engine, file)
         except GrammarError as error:
             result["refused"] = first_line(error)
     tokens = vocabulary.tokenize((TEXTS / case.text).read_bytes().strip(), ends=False).tolist()
-    times = follow(states, tokens, -(-vocabulary.n_tokens // 32), results, rounds)
+    times = follow(compiled, tokens, -(-vocabulary.n_tokens // 32), results, rounds)
     for engine, seconds in times.items():
         microseconds = 1e6 * np.array(seconds)
         results[engine]["mask_us"] = {
@@ -126,35 +127,46 @@ def measure(vocabulary: Vocabulary, path: Path, name: str, case: Case, rounds: i
 
 
 def follow(
-    states: dict[str, State], tokens: list[int], n_words: int, results: dict[str, Any], rounds: int
+    compiled: dict[str, Compiled], tokens: list[int], n_words: int, results: dict[str, Any], rounds: int
 ) -> dict[str, list[float]]:
-    """Return by engine the median of some rounds at each place of a text; of gbnf some places, once each."""
-    times: dict[str, list[float]] = {engine: [] for engine in states}
-    words = {engine: np.empty(n_words, np.int32) for engine in states}
+    """Return by engine the median of some rounds at each place of a text; of gbnf some places, once each.
+
+    In a round each engine follows the whole text, one after the other.
+    """
+    taken: dict[str, list[list[float]]] = {engine: [] for engine in compiled}
+    masks: dict[str, list[bytes]] = {}
+    for turn in range(rounds):
+        for engine, grammar in compiled.items():
+            if turn == 0 or engine != "gbnf":
+                step = 1 + len(tokens) // MOST_SLOW_PLACES if engine == "gbnf" else 1
+                seconds, masks[engine], refused = walk(grammar.start(), tokens, n_words, step)
+                taken[engine].append(seconds)
+                if refused:
+                    results[engine]["refused"] = refused
+    if {"lr", "llguidance"} <= set(compiled):
+        pairs = zip(masks["lr"], masks["llguidance"])
+        results["llguidance"]["unlike"] = sum(ours != theirs for ours, theirs in pairs)
+    return {engine: [statistics.median(times) for times in zip(*turns)] for engine, turns in taken.items()}
+
+
+def walk(
+    state: State, tokens: list[int], n_words: int, step: int
+) -> tuple[list[float], list[bytes], str | None]:
+    """Make a mask at each `step`th place of a text: seconds, digests of masks, and why it ended early."""
+    words, seconds, masks = np.empty(n_words, np.int32), [], []
     for place in range(len(tokens) + 1):
-        asked = [e for e in states if e != "gbnf" or place % (1 + len(tokens) // MOST_SLOW_PLACES) == 0]
-        taken: dict[str, list[float]] = {engine: [] for engine in asked}
-        for turn in range(rounds):
-            for engine in asked:
-                if engine == "gbnf" and turn > 0:
-                    continue
-                state = states[engine].copy()  # llguidance remembers a mask that it has made
-                begin = time.perf_counter()
-                state.mask(words[engine])
-                taken[engine].append(time.perf_counter() - begin)
-        for engine, seconds in taken.items():
-            times[engine].append(statistics.median(seconds))
-        if {"lr", "llguidance"} <= set(states):
-            unlike = int((words["llguidance"] != words["lr"]).any())
-            results["llguidance"]["unlike"] = results["llguidance"].get("unlike", 0) + unlike
-        for engine, following in list(states.items()):
-            if place < len(tokens):
-                try:
-                    following.advance(tokens[place])
-                except GrammarError as error:
-                    results[engine]["refused"] = f"at token {place}: {first_line(error)}"
-                    del states[engine]
-    return times
+        if place % step == 0:
+            asked = state.copy()  # llguidance remembers a mask that it has made
+            begin = time.perf_counter()
+            asked.mask(words)
+            seconds.append(time.perf_counter() - begin)
+            masks.append(hashlib.sha256(words).digest())
+        if place < len(tokens):
+            try:
+                state.advance(tokens[place])
+            except GrammarError as error:
+                return seconds, masks, f"at token {place}: {first_line(error)}"
+    return seconds, masks, None
 
 
 def first_line(error: GrammarError) -> str:
