@@ -111,7 +111,8 @@ class Chooser:
         elif refused:
             again = [texts[i] for i in refused]
             self._make_masks(again)
-            masked = self._draw(again, logits[refused], self._masks[: len(again)], attempt=1)
+            their_logits = logits if len(again) == len(texts) else logits[refused]  # a copy
+            masked = self._draw(again, their_logits, self._masks[: len(again)], attempt=1)
             drawn.tokens[refused], drawn.log_p[refused], drawn.allowed[refused] = masked
         return drawn
 
