@@ -11,14 +11,16 @@ from pathlib import Path
 import pdoc
 
 import pyquant
+import pyquant.grammar
 
 NOT_FOR_PYTHON = ("pyquant.cli", "pyquant.__main__", "pyquant._core")  # commands, and what rooms call in C++
 
 
 def main() -> None:
     warnings.simplefilter("error")
-    for name in pyquant.__all__:  # loaded when they are first used: pdoc looks at what is there
-        setattr(pyquant, name, getattr(pyquant, name))
+    for module in (pyquant, pyquant.grammar):  # names load when they are used: pdoc looks at what is there
+        for name in module.__all__:
+            setattr(module, name, getattr(module, name))
     # Each by its name, as `__all__` of a room would hide its modules; pdoc finds the others twice.
     warnings.filterwarnings("ignore", "The module specification .* already been added")
     # Annotations are text; inherited fields and aliases name types that a module need not import itself.
