@@ -91,6 +91,12 @@ Calibration = Annotated[
         help="What `pyquant calibrate` wrote: errors are compensated by it.",
     ),
 ]
+CalibrationFile = Annotated[
+    Path,
+    typer.Option(
+        "--calibration", metavar="STATS", parser=paths.source, help="What `pyquant calibrate` wrote."
+    ),
+]
 Damping = Annotated[
     Optional[float],
     typer.Option(

@@ -17,12 +17,7 @@ def sensitivity(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
     ],
-    calibration: Annotated[
-        Path,
-        typer.Option(
-            "--calibration", metavar="STATS", parser=paths.source, help="What `pyquant calibrate` wrote."
-        ),
-    ],
+    calibration: options.CalibrationFile,
     text: options.TextFile,
     output: Annotated[
         Path,
