@@ -15,6 +15,7 @@ from pyquant.cli import app
 from pyquant.limits import Limit
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # what is left in a stream at the end is lost sight of with it
 
 
 def run(
