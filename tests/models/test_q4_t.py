@@ -228,6 +228,7 @@ BROKEN = {
     "too large": (VALUES, b"-129 -64 -32 -16", r"not 16 integers in -128\.\.127"),
     "too long": (VALUES, b"-1 -64 -32 -16 1", "not 16 integers"),
     "no number": (VALUES, b"-128 -6x -32 -16", "not 16 integers"),
+    "in two lines": (VALUES, b"-128 -6x\n-32 -16", r"'-128 -6x\?-32 -16"),
     "inconsistent": (LENGTH + b"Q8_0", LENGTH + b"Q4_0", r"not 16 integers in -8\.\.7 as Q4_0"),
     "of no stock type": (LENGTH + b"Q8_0", LENGTH + b"Q9_0", r"pyquant\.q4_t\.stock is 'Q9_0'"),
     "of the future": (VERSION + b"\x02", VERSION + b"\x03", "made by a newer pyquant"),
