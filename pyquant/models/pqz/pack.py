@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,6 +170,15 @@ def _tools() -> dict[str, str]:
     return {"pyquant": build["pyquant"], "zstd": _core.ZSTD_VERSION, "ggml": build["ggml"]}
 
 
+def _write_whole(file: IO[bytes], data: bytes) -> None:
+    """Write to a scratch file; a disk that fills up first takes a part, and then refuses."""
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError as error:
+        raise OutputError(f"{tempfile.gettempdir()}: {error.strerror}") from None
+
+
 def _write(
     source: Path,
     output: Path,
@@ -196,7 +206,7 @@ def _write(
     ):
         try:
             for begin, end in index.gaps():
-                between.write(os.pread(whole.fileno(), end - begin, begin))
+                _write_whole(between, os.pread(whole.fileno(), end - begin, begin))
             work: dict[str, Any] = {
                 "layouts": layouts,
                 "out_file": file.fileno(),
