@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+from typing import TextIO
 
 from pyquant.errors import OutputError
 
@@ -37,7 +38,7 @@ def _forget_remarks() -> None:
     try:
         sys.stderr.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        _discard(sys.stderr)
 
 
 def hear_loggers() -> None:
@@ -62,4 +63,9 @@ def hear_loggers() -> None:
 
 def silence() -> None:
     """Lets go of what standard output still holds: its reader has gone, or it is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout)
+
+
+def _discard(stream: TextIO) -> None:
+    """Lets whatever a stream still holds, and gets from now on, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
