@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
-from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.output_file import OutputFile, check_output, write_fully
 from pyquant.files.sha256 import SourceHash
 from pyquant.formulas import entropy
 from pyquant.machine import n_threads
@@ -23,7 +22,7 @@ from pyquant.models.model_file import AnyModel, ModelFile
 from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
 from pyquant.models.pqz.index import FRAME, HEAD_BYTES, CodedFrame, Index, Part, PqzTensor, write_index
 from pyquant.models.pqz.layout_of_type import LAYOUTS
-from pyquant.models.pqz.pqz_file import is_pqz, scratch_file
+from pyquant.models.pqz.pqz_file import is_pqz, scratch_errors, scratch_file
 from pyquant.models.progress import Progress
 from pyquant.models.shard import read_shard
 
@@ -170,13 +169,14 @@ def _tools() -> dict[str, str]:
     return {"pyquant": build["pyquant"], "zstd": _core.ZSTD_VERSION, "ggml": build["ggml"]}
 
 
-def _write_whole(file: IO[bytes], data: bytes) -> None:
-    """Write to a scratch file; a disk that fills up first takes a part, and then refuses."""
-    try:
-        while data:
-            data = data[file.write(data) :]
-    except OSError as error:
-        raise OutputError(f"{tempfile.gettempdir()}: {error.strerror}") from None
+def _copy_rest(index: Index, source: int, target: int) -> None:
+    """Write what is in no tensor to an open scratch file, one piece after the other."""
+    offset = 0
+    for begin, end in index.gaps():
+        data = os.pread(source, end - begin, begin)
+        with scratch_errors("the metadata"):
+            write_fully(target, data, offset)
+        offset += len(data)
 
 
 def _write(
@@ -205,8 +205,7 @@ def _write(
         scratch_file() as between,
     ):
         try:
-            for begin, end in index.gaps():
-                _write_whole(between, os.pread(whole.fileno(), end - begin, begin))
+            _copy_rest(index, whole.fileno(), between.fileno())
             work: dict[str, Any] = {
                 "layouts": layouts,
                 "out_file": file.fileno(),

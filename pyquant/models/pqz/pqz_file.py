@@ -163,7 +163,7 @@ class PqzFile:
         """Make a temporary GGUF with the metadata; in the place of the tensors' data it has a hole."""
         with scratch_file() as file:
             self._write_rest(file.fileno(), _core.LARGEST_HEADER)
-            with _scratch_errors("the metadata"):
+            with scratch_errors("the metadata"):
                 file.truncate(self.n_bytes)
             yield path_of(file)
 
@@ -172,7 +172,7 @@ class PqzFile:
         gaps = [(begin, min(end, before)) for begin, end in self.index.gaps() if begin < before]
         size = sum(end - begin for begin, end in gaps)
         frames = [frame for frame in self._frames_of(0) if frame.begin < size]
-        with scratch_file() as rest, _scratch_errors(self._name(0)):
+        with scratch_file() as rest, scratch_errors(self._name(0)):
             self._unpack(rest.fileno(), frames, 1, None)
             for begin, end in gaps:
                 for at in range(begin, end, PORTION):
@@ -237,7 +237,7 @@ def scratch_file() -> IO[bytes]:
     OutputError
         The folder for temporary files lacks the room.
     """
-    with _scratch_errors("a temporary file"):
+    with scratch_errors("a temporary file"):
         return tempfile.TemporaryFile(buffering=0)
 
 
@@ -246,5 +246,12 @@ def path_of(file: IO[bytes]) -> Path:
     return Path(f"/dev/fd/{file.fileno()}")
 
 
-def _scratch_errors(what: str) -> contextlib.AbstractContextManager[None]:
+def scratch_errors(what: str) -> contextlib.AbstractContextManager[None]:
+    """Turn the system's errors into OutputError, which names the folder for temporary files.
+
+    Parameters
+    ----------
+    what
+        What is written there, after "writing".
+    """
     return output_errors(tempfile.gettempdir(), f"writing {what}")

@@ -214,6 +214,19 @@ def test_a_disk_that_fills_up(tmp_path: Path, small_disk: Path, small_model: Pat
     pack_model(small_model, small_disk / "out.pqz")
 
 
+def test_no_room_for_the_metadata(tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = _core.Gguf()
+    header.set_text("general.architecture", "llama")
+    header.set_text("general.description", "x" * (300 << 10))
+    (tmp_path / "m.gguf").write_bytes(header.header())
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    with pytest.raises(
+        OutputError, match=f"{small_disk}: No space left on device while writing the metadata"
+    ):
+        pack_model(tmp_path / "m.gguf", tmp_path / "out.pqz")
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "m.gguf"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", ["pack", "unpack"])
 def test_a_run_that_is_ended(tmp_path: Path, command: str, number: int) -> None:
