@@ -150,10 +150,10 @@ class _Drawer:
         sample.tokens, sample.log_p, sample.allowed, sample.data = [], [], [], b""
         state, beginning = self._grammar.start(), self._root
         tried = [beginning]
-        accepted = False
+        temperature, accepted = self._sampling.temperature, False
         while True:
             logits = self._path.after(sample.tokens)
-            p = _probabilities(logits, self._sampling.temperature)
+            p = _probabilities(logits, temperature)
             mask = self._mask(state)
             weights = p if beginning.allowed is None or not self._adapt else _shares(p, mask, beginning)
             beginning.allowed = allowed = float(p[mask].sum())
@@ -161,7 +161,8 @@ class _Drawer:
             if token < 0 or not mask[token]:
                 break
             sample.allowed.append(allowed)
-            sample.log_p.append(float(np.log(_probabilities(logits, 1.0)[token])))
+            of_model = p if temperature == 1 else _probabilities(logits, 1.0)
+            sample.log_p.append(float(np.log(of_model[token])))
             if token in self._ends:
                 accepted = True
                 break
