@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,8 +83,20 @@ def require_memory(n_bytes: int, what: str) -> None:
 
 def cpu_name() -> str:
     """Give the processor's name, as the system has it."""
+    for key, value in _cpuinfo():
+        if key == "model name":
+            return value
+    return platform.processor() or platform.machine()
+
+
+def cpu_flags() -> set[str]:
+    """Give what the processor can, as Linux names it, such as "avx2"; empty where the system does not say."""
+    return {flag for key, value in _cpuinfo() if key in ("flags", "Features") for flag in value.split()}
+
+
+def _cpuinfo() -> Iterator[tuple[str, str]]:
+    """Give the keys and values that Linux has of each processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+            key, _, value = line.partition(":")
+            yield key.strip(), value.strip()

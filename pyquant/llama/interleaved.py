@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
+from pyquant.machine import cpu_flags
 from pyquant.models.tensor_type import TensorType as Type
 
-# What ggml-cpu/repack.cpp of the vendored llama.cpp asks of the processor, by its flags in /proc/cpuinfo.
+# What ggml-cpu/repack.cpp of the vendored llama.cpp asks of the processor, by its flags.
 BY_FLAG = {
     "avx2": (Type.Q4_0, Type.Q4_K, Type.IQ4_NL, Type.MXFP4),
     "avx512f": (Type.Q2_K,),
@@ -19,9 +17,5 @@ BY_FLAG = {
 
 def interleaved() -> set[Type]:
     """Give the types; none where the system does not say what the processor can."""
-    flags: set[str] = set()
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("flags", "Features")):
-                flags.update(line.partition(":")[2].split())
+    flags = cpu_flags()
     return {type_ for flag, types in BY_FLAG.items() if flag in flags for type_ in types}
