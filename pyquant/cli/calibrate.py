@@ -16,9 +16,7 @@ from pyquant.files.text import Text
 
 
 def calibrate(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
-    ],
+    model: options.FloatModel,
     output: Annotated[
         Path,
         typer.Option(

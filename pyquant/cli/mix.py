@@ -20,9 +20,7 @@ GUESS = "guess"
 
 
 def mix(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
-    ],
+    model: options.FloatModel,
     calibration: options.CalibrationFile,
     text: options.TextFile,
     output: Annotated[

@@ -17,6 +17,9 @@ from pyquant.files.text import Text
 if TYPE_CHECKING:
     from pyquant.schemes import Mode
 
+FloatModel = Annotated[
+    Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
+]
 ModeName = Annotated[
     Optional[str],
     typer.Option(

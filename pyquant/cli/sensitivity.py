@@ -14,9 +14,7 @@ from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 
 
 def sensitivity(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
-    ],
+    model: options.FloatModel,
     calibration: options.CalibrationFile,
     text: options.TextFile,
     output: Annotated[

@@ -148,9 +148,7 @@ def build(
 
 @app.command()
 def learn(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
-    ],
+    model: options.FloatModel,
     output: Output = None,
     per: Annotated[
         Literal["model", "kind", "tensor"],
