@@ -81,6 +81,22 @@ def require_memory(n_bytes: int, what: str) -> None:
         )
 
 
+class BlasRoom:
+    """Memory that OpenBLAS takes at its first product, required beside what work takes until then."""
+
+    def __init__(self, n_takers: int = 1) -> None:
+        """Remember in how many places OpenBLAS has yet to take memory."""
+        self._n_bytes = n_takers * BLAS
+
+    def require(self, n_bytes: int, what: str) -> None:
+        """Do as `require_memory` does, with what OpenBLAS will take. Raises NotEnoughMemory."""
+        require_memory(n_bytes + self._n_bytes, what)
+
+    def is_taken(self) -> None:
+        """Note that OpenBLAS has its memory."""
+        self._n_bytes = 0
+
+
 def cpu_name() -> str:
     """Give the processor's name, as the system has it."""
     for key, value in _cpuinfo():

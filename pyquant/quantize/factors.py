@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.machine import BLAS, require_memory
+from pyquant.machine import BlasRoom
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
@@ -86,7 +86,7 @@ class Factors:
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, tuple[int, int]], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
-        self._beside = BLAS  # until OpenBLAS has it
+        self._room = BlasRoom()
 
     def __enter__(self) -> Factors:
         return self
@@ -134,7 +134,7 @@ class Factors:
     def _make(self, matrix: Matrix) -> _core.Factor:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
-        require_memory(BYTES * matrix.tensor.n_per_row**2 + self._beside, f"the second moments of {name}")
+        self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the second moments of {name}")
         moments = self._calibration.moments(name, expert)
         if moments is None:  # an importance matrix, or an expert that no token came to
             return _core.independent(self._diagonal(matrix))
@@ -145,7 +145,7 @@ class Factors:
             moments += np.outer(first, first) * np.float32(FIRST_TOKEN)
             damping *= float(without / max(moments.trace(), np.finfo(np.float32).tiny))
         factor = _core.factorize(moments, damping=damping, together=matrix.together)
-        self._beside = 0
+        self._room.is_taken()
         return factor
 
     def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:

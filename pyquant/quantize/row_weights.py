@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.calibration.calibration import Calibration
-from pyquant.machine import BLAS, require_memory
+from pyquant.machine import BlasRoom
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.quantize.factors import Matrix, matrices
@@ -54,7 +54,7 @@ class RowWeights:
         self._calibration = calibration
         self._last: Matrix | None = None
         self._power_of_last: NDArray[np.float64] | None = None
-        self._beside = 2 * BLAS  # until OpenBLAS has it, here and where second moments are factorized
+        self._room = BlasRoom(2)  # here, and where second moments are factorized
 
     def of(self, matrix: Matrix) -> NDArray[np.float64] | None:
         """Guess how much a squared error counts in each row of a matrix.
@@ -155,8 +155,8 @@ class RowWeights:
             moments, power = self._calibration.moments(matrix.tensor.name, matrix.expert), None
             if moments is not None:
                 weights = matrix.tensor.weights()
-                require_memory(2 * weights.nbytes + self._beside, f"the product of {matrix.tensor.name}")
-                self._beside = 0
+                self._room.require(2 * weights.nbytes, f"the product of {matrix.tensor.name}")
+                self._room.is_taken()
                 power = np.einsum("ij,ij->i", weights @ moments, weights, dtype=np.float64)
             self._last, self._power_of_last = matrix, power
         return self._power_of_last
