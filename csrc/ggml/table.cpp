@@ -39,20 +39,16 @@ bool parse(const char * text, int lowest, int highest, Table & values) {
     return (in >> std::ws).eof();
 }
 
-// Control characters, which a damaged file may have in any text, become question marks.
-std::string in_a_line(std::string text) {
-    for (char & c : text) {
-        c = uint8_t(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-    return text;
-}
-
 }  // namespace
 
 StoredTable read_table(const gguf_context * metadata, const char * tensor) {
     const auto fail = [&](const std::string & why) {
-        return std::runtime_error(
-            in_a_line("tensor '" + std::string(tensor) + "' is of type Q4_T, and " + why));
+        std::string message = "tensor '" + std::string(tensor) + "' is of type Q4_T, and " + why;
+        // Control characters, which a damaged file may have in any text, become question marks.
+        for (char & c : message) {
+            c = uint8_t(c) < 0x20 || c == 0x7f ? '?' : c;
+        }
+        return std::runtime_error(message);
     };
     const int64_t version_id = find(metadata, "pyquant.q4_t.version", GGUF_TYPE_UINT32);
     if (version_id < 0) {
