@@ -1,5 +1,5 @@
-"""What a calibration on one text is worth on others: divergence of IQ4_NL, compensated, beside an importance
-matrix of the text that is measured on.
+"""Measure what a calibration on one text is worth on others: divergence of IQ4_NL, compensated, beside an
+importance matrix of the text that is measured on.
 
     python analysis/calibration_texts.py MODEL FOLDER --text wiki CALIBRATE.txt MEASURE.txt [--text ...]
 
@@ -143,7 +143,7 @@ class Lab:
 
 
 def _questions() -> Iterator[str]:
-    """What somebody may ask who reads the documentation of Python's library."""
+    """Questions that a reader may ask of the documentation of Python's library."""
     forms = itertools.cycle(
         (
             "I do not understand this. Can you explain it in simple words?\n\n{}",

@@ -128,7 +128,7 @@ def say(finding: str) -> None:
 
 
 def bits(row: Row) -> str:
-    """Per weight, of the whole file."""
+    """Bits per weight, of the whole file."""
     return f"{row['bits']:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""What the scripts beside this one share: which study to draw from, and where to."""
+"""Arguments that the scripts beside this one share: the study to draw from, and the place of the figure."""
 
 from __future__ import annotations
 

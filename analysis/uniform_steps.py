@@ -1,4 +1,4 @@
-"""What each part of mode uniform is worth: divergence at one size of a .pqz file, with more and more of it.
+"""Measure what parts of mode uniform are worth: divergence at one size of a .pqz file, with ever more of it.
 
     python analysis/uniform_steps.py MODEL.gguf STATS S.toml --text FILE --size 75.6MB
 

@@ -254,7 +254,7 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """What `pyquant speed` and llama-bench say of one model, in turns: tokens per second."""
+    """Compare `pyquant speed` with llama-bench on one model, in turns: tokens per second."""
     source = model(arguments, SMALL, "small-f16.gguf")
     rates: dict[str, dict[str, list[float]]] = {"pyquant speed": {}, "llama-bench": {}}
     command = [str(ORACLE / "llama-bench"), "-m", str(source), "-p", "512", "-n", "64", "-o", "json"]
@@ -276,7 +276,7 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """How long `pyquant --help` takes."""
+    """Time `pyquant --help`."""
     runs = Runs("pyquant --help", [PYQUANT, "--help"])
     interleave([runs], max(arguments.rounds, 10))
     return [row(runs, None, 0)]

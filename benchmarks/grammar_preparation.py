@@ -1,4 +1,4 @@
-"""What a grammar takes until masks can be made: `python -m benchmarks.grammar_preparation MODEL ENGINE FILE`.
+"""Time the preparation of a grammar's masks: `python -m benchmarks.grammar_preparation MODEL ENGINE FILE`.
 
 Prints JSON: seconds to prepare it, of engine `lr` also from its cache, and the peak of memory beyond what
 the process had before.

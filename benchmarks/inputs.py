@@ -1,4 +1,4 @@
-"""What is measured on: generated models and a text, made once; and with which programs."""
+"""Inputs of measurements: generated models and a text, made once, and programs."""
 
 from __future__ import annotations
 

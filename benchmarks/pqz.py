@@ -43,7 +43,7 @@ def pqz(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _start(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What unpacking takes where there is next to nothing to unpack."""
+    """Measure unpacking where there is next to nothing to unpack."""
     source = model(arguments, GeneratedModel(), "tiny-f32.gguf")
     packed, back = arguments.folder / "tiny.pqz", arguments.folder / "out.gguf"
     pack_model(source, packed, force=True)

@@ -44,7 +44,7 @@ class Runs:
         self.seconds.append(seconds)
 
     def _watch(self, pid: int) -> None:
-        # Not from wait4: what that counts begins with the memory of this process, its parent.
+        # Memory is not read from wait4: what that counts begins with the memory of this process, its parent.
         with contextlib.suppress(OSError):
             while peak := re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()):
                 self.peak_bytes = max(self.peak_bytes, 1024 * int(peak[1]))
@@ -72,7 +72,7 @@ def ratios(of: Runs, to: Runs) -> tuple[float, float, float]:
 
 
 def row(runs: Runs, peer: Runs | None, n_bytes: int) -> dict[str, Any]:
-    """What a table of results says of a command."""
+    """Row of a command in a table of results."""
     result = {
         "command": runs.name,
         "seconds": runs.median,

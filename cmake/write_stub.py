@@ -17,7 +17,7 @@ from pathlib import Path
 STUB = Path(__file__).resolve().parents[1] / "pyquant" / "_core.pyi"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
-# What pybind11-stubgen says otherwise than a reader, or mypy, wants it.
+# Texts that pybind11-stubgen writes otherwise than a reader, or mypy, wants them.
 REWRITES = [
     # Numbers: pybind11 also takes what converts itself; pyquant gives numbers.
     (r"typing\.SupportsInt \| typing\.SupportsIndex", "int"),

@@ -62,7 +62,7 @@ class Limit:
 
     @property
     def interval(self) -> Any:
-        """What tells pydantic of the range: `Annotated[float, limits.STEP.interval]`."""
+        """Annotation that tells pydantic of the range: `Annotated[float, limits.STEP.interval]`."""
         from annotated_types import Interval  # options need neither it nor pydantic
 
         return Interval(

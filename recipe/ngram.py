@@ -1,4 +1,4 @@
-"""What counting alone achieves: an n-gram model with interpolated Kneser-Ney smoothing.
+"""Measure what counting alone achieves: an n-gram model with interpolated Kneser-Ney smoothing.
 
 A language model that does not beat it has learned nothing that a table of counts does not know.
 """
@@ -20,7 +20,7 @@ class NGram:
         self.order, self.n_vocab = order, n_vocab
         keys, counts = np.unique(_keys(tokens, order), return_counts=True)
         self.levels = [_Level(keys, counts)]
-        # Below the highest order a word counts once for each different word before it.
+        # A word counts, below the highest order, once for each different word before it.
         for n in range(order - 1, 0, -1):
             keys, counts = np.unique(keys & _mask(n), return_counts=True)
             self.levels.insert(0, _Level(keys, counts))

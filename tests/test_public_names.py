@@ -1,4 +1,4 @@
-"""What `import pyquant` offers: names, a version, types; and that results become JSON."""
+"""Check what `import pyquant` offers: names, a version, types; and that results become JSON."""
 
 from __future__ import annotations
 

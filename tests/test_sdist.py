@@ -36,7 +36,7 @@ def execute(command: list[object], **options) -> str:
 def test_all_of_the_source_is_in_it_and_nothing_else(sdist: Path):
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers()}
-    # What git has, or would add.
+    # Files that git has, or would add.
     files = set(execute(["git", "ls-files", "-c", "-o", "--exclude-standard"], cwd=ROOT).splitlines())
     expected = {name for name in files if not name.startswith((".ci/", ".git")) and (ROOT / name).exists()}
     assert names == expected | {"PKG-INFO"}

@@ -1,4 +1,4 @@
-"""What docs/threat_model.md promises: nothing runs what a file says, and no file leads to another one."""
+"""Promises of docs/threat_model.md: nothing runs what a file says, and no file leads to another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "threat_model.md"
 # Modules that make objects, and so calls, of a file's bytes; and functions that run text.
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
-# What they must not be told: allow_pickle, and shell.
+# Arguments that they must not be given: allow_pickle, and shell.
 LOADS = {"load", "save", "savez", "savez_compressed", "fromfile", "read_array"}
 PROCESSES = {"run", "Popen", "call", "check_call", "check_output"}
 # The one place that runs a file, and it is one that the user names to be run.

@@ -1,4 +1,4 @@
-// What several bindings do with the arrays that they are given.
+// Checks and conversions of arrays that several bindings share.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -1,4 +1,4 @@
-// How work that runs without the GIL tells Python how far it is, and hears Ctrl-C.
+// Calls of Python by work that runs without the GIL: it says how far it is, and hears Ctrl-C.
 #pragma once
 
 #include <pybind11/functional.h>
@@ -11,7 +11,7 @@ namespace pyquant::bindings {
 // (bytes done so far) -> None
 using Progress = std::function<void(int64_t)>;
 
-// What the work calls; progress has to outlive it.
+// Gives the function that the work calls; progress has to outlive it.
 inline auto tick_of(const Progress & progress) {
     return [&progress](int64_t bytes) {
         const pybind11::gil_scoped_acquire acquire;

@@ -85,7 +85,7 @@ py::object tokens_of(const ggml_tensor * x) {
     return even ? py::object(view<float>(x, {ne[1] * ne[2] * ne[3], ne[0]}, {nb[1], nb[0]})) : py::none();
 }
 
-// Like tokens_of; of tokens that are sent to experts (n_tokens, n_used or 1, n_in).
+// Gives inputs as tokens_of does; of tokens that are sent to experts (n_tokens, n_used or 1, n_in).
 py::object inputs(const StagedPass & pass) {
     const ggml_tensor * x = pass.input();
     if (!pass.experts() || !x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {

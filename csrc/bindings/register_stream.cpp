@@ -58,7 +58,7 @@ py::array_t<uint8_t> encode_rows(const Encoder & encoder, const Array<float> & x
     return rows;
 }
 
-// And back.
+// Decodes stored rows to floats.
 py::array_t<float> decode_rows(const Decoder & decoder, const Array<uint8_t> & rows, int64_t n_per_row) {
     if (n_per_row < 1 || rows.ndim() != 2) {
         throw py::value_error("rows: expected rows of bytes");

@@ -1,4 +1,4 @@
-// What a vocabulary says of all its tokens, by the functions of whichever llama.cpp made it: that need not be
+// Facts about all tokens of a vocabulary, by the functions of whichever llama.cpp made it: that need not be
 // the library that this extension is linked to.
 #include <pybind11/numpy.h>
 

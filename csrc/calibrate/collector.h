@@ -23,7 +23,7 @@ struct ggml_tensor;
 
 namespace pyquant::calibrate {
 
-// What one or more matrices are multiplied with.
+// Input of one or more matrices: what they are multiplied with.
 struct Input {
     std::vector<std::string> matrices;
     int64_t n_in;

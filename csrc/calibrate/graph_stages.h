@@ -24,10 +24,10 @@ struct Stage {
     size_t input, experts;                // nodes: their input, and who its tokens are sent to; or kNone
     size_t stream;     // node: what the one matrix's product is added to, known at the cut; or kNone
     int64_t n_tokens;  // that reach it
-    // What is in use at the cut, as nodes.
+    // Nodes in use at the cut.
     std::vector<size_t> kept;
     int64_t n_bytes;
-    // Whether that is all: a cache that is written before the cut and read after it would be missing.
+    // True if that is all: a cache that is written before the cut and read after it would be missing.
     bool resumes;
 };
 

@@ -20,7 +20,7 @@ struct Rows {
     int64_t stride;
 };
 
-// How the sums of an input lie in memory: n_in sums of squares, made as llama-imatrix makes them, and
+// Places of the sums of an input in memory: n_in sums of squares, made as llama-imatrix makes them, and
 // then the panels, if all moments are wanted.
 struct Layout {
     int64_t n_in;

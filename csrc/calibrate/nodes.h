@@ -5,7 +5,7 @@ namespace pyquant::calibrate {
 
 inline constexpr const char * kLastHiddenState = "result_norm";
 
-// What models multiply by that have no output matrix of their own.
+// Matrix by which models multiply that have no output matrix of their own.
 inline constexpr const char * kTiedOutput = "token_embd.weight";
 
 }  // namespace pyquant::calibrate

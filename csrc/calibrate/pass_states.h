@@ -1,4 +1,4 @@
-// What passes need to go on from where they were left: in memory as far as a bound allows, else in a file.
+// States from which passes that were left go on: in memory as far as a bound allows, else in a file.
 #pragma once
 
 #include <cstddef>

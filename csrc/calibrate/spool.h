@@ -17,7 +17,7 @@ using SpoolKey = std::array<uint8_t, 32>;
 
 class Spool {
 public:
-    // How far all records are: what the next run begins with.
+    // Numbers of what all records hold: the next run begins with them.
     struct Progress {
         uint64_t batch, visit;
     };

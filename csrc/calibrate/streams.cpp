@@ -7,7 +7,7 @@
 namespace pyquant::calibrate {
 namespace {
 
-// What a norm, with its weights and its bias, made what enters a matrix of; null if none did.
+// Gives the stream of which a norm, with weights and bias, made what enters a matrix; null if none did.
 const ggml_tensor * stream_of(const ggml_tensor * node) {
     if (node->op != GGML_OP_MUL_MAT || !node->src[0] || !node->src[1]) {
         return nullptr;

@@ -1,4 +1,4 @@
-// How large the streams are that a model's norms divide: an error that enters a stream counts relative to it.
+// Sizes of the streams that a model's norms divide: an error that enters a stream counts relative to it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace pyquant::calibrate {
 
 class Streams {
 public:
-    // Over tokens, the sum of the logarithms of a stream's squared length: a mean of squares would be that of
+    // Sum over tokens of the logarithms of a stream's squared length: a mean of squares would be that of
     // the few tokens that are a thousand times as long as all others.
     struct Size {
         double log_sum = 0;

@@ -9,7 +9,7 @@
 namespace pyquant::compensate {
 namespace {
 
-// Within a function, so that it is there before the first file's registration.
+// Stands within a function, so that it is there before the first file's registration.
 std::map<ggml_type, Registration::Format> & registry() {
     static std::map<ggml_type, Registration::Format> formats;
     return formats;

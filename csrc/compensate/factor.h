@@ -21,7 +21,7 @@ struct Factor {
 
     int64_t n() const { return int64_t(order.size()); }
 
-    // Whether errors are passed on: not without second moments; D are the columns' weights then.
+    // Says whether errors are passed on: not without second moments; D are the columns' weights then.
     bool passes_on() const { return !panels.empty(); }
 
     // (32 * (p + 1), 32) row-major: U[j][32 p + c], zero on the diagonal and below it.

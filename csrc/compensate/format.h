@@ -1,4 +1,4 @@
-// What is common to the formats in which blocks of kLanes rows are stored. The weight of a code is
+// Parts common to the formats in which blocks of kLanes rows are stored. The weight of a code is
 // scale * level - minimum. A format says which scales and minima there are: when a super-block is entered
 // (`open`: all of its columns, as far as they are known then), for each of its sub-blocks of 32 or 16 columns
 // (`trials`, and `value` for what a stored one is worth), and when others are wanted (`representable`:
@@ -15,7 +15,7 @@ namespace pyquant::compensate {
 
 enum Part { kScale, kMinimum, kParts };
 
-// What a super-block has beside its codes, as the file stores it: whole, for all of its columns, and for
+// Scales of a super-block, beside its codes, as the file stores them: whole, for all of its columns, and for
 // each sub-block a multiple of it.
 template <int n_subs, int n_columns = kSub>
 struct Scales {

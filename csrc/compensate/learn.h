@@ -1,4 +1,4 @@
-// What a table of values is fitted to: where weights lie in multiples of their block's scale, when
+// Histogram that a table of values is fitted to: where weights lie in multiples of their block's scale, when
 // that is chosen for the table as it is now.
 #pragma once
 

@@ -61,7 +61,7 @@ public:
     }
 
 private:
-    // How many bounds x is above.
+    // Number of bounds that x is above.
 #ifdef __AVX512F__
     // Searches by halving: look-ups in registers of 16.
     Ints index(Floats x) const {

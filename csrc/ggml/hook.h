@@ -1,4 +1,4 @@
-// What the patch in GGML calls. Compiled into libggml-base, with the kernels.
+// Functions that the patch in GGML calls. Compiled into libggml-base, with the kernels.
 #pragma once
 
 #include <stddef.h>

@@ -26,7 +26,7 @@ int64_t find(const gguf_context * metadata, const std::string & key, gguf_type t
     return id >= 0 && gguf_get_kv_type(metadata, id) == type ? id : -1;
 }
 
-// Whether text is 16 integers in lowest..highest.
+// Says whether text is 16 integers in lowest..highest.
 bool parse(const char * text, int lowest, int highest, Table & values) {
     std::istringstream in(text);
     for (int8_t & value : values) {

@@ -13,7 +13,7 @@ GGML_API void pyquant_set_table(ggml_tensor * tensor, const int8_t * values);
 
 namespace pyquant::in_ggml {
 
-// What a file says of a tensor's codes: their values, and the stock type that they equal bit for bit.
+// Entry of a file for a tensor's codes: their values, and the stock type that they equal bit for bit.
 struct StoredTable {
     kernels::Table values;
     ggml_type stock;
@@ -30,7 +30,7 @@ GGML_API const kernels::Table & table_of(const ggml_tensor * tensor);
 
 namespace pyquant {
 
-// What the patch calls in llama.cpp's model loader: gives a tensor its table, if it is of the type that
+// Called by the patch in llama.cpp's model loader: gives a tensor its table, if it is of the type that
 // has one. Throws as read_table does.
 GGML_API void bind_table(ggml_tensor * tensor, const gguf_context * metadata);
 

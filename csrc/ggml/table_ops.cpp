@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kChunkBytes = 256 << 10;  // of weights that stay in cache for all columns
 constexpr int64_t kMinChunks = 64;          // of a matrix: threads take one when they are free
 
-// How a product is laid out in its workspace and cut into chunks of groups of rows.
+// Layout of a product in its workspace, and how it is cut into chunks of groups of rows.
 template <class Columns>
 struct Layout {
     Layout(const ggml_tensor * op, int n_threads)

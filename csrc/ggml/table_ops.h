@@ -4,7 +4,7 @@
 #include "ggml-backend.h"
 #include "ggml-cpu-impl.h"
 
-// What the patch adds to the CPU's buffer types. Weights that only matrix products read are put
+// Buffer type that the patch adds to those of the CPU. Weights that only matrix products read are put
 // there, when a model is loaded; operations on Q4_T tensors in any other buffer are done here too.
 ggml_backend_buffer_type_t pyquant_table_buffer_type();
 

@@ -1,5 +1,5 @@
-// How much the header of a GGUF may hold. GGML's reader takes whatever fits into the file: 30 bytes of memory
-// for each byte of it, or a gigabyte for a hole in a sparse one.
+// Bounds of what the header of a GGUF may hold. GGML's reader takes whatever fits into the file: 30 bytes of
+// memory for each byte of it, or a gigabyte for a hole in a sparse one.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ public:
         return &node;
     }
 
-    // What is still to be tried: a stack, and terminals.
+    // Pairs that are still to be tried: a stack, and terminals.
     std::vector<std::pair<const StackNode *, Terminals>> todo;
 
 private:
@@ -43,13 +43,13 @@ public:
     explicit Parser(const ParserTables & tables);
 
     int32_t end() const { return n_terminals_ - 1; }
-    // Whether a terminal may come after another one, anywhere.
+    // Says whether a terminal may come after another one, anywhere.
     bool follows(int32_t terminal, int32_t next) const { return followers_[size_t(terminal)].has(next); }
     const Terminals & followers(int32_t terminal) const { return followers_[size_t(terminal)]; }
 
     // The stack before the first terminal.
     Ref<StackNode> start() const;
-    // Which of these terminals may come.
+    // Gives those of the terminals that may come.
     Terminals accepted(const StackNode * stack, const Terminals & wanted, Scratch & scratch) const;
     // The stack after a terminal, or null: it may not come. Nodes are the scratch's.
     const StackNode * shift(const StackNode * stack, int32_t terminal, Scratch & scratch) const;

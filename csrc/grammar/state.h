@@ -62,7 +62,7 @@ private:
     Trial here() const { return {place_->stack.get(), place_->lexer}; }
     // Takes a byte; false: none of the terminals goes on or begins so.
     bool step(Trial & trial, uint8_t byte, Scratch & scratch) const;
-    // Whether the parser takes what the lexer is in.
+    // Says whether the parser takes what the lexer is in.
     bool viable(const Trial & trial, Scratch & scratch) const;
     bool may_end_at(const Trial & trial, Scratch & scratch) const;
     // The place after a token; without a stack: it may not come.

@@ -1,4 +1,4 @@
-// What a grammar says, as arrays: a lexer that cuts bytes into terminals, and an LALR(1) parser over them.
+// Grammar as arrays: a lexer that cuts bytes into terminals, and an LALR(1) parser over them.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct Lexer {
 // Finds out for each state what is still coming; next and ends are there.
 void find_coming(Lexer & lexer);
 
-// What arrays say of a parser: an action is 0 for an error, state + 1 for a shift, -(rule + 1) for a
+// Arrays of a parser: an action is 0 for an error, state + 1 for a shift, -(rule + 1) for a
 // reduction. The last terminal is the text's end.
 struct ParserTables {
     int32_t n_terminals, n_nonterminals, start;

@@ -1,4 +1,4 @@
-// How a block of 32 consecutive weights of a row is stored, byte for byte as GGML stores it.
+// Blocks of 32 consecutive weights of a row, stored byte for byte as GGML stores it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct BlockQ4_0 {
 };
 static_assert(sizeof(BlockQ4_0) == 18, "4.5 bits per weight");
 
-// What the 16 codes of a Q4_T block, which has that layout too, stand for: weight = table[code] * d.
+// Values that the 16 codes of a Q4_T block, which has that layout too, stand for: weight = table[code] * d.
 using Table = int8_t[16];
 
 // weight = code * d

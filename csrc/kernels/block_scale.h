@@ -39,7 +39,7 @@ inline bool contains(const float * x, uint32_t wanted) {
     return found;
 }
 
-// Whether fp16 can hold the scale, which infinities and NaNs among the weights rule out as well.
+// Says whether fp16 can hold the scale, which infinities and NaNs among the weights rule out as well.
 inline bool has_scale(uint32_t largest, uint16_t d) {
     return largest < kInfinityBits && (d & 0x7fff) < kHalfInfinity;
 }

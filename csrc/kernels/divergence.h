@@ -11,7 +11,7 @@ namespace pyquant::kernels {
 void negative_log_likelihood(const float * logits, int64_t n_rows, int64_t n_vocab, const int32_t * targets,
                              double * nll, int n_threads);
 
-// What a model says after the same tokens as a base; all arrays (n_rows,).
+// Measures of what a model says after the same tokens as a base; all arrays (n_rows,).
 struct Divergence {
     double * nll;        // the model's, as above
     double * kld;        // sum_j p_base[j] (log p_base[j] - log p[j]), in nats

@@ -1,4 +1,4 @@
-// What a quantizer did to the weights: sums that add up over any split of a tensor.
+// Error of a quantizer on weights: sums that add up over any split of a tensor.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a softmax over a vocabulary is made of, in forms that compilers vectorize.
+// Parts of a softmax over a vocabulary, in forms that compilers vectorize.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 
 namespace pyquant::pqz {
 
-// What became of one field's stream: how often its bytes occur, and its coded bytes.
+// Result for one field's stream: how often its bytes occur, and its coded bytes.
 struct FieldUse {
     Histogram counts = {};
     uint64_t coded_bytes = 0;

@@ -1,4 +1,4 @@
-// How the bytes of a tensor's blocks are told apart: those of one meaning go into one stream.
+// Rules by which the bytes of a tensor's blocks are told apart: those of one meaning go into one stream.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pyquant::pqz {
 
-// What a stream holds, and so how an encoder looks for redundancy in it. codes: in unequal use of the
+// Content of a stream, and so how an encoder looks for redundancy in it. codes: in unequal use of the
 // symbols; numbers: there and in repetitions; text: as numbers, however long it takes.
 enum class Content : uint8_t { codes, numbers, text };
 

@@ -11,10 +11,10 @@ enum Method : uint8_t { kZstd = 0, kRans = 1 };
 
 constexpr int kLiteralsOnly = 0;  // as a level: no search for repetitions
 
-// What zstd leaves as it is costs a copy to expand, so rANS has to save this share of it, inverse.
+// Data that zstd leaves as they are cost a copy to expand, so rANS has to save this share of them, inverse.
 constexpr size_t kLeastGain = 100;
 
-// Below so many symbols zstd's Huffman codes may be shorter, as their tables are.
+// Number of symbols below which zstd's Huffman codes may be shorter, as their tables are.
 constexpr size_t kShort = 1 << 18;
 
 void set(ZSTD_CCtx * context, ZSTD_cParameter parameter, int value) {

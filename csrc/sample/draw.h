@@ -15,7 +15,7 @@ struct Settings {
     bool truncates() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
-// What was drawn; all arrays (n_rows,). Logits that are not numbers give token 0, of which log_p is NaN.
+// Drawn tokens; all arrays (n_rows,). Logits that are not numbers give token 0, of which log_p is NaN.
 struct Drawn {
     int32_t * token;   // -1 where the mask allows none
     double * log_p;    // log of its probability, of all tokens at temperature 1; in nats

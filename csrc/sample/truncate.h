@@ -1,4 +1,4 @@
-// What top-k, top-p and min-p leave of a vocabulary.
+// Truncation: the part of a vocabulary that top-k, top-p and min-p leave.
 #pragma once
 
 #include <vector>

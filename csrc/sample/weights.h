@@ -16,7 +16,7 @@ using kernels::kMaxima;
 constexpr int kTile = 512;   // weights of a tile are summed together; a draw looks for its tile first
 constexpr int kGroup = 256;  // of which the largest weight is kept: most groups have no likely token
 
-// What logits are multiplied by; finite, as 0 times infinity is no number.
+// Factor of logits; finite, as 0 times infinity is no number.
 inline float scale_of(float temperature) {
     return std::min(1.0f / temperature, std::numeric_limits<float>::max());
 }
@@ -59,7 +59,7 @@ struct Weights {
         : n_vocab(n_vocab),
           tiles(size_t((n_vocab + kTile - 1) / kTile)),
           peaks(tiles.size() * (kTile / kGroup)) {
-        // Only what `set` leaves alone: to fill all of it would take a tenth of a draw's time.
+        // Fills only what `set` leaves alone: to fill all of it would take a tenth of a draw's time.
         values.reset(new float[tiles.size() * kTile]);
         std::fill(values.get() + n_vocab, values.get() + tiles.size() * kTile, 0.0f);
     }

@@ -1,4 +1,4 @@
-// How threads share a tensor: they take chunk after chunk of its rows until none is left.
+// Sharing of a tensor among threads: they take chunk after chunk of its rows until none is left.
 #pragma once
 
 #include <cstdint>

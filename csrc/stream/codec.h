@@ -1,4 +1,4 @@
-// How rows of weights become stored rows (Encoder) and come back (Decoder): one interface over floats,
+// Conversion of rows of weights to stored rows (Encoder) and back (Decoder): one interface over floats,
 // pyquant's own schemes and every type that GGML knows.
 #pragma once
 

@@ -46,7 +46,7 @@ private:
     std::vector<float> weights_;
 };
 
-// What one thread holds while it takes chunk after chunk.
+// State of one thread while it takes chunk after chunk.
 class Worker {
 public:
     explicit Worker(const Comparison & comparison)

@@ -38,7 +38,7 @@ void write_fully(int file, const void * data, int64_t size, int64_t offset) {
 
 void reserve(int file, int64_t size) {
 #ifdef __linux__
-    // Not posix_fallocate, which writes to every block where the file system cannot.
+    // fallocate serves, not posix_fallocate, which writes to every block where the file system cannot.
     while (size > 0) {
         if (fallocate(file, 0, 0, off_t(size)) == 0) {
             return;

@@ -12,7 +12,7 @@ using namespace kernels;
 
 namespace {
 
-// What one thread holds while it takes chunk after chunk.
+// State of one thread while it takes chunk after chunk.
 class Worker {
 public:
     explicit Worker(const Pass & pass) : pass_(pass), counter_(pass.nibbles, pass.zero_code) {}

@@ -22,7 +22,7 @@ struct Pass {
     const Decoder * source;
     const void * in_memory = nullptr;
 
-    // What becomes of it; null: its bytes stay as they are.
+    // Encoder that it goes through; null: its bytes stay as they are.
     const Encoder * target = nullptr;
     const float * importance = nullptr;  // (n_experts, n_per_row), or null
     int64_t rows_per_expert = 0;         // rows that share one row of importance

@@ -36,7 +36,7 @@ CHECKPOINT_SECONDS = 120
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """What a calibration did.
+    """Result of a calibration.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is known of the inputs of a model's matrices, from a STATS file or an importance matrix."""
+"""Knowledge of the inputs of a model's matrices, from a STATS file or an importance matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyquant.models.tensor_name import OUTPUT
 
 
 class Calibration:
-    """What entered a model's matrices, from a STATS file, or its diagonals alone from an importance matrix.
+    """Moments of what entered a model's matrices, from a STATS file, or diagonals from an importance matrix.
 
     Matrices are asked for by name, and a name that `matrices` lacks raises KeyError.
 
@@ -233,12 +233,12 @@ class Calibration:
 
     @property
     def has_streams(self) -> bool:
-        """Whether the sizes of the model's streams are known."""
+        """Say whether the sizes of the model's streams are known."""
         return bool(self._streams)
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the file keeps tokens that the model was run over."""
+        """Say whether the file keeps tokens that the model was run over."""
         return self._rows is not None and TOKENS in self._rows.tensors
 
     def tokens(self, n_chunks: int) -> NDArray[np.int32]:
@@ -302,7 +302,7 @@ class Calibration:
         return f"{int(np.ceil(n_chunks * needed / met)):,} chunks of {self.origin.chunk_size} or more"
 
 
-# What functions of the library take as a calibration.
+# Types that functions of the library take as a calibration.
 AnyCalibration: TypeAlias = Calibration | str | os.PathLike[str]
 
 

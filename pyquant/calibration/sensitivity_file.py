@@ -19,7 +19,7 @@ LEAST, MOST = 1e-12, 1e12
 
 @dataclass(frozen=True)
 class OfTensor:
-    """What is known of one tensor's sensitivity. All tensors of a file are relative to one another.
+    """Sensitivity of one tensor. All tensors of a file are relative to one another.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class OfTensor:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How much divergence errors in tensors cause.
+    """Sensitivities of a model's tensors: how much divergence errors in them cause.
 
     Attributes
     ----------

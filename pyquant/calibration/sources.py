@@ -129,6 +129,6 @@ PROSE = BuiltIn("prose of Python's library", _prose)
 TEXTS = BuiltIn("texts that the model writes", _texts)
 DIALOGUES = BuiltIn("dialogues that the model writes", _dialogues)
 
-# What is calibrated on where nobody names a text: the share of each in the chunks.
+# Texts that are calibrated on where nobody names one: the share of each in the chunks.
 MIXTURE: Mapping[BuiltIn, float] = {CODE: 0.25, PROSE: 0.25, TEXTS: 0.25, DIALOGUES: 0.25}
 MIXTURE_CHUNKS = 128

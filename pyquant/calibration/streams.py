@@ -1,4 +1,4 @@
-"""How large the streams of a model are: what its norms divide, relative to which errors in it count."""
+"""Sizes of a model's streams: what its norms divide, relative to which errors in it count."""
 
 from __future__ import annotations
 

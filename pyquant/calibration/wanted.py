@@ -1,4 +1,4 @@
-"""What a calibration is to run the model over: texts, their weights, and how many chunks of each."""
+"""List what a calibration is to run the model over: texts, their weights, and how many chunks of each."""
 
 from __future__ import annotations
 

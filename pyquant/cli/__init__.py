@@ -142,7 +142,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    # What a user is to change is a remark; what programmers are to change is not for users.
+    # Users get a remark of what they are to change, not of what programmers are to change.
     if issubclass(category, FutureWarning):
         remark(f"pyquant: {message}")
 

@@ -1,4 +1,4 @@
-"""What is said where memory is not enough, as under `ulimit -v`."""
+"""Messages where memory is not enough, as under `ulimit -v`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARIES = 60 << 20
 PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
 
-# How the loader, Python and C++ say it.
+# Words in which the loader, Python and C++ say it.
 REASONS = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
 
 

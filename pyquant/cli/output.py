@@ -1,4 +1,4 @@
-"""How commands talk: results on stdout, remarks on stderr."""
+"""Output of commands: results on stdout, remarks on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, a line every 10 seconds elsewhere."""
+"""Show how far a command is: a bar on a terminal, a line every 10 seconds elsewhere."""
 
 from __future__ import annotations
 

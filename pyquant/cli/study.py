@@ -112,7 +112,7 @@ def run(
 
     study = read_study(
         config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
-        # What the option's parser makes of it, which typer does not let be said.
+        # The option's parser makes this type of it, which typer does not let be said.
         calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
     )  # fmt: skip
     with _progress() as watch:

@@ -1,4 +1,4 @@
-"""What comes with pyquant: a small trained model, and text that it was not trained on.
+"""Data that come with pyquant: a small trained model, and text that it was not trained on.
 
 How they were made, and what they can show, is in recipe/MODEL_CARD.md.
 """

@@ -19,8 +19,8 @@ from pathlib import Path
 
 HELD_OUT = 20  # one document in so many
 
-# Not the language's text: installed packages, tests (many distributions leave them out), tables of
-# code points, and what only describes one build.
+# Folders that are not the language's text: installed packages, tests (many distributions leave them out),
+# tables of code points, and what only describes one build.
 SKIPPED_FOLDERS = {
     "__pycache__",
     "dist-packages",
@@ -48,7 +48,7 @@ class Document:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether the document of this name is for evaluation, not for training.
+    """Say whether the document of this name is for evaluation, not for training.
 
     Underscores before the module's name do not count: heapq.py and the docstrings of _heapq, which
     say the same in the same words, stay on one side.
@@ -99,7 +99,7 @@ def _extension_modules() -> set[str]:
 
 
 def _docstrings(module: str) -> str | None:
-    """What help() says of a module without a source, as stubs: signatures and docstrings."""
+    """Give what help() says of a module without a source, as stubs: signatures and docstrings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a module is deprecated

@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 class Baseline:
-    """What a base model says of a text, kept to compare models with, one after the other; a context manager.
+    """Keep what a base model says of a text, to compare models with, one after the other; a context manager.
 
     The base runs once. Its logits, 4 bytes for each scored token and each token of the vocabulary, are kept
     in memory up to 64 MiB or one batch, and beyond in a temporary file. Beside the models there is the memory

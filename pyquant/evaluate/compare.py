@@ -1,4 +1,4 @@
-"""How far models are from a base, token by token: llama-perplexity's divergence without its logits file.
+"""Measure how far models are from a base, token by token: llama-perplexity's divergence, without a file.
 
 The base and every model run over a span of chunks in turn, one context alive at a time: first the base,
 whose logits of the span are kept, then each model beside them. A span has as many batches as have no more
@@ -46,7 +46,7 @@ class BasePerplexity:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """How far the base is from itself where it is computed in other portions, on n_chunks chunks.
+    """Distance of the base from itself where it is computed in other portions, on n_chunks chunks.
 
     kld, kld_max: mean and largest divergence per token, in nats. same_top: share of tokens.
     """

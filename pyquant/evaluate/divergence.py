@@ -21,7 +21,7 @@ CHANGE_PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model said of n tokens.
+    """Scores of n tokens by a model.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class TokenDivergence:
 
 @dataclass(frozen=True)
 class ProbabilityChange:
-    """How much the probability of the token that came changes, as a share, not in percent.
+    """Change of the probability of the token that came, as a share, not in percent.
 
     Errors are one standard error. rms: root of the mean square.
     """
@@ -104,7 +104,7 @@ class ProbabilityChange:
 
 @dataclass(frozen=True)
 class SameTop:
-    """How often a model and its base find the same token most likely; error: one standard error."""
+    """Share of tokens where a model and its base find the same one most likely; error: one standard error."""
 
     share: float
     error: float
@@ -112,7 +112,7 @@ class SameTop:
 
 @dataclass(frozen=True)
 class Divergence:
-    """How far a model is from a base on a text: what `llama-perplexity --kl-divergence` reports.
+    """Distance of a model from a base on a text: what `llama-perplexity --kl-divergence` reports.
 
     Errors are one standard error.
 

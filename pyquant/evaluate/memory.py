@@ -1,4 +1,4 @@
-"""How much memory a comparison takes, known from the models' headers."""
+"""Estimate the memory of a comparison, from the models' headers."""
 
 from __future__ import annotations
 

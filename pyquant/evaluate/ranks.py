@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class RankedProbabilities:
-    """What models say of the n scored tokens of a text.
+    """Ranks that models give the n scored tokens of a text.
 
     Attributes
     ----------

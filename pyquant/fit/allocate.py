@@ -21,7 +21,7 @@ SLACK = 1e-12  # relative error of sums
 
 @dataclass(frozen=True)
 class Item:
-    """What can be chosen for one item.
+    """Choices for one item.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What was chosen.
+    """Choice for every item.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ def _price(items: list[Item], budget: int) -> tuple[float, list[int]]:
     """Find the least price per byte at which the items' best options fit, and these."""
 
     def best(price: float) -> list[int]:
-        # Of equal ones the smallest, so that a high price chooses the fewest bytes.
+        # The smallest of equal ones is taken, so that a high price chooses the fewest bytes.
         return [int(np.lexsort((item.n_bytes, item.costs + price * item.n_bytes))[0]) for item in items]
 
     if _bytes(items, best(0.0)) <= budget:

@@ -15,7 +15,7 @@ from pyquant.schemes import Mode
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What divergences are measured on.
+    """Text and chunks that divergences are measured on.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ def _positions(
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
         weights = ones if diagonals is None else diagonals[matrix.expert]
         total += reader.positions(matrix.tensor, weights, values)
-    # Of the weights, so that errors count relative to it.
+    # Energy of the weights, so that errors count relative to it.
     energy = float((total * _middles(len(total)) ** 2).sum())
     return total * (tensor.n_weights / max(energy, sys.float_info.min))
 

@@ -1,4 +1,4 @@
-"""What came of the search for a mixture."""
+"""Result of the search for a mixture."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Mix:
 
     @property
     def fell_back(self) -> bool:
-        """Whether the stock mixture is the best."""
+        """Say whether the stock mixture is the best."""
         return self.best is self.stock
 
     def to_json(self) -> dict[str, Any]:

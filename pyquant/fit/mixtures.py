@@ -1,4 +1,4 @@
-"""Which types tensors may get: stock mixtures, candidates, floors, and the bytes that each takes."""
+"""Types that tensors may get: stock mixtures, candidates, floors, and the bytes that each takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyquant.quantize.types import choose_types
 from pyquant.schemes.recipe_file import Choice, Recipe, divides
 from pyquant.schemes.settings import make_mode
 
-# What llama-quantize is asked for, in about the order of size.
+# Mixtures that llama-quantize is asked for, in about the order of size.
 STOCK = (
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K_S", "Q4_1", "Q4_K_M", "Q5_0",
     "Q5_K_S", "Q5_K_M", "Q5_1", "Q6_K", "Q8_0",
@@ -44,7 +44,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class WantedSize:
-    """What a file's size is given by: one of these.
+    """Size that a file is to have, given in one of these ways.
 
     size: bytes. bits: per weight of the whole file. like: the name of a mixture of llama-quantize.
     """

@@ -1,4 +1,4 @@
-"""Which sizes mode `uniform` can reach: said before the work where a plan already knows it."""
+"""Sizes that mode `uniform` can reach: said before the work where a plan already knows it."""
 
 from __future__ import annotations
 

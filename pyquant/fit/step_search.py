@@ -221,7 +221,7 @@ class StepSearch:
             self._tell(f"step {step:.5g}: {result.output_bytes:,} bytes, {bits:.3f} bits per weight")
             return result.output_bytes
 
-        # Of every code a bit.
+        # Every code may take a bit.
         return self._meet(
             size, n_bytes, close, lambda measured: 8 * measured / parts.n_codes, -1, wanted, parts.in_bits
         )

@@ -1,4 +1,4 @@
-"""What the step of mode `uniform` is to reach: the one place that says what bits, size and like mean.
+"""Target of the step of mode `uniform`: the one place that says what bits, size and like mean.
 
 | key         | what it is                                                                             |
 |-------------|----------------------------------------------------------------------------------------|
@@ -47,7 +47,7 @@ class Target:
 
     @property
     def searched(self) -> bool:
-        """Whether the step is yet to be found."""
+        """Say whether the step is yet to be found."""
         return self.key != "step"
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ class Text:
 
     @property
     def must_end(self) -> bool:
-        """Whether the grammar lets nothing follow."""
+        """Say whether the grammar lets nothing follow."""
         return self.state is not None and self.state.must_end
 
 

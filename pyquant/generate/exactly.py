@@ -95,7 +95,7 @@ def generate_exactly(
 
 
 class _Path:
-    """What the model says after each token of the text that was tried last: the next one may begin alike."""
+    """Logits of the model after each token of the text that was tried last: the next one may begin alike."""
 
     def __init__(self, session: Session, prompt: NDArray[np.int32]) -> None:
         self._session, self._n_prompt = session, len(prompt)

@@ -31,7 +31,7 @@ OnToken = Callable[[Sample, bytes], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written.
+    """Texts that are to be written.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a model is to continue: a text as it is, or a conversation by the model's chat template."""
+"""Prompts that a model is to continue: a text as it is, or a conversation by the model's chat template."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Prompt:
             ends = not (begin and rendered.startswith(begin))
             tokens = model.vocabulary.tokenize(rendered.encode(), ends=ends, special=True)
         else:
-            # As llama.cpp's tools: special tokens that are spelled in a prompt are taken as such.
+            # Special tokens that are spelled in a prompt are taken as such, as llama.cpp's tools do.
             tokens = model.vocabulary.tokenize(self.text.encode(), special=True)
         if len(tokens) == 0:
             raise TextError(f"{self.name}: it is empty, and {model.path} has no token that begins a text")

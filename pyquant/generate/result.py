@@ -1,11 +1,11 @@
-"""What a model wrote."""
+"""Results of generation: what a model wrote."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# Why a text ended.
+# Reasons for the end of a text.
 END = "end"  # the model ended it
 LENGTH = "length"  # it has as many tokens as were allowed
 CONTEXT = "context"  # there is no room for more
@@ -15,7 +15,7 @@ REFUSED = "refused"  # as many attempts as were allowed, and none kept to the gr
 
 @dataclass
 class Times:
-    """Where the time of writing goes, in seconds, over all texts.
+    """Seconds of writing, by what they are spent on, over all texts.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How tokens are drawn: settings, and random numbers that depend on nothing but where they are used."""
+"""Sampling of tokens: settings, and random numbers that depend on nothing but where they are used."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """Whether less than the whole vocabulary can be drawn."""
+        """Say whether less than the whole vocabulary can be drawn."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     def draw(

@@ -1,4 +1,4 @@
-"""What an engine does: compile a grammar for a vocabulary, then follow a text token by token."""
+"""Interface of engines: compile a grammar for a vocabulary, then follow a text token by token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyquant.grammar.grammar import Grammar
 
 
 class State(Protocol):
-    """Where a text is in a grammar. Tokens that end a text are allowed where the grammar may end."""
+    """Place of a text in a grammar. Tokens that end a text are allowed where the grammar may end."""
 
     def mask(self, words: NDArray[np.int32]) -> None:
         """Write which tokens may come next.
@@ -53,11 +53,11 @@ class State(Protocol):
 
     @property
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Say whether the text may end here."""
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing else can come."""
+        """Say whether nothing else can come."""
 
 
 class Compiled(Protocol):

@@ -89,12 +89,12 @@ class GbnfState:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Say whether the text may end here."""
         return any(self.allows(token) for token in self._vocabulary.end_tokens().tolist())
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing else can come."""
+        """Say whether nothing else can come."""
         words = np.empty(-(-self._vocabulary.n_tokens // 32), np.int32)
         self.mask(words)
         return self.may_end and int(np.unpackbits(words.view(np.uint8)).sum()) == len(

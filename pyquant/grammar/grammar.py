@@ -10,7 +10,7 @@ from pyquant.errors import GrammarError
 
 
 class Language(Enum):
-    """What a grammar is written in."""
+    """Language in which a grammar is written."""
 
     LARK = "lark"  # as the Python package lark has it: rules, terminals, %ignore, %import
     GBNF = "gbnf"  # llama.cpp's own

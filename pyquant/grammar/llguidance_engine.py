@@ -110,12 +110,12 @@ class LLGuidanceState:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Say whether the text may end here."""
         return self._matcher.is_accepting()
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing else can come."""
+        """Say whether nothing else can come."""
         return self._matcher.is_stopped()
 
     def _check(self) -> None:

@@ -116,12 +116,12 @@ class LrState:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Say whether the text may end here."""
         return self._state.may_end
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing else can come."""
+        """Say whether nothing else can come."""
         return self._state.must_end
 
     def _allowed(self) -> NDArray[np.int64]:

@@ -45,12 +45,12 @@ class ErrorMap:
 
     @property
     def total(self) -> Sums:
-        """Over all tensors."""
+        """Sums over all tensors."""
         return sum((tensor.sums for tensor in self.tensors), Sums())
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs: no weight, no type, no tensor, no metadata."""
+        """Say whether nothing differs: no weight, no type, no tensor, no metadata."""
         same = all(tensor.identical and tensor.base_type == tensor.type for tensor in self.tensors)
         return same and not self.difference
 

@@ -65,7 +65,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class TensorError:
-    """How one tensor of the model differs from the base's.
+    """Difference of one tensor of the model from the base's.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class TensorError:
 
     @property
     def identical(self) -> bool:
-        """Whether every weight is the same, whatever the types."""
+        """Say whether every weight is the same, whatever the types."""
         return self.largest == 0
 
     @property

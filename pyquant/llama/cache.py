@@ -1,4 +1,4 @@
-"""How much memory a model's cache takes: what llama.cpp keeps of the tokens before, known from its header."""
+"""Estimate the memory of a model's cache: what llama.cpp keeps of the tokens before, by its header."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a model says of consecutive tokens of a chunk.
+    """Logits of a model after consecutive tokens of a chunk.
 
     It is the chunk's whole scored part, unless the chunk is longer than a batch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyquant.machine import cpu_flags
 from pyquant.models.tensor_type import TensorType as Type
 
-# What ggml-cpu/repack.cpp of the vendored llama.cpp asks of the processor, by its flags.
+# Types that ggml-cpu/repack.cpp of the vendored llama.cpp interleaves, by what it asks of the processor.
 BY_FLAG = {
     "avx2": (Type.Q4_0, Type.Q4_K, Type.IQ4_NL, Type.MXFP4),
     "avx512f": (Type.Q2_K,),

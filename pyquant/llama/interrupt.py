@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 
 class Interrupt:
-    """Whether Ctrl-C has come; what llama.cpp asks when it offers to stop."""
+    """Memory of whether Ctrl-C has come, which llama.cpp asks when it offers to stop."""
 
     def __init__(self) -> None:
         self.heard = False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Only note it while within, and let it through when leaving."""
+        """Note Ctrl-C without stopping while within, and let it through when leaving."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's
             yield

@@ -12,13 +12,13 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
-# What the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).
+# Values that the nibbles of an IQ4_NL block stand for (ggml-common.h, kvalues_iq4nl).
 IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 
 
 @dataclass(frozen=True)
 class Codebook:
-    """What the codes of a type stand for.
+    """Values that the codes of a type stand for.
 
     Attributes
     ----------

@@ -174,7 +174,7 @@ class ModelFile:
         ]
 
 
-# What functions of the library take as a model.
+# Types that functions of the library take as a model.
 AnyModel: TypeAlias = ModelFile | str | os.PathLike[str]
 
 

@@ -22,7 +22,7 @@ STOCK_FILE_TYPES = {Type.Q4_0: LlamaFileType.MOSTLY_Q4_0, Type.Q8_0: LlamaFileTy
 
 @dataclass(frozen=True)
 class CodeTable:
-    """What the codes of a Q4_T tensor stand for.
+    """Values that the codes of a Q4_T tensor stand for.
 
     Attributes
     ----------

@@ -75,7 +75,7 @@ class Tensor:
 
     @property
     def has_weights(self) -> bool:
-        """Whether its type can be decoded to weights; integers cannot."""
+        """Say whether its type can be decoded to weights; integers cannot."""
         try:
             self.decoder()
         except ValueError:

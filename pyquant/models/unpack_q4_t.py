@@ -27,7 +27,7 @@ CHUNK = 1 << 22  # bytes that are read together
 
 @dataclass(frozen=True)
 class UnpackQ4TResult:
-    """What was unpacked.
+    """Result of rewriting a Q4_T model as a stock one.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a matrix has to change by when its inputs have changed."""
+"""Compute what a matrix has to change by when its inputs have changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sums:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough tokens to correct by."""
+        """Say whether there are enough tokens to correct by."""
         return self._n_tokens >= ENOUGH * len(self._moments)
 
     def add(self, inputs: NDArray[np.float32], missing: NDArray[np.float32]) -> None:
@@ -55,7 +55,7 @@ def portions(n_tokens: int) -> Iterator[slice]:
 
 
 class Correction:
-    """What a matrix has to change by for inputs that were others and are these now.
+    """Change that a matrix needs for inputs that were others and are these now.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Correction:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough tokens to correct by."""
+        """Say whether there are enough tokens to correct by."""
         return self._sums.enough
 
     def add(self, original: NDArray[np.float32], changed: NDArray[np.float32]) -> None:
@@ -97,7 +97,7 @@ class Correction:
 
 
 class Corrections:
-    """What a matrix has to change by, or the matrices of experts, each by the tokens that are sent to it now.
+    """Changes that a matrix needs, or the matrices of experts, each by the tokens that are sent to it now.
 
     Parameters
     ----------

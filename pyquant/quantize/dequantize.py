@@ -20,7 +20,7 @@ FLOAT_TYPES = ("F16", "BF16", "F32")
 
 @dataclass(frozen=True)
 class DequantizeResult:
-    """What was written.
+    """Result of dequantizing.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How much memory and disk rounding in order takes, known before it begins."""
+"""Estimate the memory and disk that rounding in order takes, before it begins."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
 
 @dataclass(frozen=True)
 class Part:
-    """What one pass makes: a tensor, or an expert's part of one.
+    """Work of one pass: a tensor, or an expert's part of one.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def uses_importance(self) -> bool:
-        """Whether the importance matrix has a part in the file: in the rounding, or in the choice of types.
+        """Say whether the importance matrix has a part in the file: in rounding, or in the choice of types.
 
         A file without a scheme is llama-quantize's, which says that it was given one whatever came of it.
         """

@@ -13,7 +13,7 @@ from pyquant.models.tensor_type import TensorType as Type
 
 @dataclass(frozen=True)
 class TensorResult:
-    """What became of a tensor.
+    """Result for a tensor.
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class TensorResult:
 
     @property
     def quantized(self) -> bool:
-        """Whether it got another type."""
+        """Say whether it got another type."""
         return self.type != self.source_type
 
     @property
     def requantized(self) -> bool:
-        """Whether it was quantized already, and is again."""
+        """Say whether it was quantized already, and is again."""
         types = Type[self.source_type], Type[self.type]
         return self.quantized and not any(type_ in UNQUANTIZED for type_ in types)
 
@@ -101,7 +101,7 @@ def errors_of(tensors: Iterable[TensorResult]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class QuantizeResult:
-    """What a quantization did; of a dry run, what it would do.
+    """Result of a quantization; of a dry run, what it would do.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ from pyquant.quantize.factors import Matrix, matrices
 TRUST = 0.5
 MOST = 16.0  # how much more or less than most others a row may count
 
-# How much an error counts that is a certain share of the stream that it enters, and how much one that is a
+# Weights of an error that is a certain share of the stream that it enters, and of one that is a
 # share of what a matrix of some kind gives, relative to one another. Geometric means over layers, on
 # SmolLM2-135M-Instruct and on the model in the box: attn_output 6.4 and 7.1; ffn_down 6.3, 3.5; attn_q .18,
 # .30; attn_k .51, .48; attn_v .98, .53; ffn_gate .65, .88; ffn_up .43, .60.

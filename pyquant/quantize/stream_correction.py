@@ -1,4 +1,4 @@
-"""What has to be added to a matrix so that the residual stream behind it becomes what it was."""
+"""Compute what has to be added to a matrix so that the residual stream behind it becomes what it was."""
 
 from __future__ import annotations
 

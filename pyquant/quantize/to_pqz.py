@@ -20,7 +20,7 @@ SUFFIX = ".pqz"
 
 @dataclass(frozen=True)
 class PqzResult:
-    """What a quantization did (`quantized`), and the packing of its result (`pqz`)."""
+    """Results of a quantization (`quantized`), and of packing its output (`pqz`)."""
 
     quantized: QuantizeResult
     pqz: PackResult

@@ -91,7 +91,7 @@ def nearest(x: Floats) -> Floats:
 
 
 class Levels(Protocol):
-    """What the codes of a block stand for, in multiples of its scale.
+    """Values that the codes of a block stand for, in multiples of its scale.
 
     Attributes
     ----------

@@ -113,12 +113,12 @@ class Scheme:
 
     @property
     def weighs_rows(self) -> bool:
-        """Whether rows that count more than others are rounded more finely."""
+        """Say whether rows that count more than others are rounded more finely."""
         return False
 
     @property
     def weighs_tensors(self) -> bool:
-        """Whether it wants a guess of how much errors in whole tensors count."""
+        """Say whether it wants a guess of how much errors in whole tensors count."""
         return False
 
     def kernel(self) -> _core.Scheme:

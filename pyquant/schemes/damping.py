@@ -23,7 +23,7 @@ UNIFORM_IN_ORDER = 0.03
 # and .4 do no better).
 CORRECTION = 0.1
 
-# What the first token of a chunk counts in the moments of what attention's matrices are given, where any
+# Weight of the first token of a chunk in the moments of what attention's matrices are given, where any
 # token counts 1 in the mean ("The first token").
 FIRST_TOKEN = 0.25
 

@@ -80,7 +80,7 @@ class Mode(BaseModel):
 
     @property
     def q4_t(self) -> bool:
-        """Whether codes are stored in 4 bits, with their table, instead of their values."""
+        """Say whether codes are stored in 4 bits, with their table, instead of their values."""
         return False
 
     def types(self, model: ModelFile) -> dict[str, TensorType]:

@@ -26,7 +26,7 @@ class RecipeMode(Mode):
 
     @cached_property
     def contents(self) -> Recipe:
-        """What the file says. Raises ConfigError."""
+        """Content of the file. Raises ConfigError."""
         return read_recipe(self.recipe)
 
     @property

@@ -25,7 +25,7 @@ NUMBERS = ("bits", "share", "sensitivity")  # of a tensor, beside its type
 
 @dataclass(frozen=True)
 class Choice:
-    """What a recipe says of one tensor.
+    """Choice of a recipe for one tensor.
 
     Attributes
     ----------

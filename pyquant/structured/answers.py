@@ -117,7 +117,7 @@ def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a model wrote under a technique, at most so many tokens a text.
+    """Answers of a model under a technique, at most so many tokens a text.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How far masking is from what a model would have said, had it kept to the grammar by itself."""
+"""Measure how far masking is from what a model would have said, had it kept to the grammar by itself."""
 
 from __future__ import annotations
 

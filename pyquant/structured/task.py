@@ -32,7 +32,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says of an answer. Each needs the one before it.
+    """Verdict of a check on an answer. Each needs the one before it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Verdict:
 
 
 class Task(Protocol):
-    """What a file in `pyquant/structured/tasks` defines as TASK.
+    """Interface of what a file in `pyquant/structured/tasks` defines as TASK.
 
     Attributes
     ----------

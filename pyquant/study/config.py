@@ -47,7 +47,7 @@ Measure = Annotated[str, AfterValidator(_known_metric)]
 
 
 class CalibrationConfig(BaseModel):
-    """What models are run over to see what enters their matrices."""
+    """Texts that models are run over to see what enters their matrices."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -97,7 +97,7 @@ class StudyConfig(_MetricSettings):
 
     @property
     def metrics(self) -> list[Metric]:
-        """What is measured, in the order in which it is best done."""
+        """Metrics that are measured, in the order in which it is best done."""
         return [metric for metric in MEASURABLE if metric.name in self.measure]
 
     def settings_of(self, metric: str) -> Any:
@@ -106,7 +106,7 @@ class StudyConfig(_MetricSettings):
 
     @property
     def needs_texts(self) -> bool:
-        """Whether a metric is measured on texts."""
+        """Say whether a metric is measured on texts."""
         return any(metric.unit == "text" for metric in self.metrics)
 
     def quantizers(self) -> list[Quantizer]:
@@ -211,7 +211,7 @@ def read_study(
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:
-    # What is not as it should be, validation explains.
+    # Validation explains what is not as it should be.
     return [table for table in value if isinstance(table, dict)] if isinstance(value, list) else []
 
 

@@ -17,7 +17,7 @@ from pyquant.files.output_file import write_bytes
 
 # A file of numbers does not expand to more than so many bytes and times its own.
 MOST_BYTES, MOST_TIMES = 64 << 20, 8
-# What zip and numpy raise of damaged files. Encrypted ones are a RuntimeError.
+# Errors that zip and numpy raise of damaged files. Encrypted ones are a RuntimeError.
 BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
 # One array for each column, one value in it for each item.
 Items = dict[str, NDArray[Any]]

@@ -1,4 +1,4 @@
-"""What is to be done for those runs of a plan that have no result yet."""
+"""Make tasks for those runs of a plan that have no result yet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _is_done(store: Store, run: Run) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What is to be measured together: the unquantized model first, or one row by itself."""
+    """Rows that are to be measured together: the unquantized model first, or one row by itself."""
 
     metric: Metric
     text: Text | None
@@ -54,7 +54,7 @@ class _Comparison:
 
 
 class _Model:
-    """What is missing of one model and its quantizers. rows: the model itself first."""
+    """Missing runs of one model and its quantizers. rows: the model itself first."""
 
     def __init__(self, plan: StudyPlan, store: Store, base: Row, missing: set[str]) -> None:
         self.plan, self.store, self.base, self.missing = plan, store, base, missing

@@ -176,7 +176,7 @@ def _base_row(plan: StudyPlan, source: Source) -> Row:
 
 
 def _inputs(source: Source, metric: str) -> dict[str, Any]:
-    """What all runs of a metric depend on that are made of a model."""
+    """Give what all runs of a metric depend on that are made of a model."""
     return {
         "metrics": Metric.registry[metric].version,
         "llama_cpp_python": _core.build_info()["llama_cpp_python"],

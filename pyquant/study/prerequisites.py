@@ -1,4 +1,4 @@
-"""What a study makes of a model before it quantizes it: statistics of inputs, tables, sensitivities."""
+"""Plan what a study makes of a model before quantizing it: statistics of inputs, tables, sensitivities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyquant.tables.table_set import read_table_set
 # 3: uniform codes have a step for each row.
 COMPENSATION = 3
 
-# About what they cost, beside forward passes and in tokens of these; models have some hundred tensors, each
+# Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
 # tried.
 COLLECTING, LEARNING, TENSORS = 1.3, 300, 200
 
@@ -168,7 +168,7 @@ def _table_inputs(mode: Mode, path: str) -> dict[str, Any]:
 
 
 class Preparations:
-    """What quantizers need of one model."""
+    """Prerequisites that quantizers need of one model."""
 
     def __init__(
         self,

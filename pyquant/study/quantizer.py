@@ -29,7 +29,7 @@ LEARNED = "learned:"  # before what each learned table is for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
-# How a target is written in a name.
+# Forms in which a target is written in a name.
 LABELS = {"bits": "{:g} bits in all", "size": "{:,} bytes", "like": "like {}", "code_bits": "{:g} bits"}
 RENAMED = {"packed": "pqz", "bpw": "code_bits"}  # keys of a quantizer, as the version before had them
 
@@ -98,7 +98,7 @@ class Quantizer:
 
     @property
     def knows(self) -> dict[str, str] | None:
-        """What it knows of inputs: the `name` of a calibration or file, and `how` that is used.
+        """Knowledge of inputs: the `name` of a calibration or file, and `how` that is used.
 
         How is one of compensated, sequential (compensated in order), diagonal (rounded one by one, weighted)
         and imatrix (by GGML).
@@ -117,18 +117,18 @@ class Quantizer:
 
     @property
     def table_per(self) -> Per | None:
-        """What each learned table is for; None where none are learned."""
+        """Scope of each learned table; None where none are learned."""
         table = str(getattr(self.mode, "table", ""))
         return cast(Per, table.removeprefix(LEARNED)) if table.startswith(LEARNED) else None
 
     @property
     def needs_evaluation(self) -> bool:
-        """Whether its step is searched for by divergence on a text."""
+        """Say whether its step is searched for by divergence on a text."""
         return self.target is not None and self.target.key == "like"
 
     @property
     def measured(self) -> bool:
-        """Whether sensitivities are measured."""
+        """Say whether sensitivities are measured."""
         return str(getattr(self.mode, "sensitivity", None)) == MEASURED
 
 

@@ -32,7 +32,7 @@ WATCH_EVERY = 0.25  # seconds
 
 @dataclass(frozen=True)
 class Status:
-    """How far a study is.
+    """State of a study: how far it is.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ Watch = Callable[[Status], None]
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run of a study did.
+    """Summary of what a run of a study did.
 
     Attributes
     ----------

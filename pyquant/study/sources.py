@@ -102,7 +102,7 @@ class _Hashes:
     def __init__(self, path: Path, hashing: Hashing | None) -> None:
         self._path, self._hashing = path, hashing
         self._known: dict[str, dict[str, Any]] = {}
-        # What is damaged is as good as missing: hashes are made again.
+        # A damaged file is as good as a missing one: hashes are made again.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._known = {name: entry for name, entry in read_json(path).items() if _is_entry(entry)}
 

@@ -80,7 +80,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task gave.
+    """Outcome of a task.
 
     Attributes
     ----------

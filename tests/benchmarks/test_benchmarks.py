@@ -13,7 +13,7 @@ from tests.support import ROOT
 
 
 def imported_tests(folder: str) -> dict[str, set[str]]:
-    """What each file below a folder of the repository imports from tests/."""
+    """Give what each file below a folder of the repository imports from tests/."""
     files = list((ROOT / folder).rglob("*.py"))
     assert files, folder
     found = {str(path): {name for name in imported(path) if name.startswith("tests.")} for path in files}

@@ -1,4 +1,4 @@
-"""What enters a model's matrices: beside a forward pass in numpy, and beside llama-imatrix."""
+"""Check what enters a model's matrices: beside a forward pass in numpy, and beside llama-imatrix."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_moments_are_those_of_what_numpy_sends_in(
 
 
 def as_multiplied(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is multiplied of inputs, and how far off it may be: of those so close to the middle between two
-    BF16 that float32 decides where they are rounded to, half of the way between these."""
+    """Give what is multiplied of inputs, and how far off it may be: of those so close to the middle between
+    two BF16 that float32 decides where they are rounded to, half of the way between these."""
     if not _core.HAS_BF16_PRODUCTS:
         return x, np.zeros_like(x)
     low, high = (rounded((x * (1 + e)).astype(np.float32)).astype(np.float64) for e in (-1e-6, 1e-6))

@@ -57,7 +57,7 @@ def test_sums_are_as_exact_as_float32(n_tokens: int, bf16: bool) -> None:
     x = (rng.laplace(size=(n_tokens, 300)) * rng.exponential(size=300) + 0.1).astype(np.float32)
     multiplied = (rounded(x) if bf16 else x).astype(np.float64)
     error = np.abs(moments(x, 0.75, bf16=bf16) - 0.75 * multiplied.T @ multiplied)
-    # What a sum's own roundings come to, as they go up about as often as down.
+    # A sum's own roundings come to this, as they go up about as often as down.
     assert (error <= 4 * np.sqrt(n_tokens) * 2**-24 * 0.75 * (np.abs(x).T @ np.abs(x))).all()
 
 

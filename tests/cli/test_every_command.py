@@ -1,4 +1,4 @@
-"""What holds for every command: help for each option, a schema for each result, old names that still work."""
+"""Promises of every command: help for each option, a schema for each result, old names that still work."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
 
 TABLE = "values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]\n"
 
-# What a command reads beside the model, each in turn to be written over.
+# Files that a command reads beside the model, each in turn to be written over.
 READS = [
     (["quantize", "M", "OUT", "--mode", "uniform", "--step", "1", "--calibration", "VICTIM"], "stats.gguf"),
     (["quantize", "M", "OUT", "--mode", "ggml:Q4_K", "--imatrix", "VICTIM"], "imatrix.gguf"),

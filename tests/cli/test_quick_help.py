@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command import commands, run
 
-# What takes long to import, and what only work needs.
+# Libraries that take long to import, and what only work needs.
 LARGE = {"numpy", "rich", "matplotlib", "gguf", "llama_cpp", "jinja2", "pyquant._core"}
 MOST = 0.15  # seconds, of the best of some runs: the machine may be busy with other things
 

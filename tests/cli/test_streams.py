@@ -31,7 +31,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def terminal(*arguments: object, columns: int, **environment: str) -> str:
-    """What a command prints to a terminal of so many columns."""
+    """Give what a command prints to a terminal of so many columns."""
     ours, theirs = pty.openpty()
     width = {"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color"}
     process = subprocess.Popen(

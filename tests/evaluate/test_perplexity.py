@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stock(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) -> tuple[float, float]:
-    """What llama-perplexity prints: the value and its error."""
+    """Give what llama-perplexity prints: the value and its error."""
     estimate = r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)"
     arguments = ["-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks]
     found = re.search(estimate, oracle.run_until(estimate, "llama-perplexity", *arguments))

@@ -1,4 +1,4 @@
-"""What tests of families share: models, a text to calibrate on and another to measure on, calibrations."""
+"""Fixtures for tests of families: models, a text to calibrate on and another to measure on, calibrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pyquant info` says of a family's matrices is what becomes of them."""
+"""Check that what `pyquant info` says of a family's matrices is what becomes of them."""
 
 from __future__ import annotations
 

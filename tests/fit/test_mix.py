@@ -85,7 +85,7 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
 
 
 def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sensitivity) -> None:
-    """With what counts most said to count least, and kinds alike so that no correction helps."""
+    """Sensitivities say that what counts most counts least, and kinds alike so that no correction helps."""
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
     found = make_mixer(lambda name: levels[name] ** -3).find(WantedSize(like="Q5_K_M"))
     assert found.stock is not None

@@ -1,4 +1,4 @@
-"""What bits, size and like mean, and what is refused."""
+"""Targets of mode uniform: what bits, size and like mean, and what is refused."""
 
 from __future__ import annotations
 

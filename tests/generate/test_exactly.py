@@ -25,7 +25,7 @@ N_VOCAB, MAX_TOKENS, ENDS = 5, 3, 0
 
 
 def logits_after(tokens: tuple[int, ...]) -> np.ndarray:
-    """Of a model with a small vocabulary: whatever its text says, but always the same after it."""
+    """Logits of a model with a small vocabulary: any, but always the same after a text."""
     return np.random.default_rng([7, *tokens]).normal(0, 1.5, N_VOCAB).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What models write: as llama.cpp's own tool does, and whatever is written beside it."""
+"""Texts that models write: as llama.cpp's own tool does, and whatever is written beside it."""
 
 from __future__ import annotations
 

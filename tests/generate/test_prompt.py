@@ -19,7 +19,7 @@ CHATML = (
 
 
 def with_template(template: str | None) -> SimpleNamespace:
-    """What `render` needs of a model."""
+    """Give what `render` needs of a model."""
     vocabulary = SimpleNamespace(begin_and_end=lambda: ("<s>", "</s>"))
     return SimpleNamespace(path=Path("m.gguf"), chat_template=lambda: template, vocabulary=vocabulary)
 

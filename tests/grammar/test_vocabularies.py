@@ -74,7 +74,7 @@ def test_llguidance_allows_what_lr_allows(name: str, step: int) -> None:
         for text in corpus(name, "accept"):
             states = [compiled.start() for compiled in (ours, theirs)]
             before = b""
-            # Not at the beginning of each text.
+            # Tokens are counted from the text's length, so that masks are not all of the beginnings of texts.
             for i, token in enumerate(tokens_of(loaded, text), len(text)):
                 if i % step == 0:
                     mine, other = (allowed(state, loaded.n_tokens) for state in states)

@@ -32,7 +32,7 @@ print(time.process_time() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_
 
 
 def described(path: Path) -> str:
-    """What reading the headers says; it takes 10 s at most, and memory for twice the file and 200 MB more."""
+    """Give what reading the headers says; it takes at most 10 s, and memory for twice the file and 200 MB."""
     ran = run(script=MEASURED.replace("sys.argv[1]", repr(str(path))))
     assert ran.returncode == 0, ran.stderr
     said, cost = ran.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What `pyquant error` says of files that differ by more than their weights, and what it refuses."""
+"""Check what `pyquant error` says of files that differ by more than their weights, and what it refuses."""
 
 from __future__ import annotations
 

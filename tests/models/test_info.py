@@ -1,4 +1,4 @@
-"""What `pyquant info` says."""
+"""Check what `pyquant info` says."""
 
 from __future__ import annotations
 

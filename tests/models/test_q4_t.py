@@ -105,7 +105,7 @@ def test_blocks_equal_their_twin(generated, packed: Path) -> None:
 
 
 def beside_stock(source: Path, folder: Path, settings: dict, text: Path, **options) -> tuple[dict, float]:
-    """What `compare` says of the packed file beside the stock one, and its noise floor."""
+    """Give what `compare` says of the packed file beside the stock one, and its noise floor."""
     stock, small = (write(source, folder / f"{s}.gguf", settings, s) for s in ("stock", "q4_t"))
     found = compare_models(stock, [small], text, threads=1, **options).to_json()
     return found["candidates"][0], found["noise_floor"]["kld"]

@@ -258,7 +258,7 @@ def test_never_worse_than_the_same_type_with_an_imatrix(
     kld = {one["model"]: one["kld"]["mean"] for one in found["candidates"]}
     for ours, theirs in pairs:
         assert kld[str(ours)] < 0.9 * kld[str(theirs)]
-    # And so says stock llama.cpp.
+    # Stock llama.cpp says so too.
     logits = ["-c", 256, "-t", 1, "--kl-divergence-base", tmp_path / "logits"]
     run = ["llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits]
     oracle.run_until("Final estimate", *run)

@@ -1,4 +1,4 @@
-"""What a matrix changes by when its inputs, or the stream behind it, have changed."""
+"""Check what a matrix changes by when its inputs, or the stream behind it, have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding is told of inputs: the first token of a chunk counts more where attention mixes values."""
+"""Check what rounding has of inputs: the first token of a chunk counts more where attention mixes values."""
 
 from __future__ import annotations
 

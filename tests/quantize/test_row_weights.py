@@ -1,4 +1,4 @@
-"""How much errors count in each row of a matrix."""
+"""Check how much errors count in each row of a matrix."""
 
 from __future__ import annotations
 

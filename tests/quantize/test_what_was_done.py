@@ -1,4 +1,4 @@
-"""What a file and a result say of their making: only what was done, and where it differs by tensor."""
+"""Check what a file and a result say of their making: only what was done, and where it differs by tensor."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Pat
         result, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats))
         assert result.not_compensated.get("token_embd.weight") == reason
     alone = {tensor.name: tensor.data() for tensor in file.tensors}
-    # What would correct the output matrix for the matrices before it would change what is looked up.
+    # A correction of the output matrix for the matrices before it would change what is looked up.
     damping = {"damping": ON_ITS_OWN, "sequential": 16}
     _, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats), **damping)
     changed = {tensor.name for tensor in file.tensors if tensor.data() != alone[tensor.name]}

@@ -53,7 +53,7 @@ public:
         nodes_.back().src[2] = &cache;
     }
 
-    // What ggml_backend_sched does with a callback. Returns how many nodes were computed.
+    // Does what ggml_backend_sched does with a callback. Returns how many nodes were computed.
     size_t walk(StagedPass & pass, float begin) {
         size_t n_computed = 0;
         for (size_t first = 0; first < nodes_.size(); ++first) {

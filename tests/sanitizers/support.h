@@ -1,4 +1,4 @@
-// What the drivers have in common: buffers of exactly the size that may be touched, files that are gone
+// Parts that the drivers have in common: buffers of exactly the size that may be touched, files that are gone
 // afterwards, and what has to hold.
 #pragma once
 

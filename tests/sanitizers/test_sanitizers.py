@@ -29,7 +29,7 @@ from tests.support.vendored import patched_llama, vendored
 
 CSRC = ROOT / "csrc"
 
-# What a driver is made of, beside the file of its name.
+# Files that a driver is made of, beside the one of its name.
 FILES = ["stream/chunks.cpp", "stream/file.cpp"]
 SOURCES = {
     "kernels": ["kernels/*.cpp", "calibrate/bf16_inputs.cpp", *FILES],

@@ -127,7 +127,7 @@ def test_an_installed_package_brings_modes(
     refused = run(*arguments, environment=package)
     assert refused.returncode == 2
     assert "installed package my-schemes (my_schemes) cannot be loaded: ZeroDivisionError" in refused.stderr
-    # What needs no such mode does not notice.
+    # Commands that need no such mode do not notice.
     assert (
         run(
             "quantize", small_model, tmp_path / "other.gguf", "--mode", "q4_0", environment=package

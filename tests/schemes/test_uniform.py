@@ -54,7 +54,7 @@ def made(generated: Callable[[str], Path], stats_of, tmp_path: Path) -> Callable
 
 
 def rows_count(model: Path, stats: Path, name: str, expert: int = 0) -> np.ndarray | float:
-    """How much errors of each row count, or 1."""
+    """Weights of the errors of each row, or 1."""
     source = ModelFile(model)
     (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
     matrix = [*matrices(tensor, (32, 32))][expert]

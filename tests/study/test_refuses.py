@@ -1,4 +1,4 @@
-"""What a study says of configurations, texts and folders that do not fit."""
+"""Check what a study says of configurations, texts and folders that do not fit."""
 
 from __future__ import annotations
 

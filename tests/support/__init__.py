@@ -1,4 +1,4 @@
-"""What tests share: models, readers, twins, the stock tools. No test imports another."""
+"""Helpers that tests share: models, readers, twins, the stock tools. No test imports another."""
 
 from pathlib import Path
 

@@ -88,7 +88,7 @@ def rerun_block(block: str, folder: Path) -> str:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints, without empty lines around it."""
+    """Give what a command prints, without empty lines around it."""
     print(f"$ {command}", file=sys.stderr)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1"}
@@ -111,7 +111,7 @@ def compare(shown: str, fresh: str) -> list[str]:
 
 
 def alike(shown: str, printed: str) -> bool:
-    """Whether two lines differ at most by what may differ."""
+    """Say whether two lines differ at most by what may differ."""
     shown, printed = (" ".join(MASKED.sub("#", line).split()) for line in (shown, printed))
     if FRACTION.sub("#", shown) != FRACTION.sub("#", printed):
         return False

@@ -1,4 +1,4 @@
-"""How often models are run."""
+"""Count how often models are run."""
 
 from __future__ import annotations
 

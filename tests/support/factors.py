@@ -1,4 +1,4 @@
-"""What rounding has to know of a matrix's input, made from STATS by the formulas of docs/compensation.md."""
+"""Make what rounding has to know of a matrix's input from STATS by the formulas of docs/compensation.md."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def kinds(names) -> str:
 
 
 def features(family: Family) -> list[str]:
-    """What decides about paths through the program, in words."""
+    """Features that decide about paths through the program, in words."""
     sizes, names = {**SIZES, **family.sizes}, {kind.rpartition(".")[2] for kind in family.kinds()}
     n_head, n_head_kv = sizes["attention.head_count"], sizes["attention.head_count_kv"]
     said = {

@@ -52,7 +52,7 @@ SHAPES = {
 }  # fmt: skip
 NO_SUFFIX = {"ssm_a", "ssm_d"}  # their names have no ".weight"
 
-# What files that are converted keep in F32, beside tensors of one dimension.
+# Tensors that converted files keep in F32, beside tensors of one dimension.
 KEPT = {"ffn_gate_inp", "position_embd", "ssm_conv1d", "ssm_a"}
 
 OPTIONAL = {"rope_freqs", "rope_factors_long", "rope_factors_short", "attn_rot_embd"}
@@ -96,7 +96,7 @@ class Family:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What its file says of sizes."""
+        """Metadata of its file about sizes."""
         sizes = {**SIZES, **self.sizes}
         head = sizes["attention.key_length"]
         epsilon = "attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon"
@@ -108,7 +108,7 @@ class Family:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """What names in SHAPES stand for."""
+        """Lengths that names in SHAPES stand for."""
         sizes = {**SIZES, **self.sizes}
         head, ff = sizes["attention.key_length"], sizes["feed_forward_length"]
         q, kv = head * sizes["attention.head_count"], head * sizes["attention.head_count_kv"]

@@ -75,7 +75,7 @@ def frame_seeds(folder: Path) -> None:
             (folder / f"{number}-{n_blocks}").write_bytes(begin + coded)
 
 
-# What a target is made of, relative to csrc, and its seeds.
+# Files that a target is made of, relative to csrc, and its seeds.
 TARGETS: dict[str, tuple[list[str], Callable[[Path], None]]] = {
     "gguf_header": (["gguf/*.cpp"], gguf_seeds),
     "pqz_frame": (["pqz/frame.cpp", "pqz/stream.cpp", "pqz/rans.cpp", "pqz/layout.cpp"], frame_seeds),

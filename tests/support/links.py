@@ -42,7 +42,7 @@ def tracked_files(root: Path) -> list[Path]:
 
 
 def is_text(content: bytes) -> bool:
-    """Whether it is UTF-8 without zeros, as inputs of the fuzzers, pictures and models are not."""
+    """Say whether it is UTF-8 without zeros, as inputs of the fuzzers, pictures and models are not."""
     try:
         return "\0" not in content.decode()
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def is_text(content: bytes) -> bool:
 
 
 def problems_of(path: Path, root: Path) -> Iterator[str]:
-    """What a file points to that does not exist, a line each."""
+    """Give what a file points to that does not exist, a line each."""
     name = path.relative_to(root)
     if path.suffix == ".md":
         yield from (f"{name}: {problem}" for problem in broken_links(path, root))

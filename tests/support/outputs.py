@@ -1,4 +1,4 @@
-"""What a quantized file's matrices do to what comes out of them."""
+"""Measure what a quantized file's matrices do to what comes out of them."""
 
 from __future__ import annotations
 

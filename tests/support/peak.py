@@ -1,4 +1,4 @@
-"""How much memory a comparison takes, measured in a process of its own."""
+"""Measure the memory of a comparison, in a process of its own."""
 
 from __future__ import annotations
 

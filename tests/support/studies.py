@@ -80,7 +80,7 @@ def finished_study(lab: Lab) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed_study(lab: Lab) -> dict[str, dict]:
-    """What is the same everywhere, of both models, in a study that nothing disturbed."""
+    """Give what is the same everywhere, of both models, in a study that nothing disturbed."""
     lab.run(lab.folder / "undisturbed", lab.same, n_models=2)
     return contents(lab.folder / "undisturbed")
 

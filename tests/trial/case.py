@@ -1,4 +1,4 @@
-"""What an attack is, and what may come of a case of it."""
+"""Definition of an attack, and of what may come of a case of it."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ class Attack(ABC):
 
 
 def generator(seed: int, attack: str, case: int) -> np.random.Generator:
-    """What decides about a case: the same for the same three, whichever cases were before."""
+    """Make the random numbers that decide about a case: the same for the same three arguments."""
     return np.random.default_rng([seed, zlib.crc32(attack.encode()), case])

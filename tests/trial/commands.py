@@ -61,7 +61,7 @@ class Command:
 
     @property
     def forced(self) -> list[str]:
-        """What lets it replace what it wrote; a study goes on by itself."""
+        """Options that let it replace what it wrote; a study goes on by itself."""
         return [] if self.name == "study" else ["--force"]
 
     def finish(self, out: Path, disturbed: str) -> None:
@@ -74,7 +74,7 @@ class Command:
             raise Failed(f"{self.name}, again after {disturbed}: {differences(self.expected, written)}")
 
     def check_outputs(self, out: Path, disturbed: str) -> None:
-        """What has its name has to be whole. Of a study all that is there has to be, but what is hidden."""
+        """Check that what has its name is whole. Of a study all that is not hidden has to be."""
         for name, digest in digests(out).items():
             hidden = any(part.startswith(".") for part in Path(name).parts)
             if not hidden and self.expected.get(name) != digest:
@@ -107,7 +107,7 @@ def differences(expected: dict[str, str], written: dict[str, str]) -> str:
 
 
 def check_said(said: str, status: int, what: str) -> None:
-    """What a command said to people has no traceback; no signal ended it."""
+    """Check that what a command said has no traceback, and that no signal ended it."""
     if "Traceback (most recent call last)" in said or "Fatal Python error" in said:
         raise Failed(f"{what}: traceback: {' '.join(said.split())[-300:]}")
     if status < 0:

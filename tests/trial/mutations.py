@@ -39,7 +39,7 @@ class Mutation(Attack):
         self._use(self._source)  # a sound file is read
 
     def damage_of(self, source: Path) -> Damage:
-        """What damages the content of this file."""
+        """Give what damages the content of this file."""
         return damage
 
     def run(self, rng: np.random.Generator, folder: Path) -> str:

@@ -19,7 +19,7 @@ from tests.trial.samples import Samples
 
 WORK = (limits.TOKENS, limits.ROUNDS)  # of these more is more work, which is not tried
 RUN = ["--text", "text.txt", "--ctx", "64", "--chunks", "2"]
-# What each command with a number needs beside it; OUT is a file.
+# Words that each command with a number needs beside it; OUT is a file.
 WORDS = {
     "quantize": ["model.gguf", "OUT.pqz", "--mode", "uniform", "--calibration", "stats.gguf"],
     "histogram": ["model.gguf", "--mode", "q4_0_multizero"],

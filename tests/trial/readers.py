@@ -1,4 +1,4 @@
-"""What is read, and how all of it is read: the list of all mutations."""
+"""Readers, and how all of a file is read: the list of all mutations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.trial.samples import Samples
 
 @dataclass
 class Result:
-    """What came of an attack's cases; seconds: of the wall."""
+    """Results of an attack's cases; seconds: of the wall."""
 
     attack: Attack
     outcomes: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-// How the codes of a block are stored: 32 of them, or 256.
+// Layouts of the codes of a block: 32 of them, or 256.
 #pragma once
 
 #include <cstring>

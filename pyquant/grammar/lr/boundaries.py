@@ -1,4 +1,4 @@
-"""Whether terminals can stand beside each other where a grammar puts them so.
+"""Find out whether terminals can stand beside each other where a grammar puts them so.
 
 Longest match reads on as long as it can. Where a grammar wants two names in a row and nothing can stand
 between them, longest match makes one name of them, and a text that comes there has no end. Where every pair

@@ -55,7 +55,7 @@ def hash_vocabulary(pieces: Sequence[bytes], end_tokens: Sequence[int]) -> str:
 
 
 class CachedGrammar:
-    """Where a grammar that is prepared for a vocabulary is kept.
+    """Place where a grammar that is prepared for a vocabulary is kept.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; th
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the kernel needs to know of a grammar.
+    """Tables of a grammar, as the kernel needs them.
 
     Attributes
     ----------

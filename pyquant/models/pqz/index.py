@@ -17,7 +17,7 @@ MAGIC = b"PYQUANTZ"
 VERSION = 2  # 1 had groups of symbols in Huffman codes
 FRAME_BYTES = 1 << 20  # expanded, about: enough to learn a code, and two of them fit a core's cache
 
-# What a reader makes room for. Whoever can pack zeros can make a small file ask for much.
+# Size that a reader makes room for. Whoever can pack zeros can make a small file ask for much.
 LARGEST_FRAME = 1 << 22
 LARGEST_DESCRIPTION = 8 << 20  # some 80,000 tensors
 MOST_LAYOUTS = 256
@@ -84,7 +84,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Index:
-    """What is in a pqz file.
+    """Index of a pqz file: what is in it.
 
     Attributes
     ----------

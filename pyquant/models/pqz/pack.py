@@ -29,7 +29,7 @@ from pyquant.models.shard import read_shard
 
 @dataclass(frozen=True)
 class StreamUse:
-    """What all streams of one content in tensors of one type take.
+    """Sizes of all streams of one content in tensors of one type.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class StreamUse:
 
 @dataclass(frozen=True)
 class PackResult:
-    """What was packed.
+    """Result of packing.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from pyquant.models.progress import Progress
 
 @dataclass(frozen=True)
 class UnpackResult:
-    """What was unpacked.
+    """Result of unpacking.
 
     Attributes
     ----------

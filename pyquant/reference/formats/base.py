@@ -1,4 +1,4 @@
-"""What a block format is: the numpy twin of what csrc/compensate asks of one.
+"""Interface of block formats: the numpy twin of what csrc/compensate asks of one.
 
 Arrays have columns first and rows last, as in `pyquant.reference.scale_search`.
 """

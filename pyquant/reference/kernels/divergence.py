@@ -1,4 +1,4 @@
-"""What logits say of tokens and of other logits: twin of csrc/kernels/divergence.h."""
+"""Measure what logits say of tokens and of other logits: twin of csrc/kernels/divergence.h."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Place:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Say whether the text may end here."""
         stack = self.stack if self.lexer == 0 else self._stack_after_terminal()
         return stack is not None and _shift(self.tables, stack, len(self.tables.terminals) - 1) is not None
 

@@ -54,7 +54,7 @@ class Arithmetic:
             sides = [_value(side) for side in tree.children[0].children]
         except (ArithmeticError, TypeError, RecursionError):
             return Verdict(parses=True)
-        # Whether a side says more than the question: without blanks, for a model may write none.
+        # A side has to say more than the question: compared without blanks, for a model may write none.
         texts = [side.replace(" ", "") for side in answer.split("==")]
         rewrites = any(text != item.question.replace(" ", "") for text in texts)
         right = rewrites and all(side == item.expected for side in sides)

@@ -15,7 +15,7 @@ from pyquant.structured.task import Item, Verdict
 
 COMPILER = "cc"
 SECONDS = 4.0
-# What is asked for: the name, the type, and in words what it does.
+# Functions that are asked for: the name, the type, and in words what it does.
 FUNCTIONS: list[tuple[str, str, str]] = [
     ("square", "int {}(int)", "the square of a number"),
     ("larger", "int {}(int, int)", "the larger of two numbers"),

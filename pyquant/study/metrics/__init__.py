@@ -14,7 +14,7 @@ for _module in pkgutil.iter_modules(__path__):
 _UNITS = get_args(Unit)
 # The order is that in which they are best measured, and shown.
 METRICS = sorted(Metric.registry.values(), key=lambda metric: (_UNITS.index(metric.unit), metric.name))
-# What a study may be asked for; prerequisites are made where they are needed.
+# Metrics that a study may be asked for; prerequisites are made where they are needed.
 MEASURABLE = [metric for metric in METRICS if metric.unit != "prerequisite"]
 
 __all__ = ["MEASURABLE", "METRICS", "Metric"]

@@ -1,4 +1,4 @@
-"""What a metric is: something that a study measures, with how it runs and how it is shown."""
+"""Interface of metrics: a metric is something that a study measures, with how it runs and how it is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyquant.study.config import StudyConfig
     from pyquant.study.plan import Row, StudyPlan
 
-# What one task measures, in the order in which tasks are best done:
+# Things that one task measures, in the order in which tasks are best done:
 #   prerequisite  what quantizers of a model are made with; nobody asks for it by name
 #   row           a quantizer by itself
 #   text          quantized models beside the unquantized one, on a text
@@ -32,7 +32,7 @@ Unit = Literal["prerequisite", "row", "text", "sample", "pair"]
 
 @dataclass(frozen=True)
 class Work:
-    """What a task of a metric takes.
+    """Costs and options of a task of a metric.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Metric:
 
     @property
     def needs_files(self) -> bool:
-        """Whether it takes files of quantized models."""
+        """Say whether it takes files of quantized models."""
         return self.unit in ("text", "sample", "pair")
 
     def applies(self, mode: Mode | None) -> bool:

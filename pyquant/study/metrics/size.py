@@ -82,7 +82,7 @@ class Size(Metric):
 
 
 def _costs(row: RowResults) -> Flat:
-    """What it took to make the model, and before that what it is made with."""
+    """Costs of making the model, and before that of what it is made with."""
     made: dict[str, Any] = {}
     before: list[dict[str, Any]] = []
     for name, measured in row.measurements.items():

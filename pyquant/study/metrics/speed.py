@@ -25,7 +25,7 @@ TESTS = {"prompt": "Speed of prompt processing", "generation": "Speed of generat
 
 
 class SpeedConfig(BaseModel):
-    """What is run to measure speed."""
+    """Settings of what is run to measure speed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -48,7 +48,7 @@ def _one_of(names: tuple[str, ...]) -> Any:
 
 
 class StructuredConfig(BaseModel):
-    """What models are asked, and how."""
+    """Settings of what models are asked, and how."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

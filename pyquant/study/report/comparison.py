@@ -1,4 +1,4 @@
-"""What knowing the inputs buys: quantizers beside the same ones without compensation, by calibration."""
+"""Show what knowing the inputs buys: quantizers beside the same ones without compensation, by calibration."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _texts(metric: Metric, model: ModelResults) -> Iterable[int]:
 
 
 def _definitions(sections: list[Section]) -> dict[str, str]:
-    """What each head of a column means."""
+    """Give the meaning of each head of a column."""
     columns = {column.head: column.meaning for section in sections for column in section.columns}
     grids = [head for section in sections for grid in section.grids for head in grid.heads]
     return columns | dict(grids)
@@ -188,7 +188,7 @@ def _made(results: Results) -> dict[str, Any]:
 
 
 def _data(results: Results) -> list[dict[str, Any]]:
-    """What the tables and figures show, for whoever wants to compute with it.
+    """Give what the tables and figures show, for whoever wants to compute with it.
 
     Of metrics of texts there is a list, with a result for each.
     """

@@ -1,4 +1,4 @@
-"""What a study has found, as its report, figures and tables read it."""
+"""Results of a study, as its report, figures and tables read them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class RowResults:
-    """What was measured of a model through a quantizer.
+    """Measurements of a model through a quantizer.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class RowResults:
 
 @dataclass(frozen=True)
 class ModelResults:
-    """What was measured of a model and its quantizers.
+    """Measurements of a model and its quantizers.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class Results:
 
     @property
     def complete(self) -> bool:
-        """Whether every run that was asked for is there."""
+        """Say whether every run that was asked for is there."""
         return all(
             measured is not None
             for model in self.models

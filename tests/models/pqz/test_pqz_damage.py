@@ -37,7 +37,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(damaged: Path, folder: Path) -> str:
-    """What unpacking says; nothing may be written."""
+    """Give what unpacking says; nothing may be written."""
     before = sorted(folder.iterdir())
     with pytest.raises(ModelFileError) as raised:
         unpack_model(damaged, folder / "out.gguf")

@@ -32,7 +32,7 @@ def frequencies(counts: NDArray[np.int64]) -> list[int]:
 
 
 def twin(data: NDArray[np.uint8]) -> bytes:
-    """What an encoder makes of data, one symbol after the other."""
+    """Give what an encoder makes of data, one symbol after the other."""
     f = frequencies(np.bincount(data, minlength=256))
     before = np.cumsum(f) - f
     table = b"".join(

@@ -1,4 +1,4 @@
-"""What enters matrices in both passes of rounding in order."""
+"""Inputs of matrices in both passes of rounding in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_products_are_added_to_is_known(generated) -> None:
     with Model(path) as running, StagedContext(running, names, [tokens], 1) as context:
         known = {name for stage in context.stages if stage.in_stream for name in stage.matrices}
         n_layers = 1 + max(int(name.split(".")[1]) for name in names)
-        # In the last layer most tokens are left out between the product and the sum.
+        # Most tokens of the last layer are left out between the product and the sum.
         expected = {f"blk.{layer}.ffn_down.weight" for layer in range(n_layers)}
         assert known == expected | {f"blk.{layer}.attn_output.weight" for layer in range(n_layers - 1)}
         number = next(i for i, s in enumerate(context.stages) if s.matrices == ["blk.0.attn_output.weight"])
@@ -58,7 +58,7 @@ def test_kept_chunks_are_of_all_texts_in_their_shares() -> None:
 
 
 def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> list[np.ndarray]:
-    """What enters matrices in both passes, the copy's values being changed as they are reached."""
+    """Give what enters matrices in both passes, the copy's values being changed as they are reached."""
     entered: list[list[np.ndarray]] = []
 
     class Noted(Correction):

@@ -1,4 +1,4 @@
-"""What rounding in order refuses."""
+"""Check what rounding in order refuses."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -
 
 
 def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of, monkeypatch) -> None:
-    """What the output projections get is doubled: they want half of their weights."""
+    """The inputs of output projections are doubled: they want half of their weights."""
     monkeypatch.setattr("pyquant.quantize.in_order.STREAM", 0.01)
     found = {}
 
@@ -61,7 +61,7 @@ def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of, mon
     in_order(generated(F32), stats_of(F32), scale, "blk.0.")
     for name in ("attn_output", "ffn_down"):
         corrected, own = found[f"blk.0.{name}.weight"]
-        # Not all of it: damping leaves directions alone in which little enters.
+        # Damping leaves directions alone in which little enters, so not all of it is corrected.
         share = np.linalg.norm(corrected - own / 2) / np.linalg.norm(own / 2)
         assert share < 0.2
         assert np.linalg.norm(corrected) < 0.8 * np.linalg.norm(own)

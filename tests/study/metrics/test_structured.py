@@ -79,7 +79,7 @@ def test_all_texts_are_kept(results: Path) -> None:
 
 
 def test_a_study_goes_on_at_the_next_text(results: Path) -> None:
-    """With seven texts of ten there, and the eighth cut off, three are written; the result is the same."""
+    """Three of ten texts are written where seven are there and the eighth is cut off; the result is equal."""
     (key,) = model_of(results).rows[0].keys["structured"]
     store = Store(results)
     lines = store.samples_path(key).read_bytes().splitlines(keepends=True)

@@ -49,7 +49,7 @@ def test_what_is_of_no_use_is_not_the_best() -> None:
 
 
 def test_noise_is_that_of_the_difference(tmp_path: Path) -> None:
-    # Both vary much from token to token, and together: their difference does not.
+    # The values vary much from token to token, and together: their difference does not.
     rng = np.random.default_rng(1)
     base = rng.exponential(0.2, 1000)
     rows = []
