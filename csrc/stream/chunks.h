@@ -32,4 +32,19 @@ struct Chunks {
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick);
 
+// Gives what workers, one for each thread, make of the chunks, in the order of these, whoever made it.
+template <class Worker>
+auto process_all(const Chunks & chunks, std::vector<Worker> & workers,
+                 const std::function<void(int64_t)> & tick) {
+    std::vector<decltype(workers[0].process(0, 0))> made(size_t(chunks.size()));
+    share(
+        chunks, int(workers.size()),
+        [&](int thread, int64_t chunk) {
+            made[size_t(chunk)] =
+                workers[size_t(thread)].process(chunks.first_row[size_t(chunk)], chunks.n_rows(chunk));
+        },
+        tick);
+    return made;
+}
+
 }  // namespace pyquant::stream

@@ -95,18 +95,9 @@ ComparisonResult compare(const Comparison & comparison, const std::function<void
     const int64_t row_bytes =
         comparison.base.decoder->row_bytes(n_per_row) + comparison.other.decoder->row_bytes(n_per_row);
     const Chunks chunks(comparison.n_rows, row_bytes, comparison.rows_per_expert);
-    const int n_threads = chunks.n_threads(comparison.n_threads);
-    std::vector<Worker> workers(static_cast<size_t>(n_threads), Worker(comparison));
-    std::vector<Sums> sums(size_t(chunks.size()));  // summed in order, whoever did them
-    share(
-        chunks, n_threads,
-        [&](int thread, int64_t chunk) {
-            sums[size_t(chunk)] =
-                workers[size_t(thread)].process(chunks.first_row[size_t(chunk)], chunks.n_rows(chunk));
-        },
-        tick);
+    std::vector<Worker> workers(size_t(chunks.n_threads(comparison.n_threads)), Worker(comparison));
     ComparisonResult result;
-    for (const Sums & chunk : sums) {
+    for (const Sums & chunk : process_all(chunks, workers, tick)) {
         result.error += chunk.error;
         result.weighted += chunk.weighted;
     }

@@ -98,18 +98,9 @@ private:
 
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
     const Chunks chunks(pass.n_rows, pass.source->row_bytes(pass.n_per_row), pass.rows_per_expert);
-    const int n_threads = chunks.n_threads(pass.n_threads);
-    std::vector<Worker> workers(static_cast<size_t>(n_threads), Worker(pass));
-    std::vector<Error> errors(size_t(chunks.size()));  // summed in order, whoever did them
-    share(
-        chunks, n_threads,
-        [&](int thread, int64_t chunk) {
-            errors[size_t(chunk)] =
-                workers[size_t(thread)].process(chunks.first_row[size_t(chunk)], chunks.n_rows(chunk));
-        },
-        tick);
+    std::vector<Worker> workers(size_t(chunks.n_threads(pass.n_threads)), Worker(pass));
     PassResult result;
-    for (const Error & error : errors) {
+    for (const Error & error : process_all(chunks, workers, tick)) {
         result.error += error;
     }
     for (const Worker & worker : workers) {

@@ -13,26 +13,7 @@ from pyquant.schemes import Mode
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode
 from tests.support.command import ENVIRONMENT, run
-
-SCHEME = """
-from typing import ClassVar
-
-from gguf import LlamaFileType
-from pydantic import Field
-
-from pyquant.schemes import Mode
-from pyquant.schemes.q4_0_multizero import q4_0_multizero
-
-
-class Mine(Mode):
-    name: ClassVar = "NAME"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
-
-    bound: int = Field(ge=0, le=7, description="codes up to this become 0")
-
-    def scheme(self, q8_0_codes):
-        return q4_0_multizero(self.bound)
-"""
+from tests.support.outside_scheme import scheme
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +22,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(path: Path, name: str = "mine") -> Path:
-    path.write_text(SCHEME.replace("NAME", name))
+    path.write_text(scheme(name))
     return path
 
 
@@ -73,7 +54,7 @@ def test_another_process_loads_the_file_itself(tmp_path: Path) -> None:
         ("x = 1\nx.y\n", "line 2: AttributeError: 'int' object has no attribute 'y'"),
         ("def f():\n    raise OSError('no')\n\nf()\n", "line 2: OSError: no"),
         ("import no_such_module\n", "line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-        (SCHEME.replace("NAME", "q8_0"), r"mode 'q8_0' is taken: pyquant\.schemes\.q8_0 defines it"),
+        (scheme("q8_0"), r"mode 'q8_0' is taken: pyquant\.schemes\.q8_0 defines it"),
         ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
         (b"\xff\xfe\n", "SyntaxError"),
     ],
@@ -91,7 +72,7 @@ def test_a_file_that_gives_none(tmp_path: Path, content, says: str) -> None:
 
 def test_a_broken_file_can_be_mended(tmp_path: Path) -> None:
     path = tmp_path / "mended.py"
-    path.write_text(SCHEME.replace("NAME", "mended") + "\n1 / 0\n")
+    path.write_text(scheme("mended") + "\n1 / 0\n")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         load_modes(path)
     assert [mode.name for mode in load_modes(write(path, "mended"))] == ["mended"]

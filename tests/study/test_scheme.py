@@ -5,26 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.command import run
-
-SCHEME = """
-from typing import ClassVar
-
-from gguf import LlamaFileType
-from pydantic import Field
-
-from pyquant.schemes import Mode
-from pyquant.schemes.q4_0_multizero import q4_0_multizero
-
-
-class Mine(Mode):
-    name: ClassVar = "mine"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
-
-    bound: int = Field(ge=0, le=7, description="codes up to this become 0")
-
-    def scheme(self, q8_0_codes):
-        return q4_0_multizero(self.bound)
-"""
+from tests.support.outside_scheme import scheme
 
 STUDY = """
 scheme = "mine.py"
@@ -37,7 +18,7 @@ bound = [1, 2]
 
 
 def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(SCHEME)
+    (tmp_path / "mine.py").write_text(scheme("mine"))
     (tmp_path / "study.toml").write_text(STUDY)
     arguments = ["study", "run", tmp_path / "study.toml", "--model", small_model, "--workers", "1"]
     done = run(*arguments, cwd=tmp_path)
@@ -46,7 +27,7 @@ def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
     keys = {path.name for path in (tmp_path / "study-results" / "runs").iterdir()}
     assert run(*arguments, cwd=tmp_path).stdout.startswith("0 results made")
     # Another scheme under the same name has other results.
-    (tmp_path / "mine.py").write_text(SCHEME.replace("(self.bound)", "(self.bound + 1)"))
+    (tmp_path / "mine.py").write_text(scheme("mine").replace("(self.bound)", "(self.bound + 1)"))
     changed = run(*arguments, cwd=tmp_path)
     assert changed.returncode == 0, changed.stderr
     assert 0 < int(changed.stdout.split()[0]) <= n_made
