@@ -24,6 +24,7 @@ from benchmarks.billion import billion
 from benchmarks.compensation import compensation
 from benchmarks.generate import generate
 from benchmarks.grammar import grammar, mask_table
+from benchmarks.grammar_added import added
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.pqz import pqz
 from benchmarks.table_type import table_type
@@ -84,6 +85,8 @@ def line(result: dict[str, Any]) -> str:
         text += f"{seconds:9.3f} s" if seconds > 1e-3 else f"{1e6 * seconds:9.1f} us"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
+    if "added_us" in result:
+        text += f"   {result['added_us']:.1f} us more with a grammar"
     if "share" in result:
         text += f"   {result['share']:.2%} of a forward pass"
     if "weights_per_second" in result:
@@ -297,6 +300,7 @@ SUITES = {
     "billion": billion,
     "generate": generate,
     "grammar": grammar,
+    "added": added,
 }
 
 if __name__ == "__main__":

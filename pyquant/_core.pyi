@@ -478,6 +478,18 @@ def draw(
     min_p: float,
     n_threads: int,
 ) -> tuple: ...
+def draw_again(
+    logits: numpy.typing.NDArray[numpy.float32],
+    rows: numpy.typing.NDArray[numpy.int64],
+    sums: numpy.typing.NDArray[numpy.float64],
+    mask: numpy.typing.NDArray[numpy.int32],
+    uniform: numpy.typing.NDArray[numpy.float64],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> tuple: ...
 def encode(scheme: Scheme, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.uint8]: ...
 def encode_frame(layout: Layout, data: bytes) -> bytes: ...
 def entropy(

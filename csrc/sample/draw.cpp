@@ -56,55 +56,51 @@ int32_t invert(const std::vector<int32_t> & tokens, const std::vector<float> & w
     return tokens.back();
 }
 
-struct Row {
-    int32_t token;
-    double log_p;
-    double allowed;
-};
-
 // Room for a row's work; a thread has one.
 class Drawer {
 public:
     Drawer(int64_t n_vocab, const Settings & settings) : settings_(settings), weights_(n_vocab) {}
 
-    Row operator()(const float * logits, const int32_t * mask, double uniform) {
-        float largest = kernels::largest_of(logits, weights_.n_vocab);
+    Row operator()(const float * logits, const int32_t * mask, double uniform, Sums & sums) {
+        const float largest = kernels::largest_of(logits, weights_.n_vocab);
         weights_.set(logits, largest, 1.0f);
-        const double free_total = weights_.total;
-        if (!std::isfinite(largest) || !std::isfinite(free_total)) {
-            return {0, std::numeric_limits<double>::quiet_NaN(), 1};
-        }
-        const double log_sum = std::log(free_total) + double(largest);
-        double allowed = 1;
+        sums = {double(largest), weights_.total};
         if (mask != nullptr) {
             weights_.keep(mask);
-            allowed = weights_.total / free_total;
-            if (weights_.largest() < kTooLight) {
-                largest = largest_allowed(logits, mask);
-                if (largest == kNever) {
-                    return {-1, 0, allowed};
-                }
-                reweigh(logits, mask, largest, 1.0f);
-            }
         }
-        const int32_t token = choose(logits, mask, uniform);
-        return {token, double(logits[token]) - log_sum, allowed};
+        return of_allowed(logits, mask, uniform, sums);
+    }
+
+    // The same with a mask, of a row whose sums are known already: only tokens that it allows are weighed.
+    Row again(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
+        weights_.set(logits, float(sums.largest), 1.0f, mask);
+        return of_allowed(logits, mask, uniform, sums);
     }
 
 private:
+    // weights_ are those of the tokens that the mask allows, at temperature 1.
+    Row of_allowed(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
+        if (!std::isfinite(sums.largest) || !std::isfinite(sums.total)) {
+            return {0, std::numeric_limits<double>::quiet_NaN(), 1};
+        }
+        const double allowed = weights_.total / sums.total;
+        if (weights_.largest() < kTooLight) {
+            const float largest = largest_allowed(logits, mask);
+            if (largest == kNever) {
+                return {-1, 0, allowed};
+            }
+            weights_.set(logits, largest, 1.0f, mask);
+        }
+        const int32_t token = choose(logits, mask, uniform);
+        return {token, double(logits[token]) - (std::log(sums.total) + sums.largest), allowed};
+    }
+
     float largest_allowed(const float * logits, const int32_t * mask) const {
         float largest = kNever;
         for (int64_t j = 0; j < weights_.n_vocab; ++j) {
-            largest = mask == nullptr || allows(mask, j) ? std::max(largest, logits[j]) : largest;
+            largest = allows(mask, j) ? std::max(largest, logits[j]) : largest;
         }
         return largest;
-    }
-
-    void reweigh(const float * logits, const int32_t * mask, float largest, float temperature) {
-        weights_.set(logits, largest, temperature);
-        if (mask != nullptr) {
-            weights_.keep(mask);
-        }
     }
 
     // weights_ are those at temperature 1.
@@ -114,7 +110,7 @@ private:
         }
         if (!settings_.truncates()) {
             if (settings_.temperature != 1) {
-                reweigh(logits, mask, logits[most_likely(logits)], settings_.temperature);
+                weights_.set(logits, logits[most_likely(logits)], settings_.temperature, mask);
             }
             return invert(weights_, uniform);
         }
@@ -154,12 +150,20 @@ void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_
         Drawer drawer(n_vocab, settings);
         for (int64_t row = begin; row < end; ++row) {
             const int32_t * allowed = mask == nullptr ? nullptr : mask + row * mask_words(n_vocab);
-            const Row result = drawer(logits + row * n_vocab, allowed, uniform[row]);
-            drawn.token[row] = result.token;
-            drawn.log_p[row] = result.log_p;
-            drawn.allowed[row] = result.allowed;
+            drawn.set(row, drawer(logits + row * n_vocab, allowed, uniform[row], drawn.sums[row]));
         }
     });
+}
+
+void draw_again(const float * logits, const int64_t * rows, const Sums * sums, const int32_t * mask,
+                int64_t n_rows, int64_t n_vocab, const Settings & settings, const double * uniform,
+                const Drawn & drawn) {
+    Drawer drawer(n_vocab, settings);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        const float * row = logits + rows[i] * n_vocab;
+        drawn.sums[i] = sums[rows[i]];
+        drawn.set(i, drawer.again(row, mask + i * mask_words(n_vocab), uniform[i], drawn.sums[i]));
+    }
 }
 
 void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads) {

@@ -15,11 +15,30 @@ struct Settings {
     bool truncates() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
+// The largest logit of a row, and the sum of exp(logit - largest); both finite where all are numbers.
+struct Sums {
+    double largest, total;
+};
+
+// A token that was drawn of a row; see Drawn.
+struct Row {
+    int32_t token;
+    double log_p;
+    double allowed;
+};
+
 // Drawn tokens; all arrays (n_rows,). Logits that are not numbers give token 0, of which log_p is NaN.
 struct Drawn {
     int32_t * token;   // -1 where the mask allows none
     double * log_p;    // log of its probability, of all tokens at temperature 1; in nats
     double * allowed;  // the share of all tokens' probability that the mask leaves; 1 without one
+    Sums * sums;       // of all tokens
+
+    void set(int64_t i, const Row & row) const {
+        token[i] = row.token;
+        log_p[i] = row.log_p;
+        allowed[i] = row.allowed;
+    }
 };
 
 // logits: (n_rows, n_vocab); mask: (n_rows, ceil(n_vocab / 32)) whose bit j % 32 of word j / 32 allows token
@@ -27,6 +46,13 @@ struct Drawn {
 // order of the vocabulary, else from the most likely one down. Threads share the rows.
 void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_vocab,
           const Settings & settings, const double * uniform, const Drawn & drawn, int n_threads);
+
+// Draws what `draw` would with these masks, from rows whose sums it has returned. Only tokens that a mask
+// allows are weighed, so where it allows few this takes a small part of the time. rows, uniform and what is
+// drawn: (n_rows,); mask: (n_rows, ceil(n_vocab / 32)); logits and sums: of all rows that were drawn from.
+void draw_again(const float * logits, const int64_t * rows, const Sums * sums, const int32_t * mask,
+                int64_t n_rows, int64_t n_vocab, const Settings & settings, const double * uniform,
+                const Drawn & drawn);
 
 // entropy: (n_rows,), of the distribution of all tokens at temperature 1, in nats.
 void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -64,44 +65,74 @@ struct Weights {
         std::fill(values.get() + n_vocab, values.get() + tiles.size() * kTile, 0.0f);
     }
 
-    // values[j] = exp((x[j] - largest) / temperature), of all tokens.
-    void set(const float * x, float largest, float temperature) {
+    // values[j] = exp((x[j] - largest) / temperature); with a mask, of the tokens that it refuses 0.
+    void set(const float * x, float largest, float temperature, const int32_t * mask = nullptr) {
         const float scale = scale_of(temperature);
-        each_tile([&](int64_t begin, int n, float * tile) {
+        const auto weigh = [&](int64_t begin, int n, float * weights) {
             for (int j = 0; j < n; ++j) {
-                tile[j] = kernels::exp_nonpositive((std::min(x[begin + j], largest) - largest) * scale);
+                weights[j] = kernels::exp_nonpositive((std::min(x[begin + j], largest) - largest) * scale);
             }
+        };
+        each_tile(mask, [&](int64_t begin, int n, float * tile) {
+            if (mask == nullptr) {
+                weigh(begin, n, tile);
+                return;
+            }
+            for (int j = 0; j < n; j += 32) {
+                if (mask[(begin + j) / 32] != 0) {
+                    weigh(begin + j, std::min(32, n - j), tile + j);
+                }
+            }
+            keep_of_tile(mask, begin, n, tile);
         });
     }
 
     // Makes the weights of tokens that the mask refuses 0.
     void keep(const int32_t * mask) {
-        each_tile([&](int64_t begin, int n, float * tile) {
-            for (int j = 0; j < kTile; j += 32) {
-                const uint32_t word = j < n ? uint32_t(mask[(begin + j) / 32]) : 0;
-                for (int b = 0; b < 32; ++b) {
-                    tile[j + b] = (word >> b) & 1 ? tile[j + b] : 0.0f;
-                }
-            }
-        });
+        each_tile(mask, [&](int64_t begin, int n, float * tile) { keep_of_tile(mask, begin, n, tile); });
     }
 
     float largest() const { return *std::max_element(peaks.begin(), peaks.end()); }
 
 private:
-    template <class Change>
-    void each_tile(const Change & change) {
-        total = 0;
-        for (size_t t = 0; t < tiles.size(); ++t) {
-            float * tile = values.get() + t * kTile;
-            const int64_t begin = int64_t(t) * kTile;
-            change(begin, int(std::min<int64_t>(kTile, n_vocab - begin)), tile);
-            tiles[t] = sum_of_tile(tile);
-            total += tiles[t];
-            for (int g = 0; g < kTile / kGroup; ++g) {
-                peaks[t * (kTile / kGroup) + g] = largest_of_group(tile + g * kGroup);
+    static void keep_of_tile(const int32_t * mask, int64_t begin, int n, float * tile) {
+        for (int j = 0; j < kTile; j += 32) {
+            const uint32_t word = j < n ? uint32_t(mask[(begin + j) / 32]) : 0;
+            for (int b = 0; b < 32; ++b) {
+                tile[j + b] = (word >> b) & 1 ? tile[j + b] : 0.0f;
             }
         }
+    }
+
+    // A tile of which the mask refuses all is passed over: its sum is 0, and nobody reads its values.
+    template <class Change>
+    void each_tile(const int32_t * mask, const Change & change) {
+        constexpr int groups = kTile / kGroup;
+        total = 0;
+        for (size_t t = 0; t < tiles.size(); ++t) {
+            const int64_t begin = int64_t(t) * kTile;
+            const int n = int(std::min<int64_t>(kTile, n_vocab - begin));
+            if (mask != nullptr && refuses_all(mask + begin / 32, (n + 31) / 32)) {
+                tiles[t] = 0;
+                std::fill_n(peaks.begin() + ptrdiff_t(t) * groups, groups, 0.0f);
+                continue;
+            }
+            float * tile = values.get() + t * kTile;
+            change(begin, n, tile);
+            tiles[t] = sum_of_tile(tile);
+            total += tiles[t];
+            for (int g = 0; g < groups; ++g) {
+                peaks[t * groups + size_t(g)] = largest_of_group(tile + g * kGroup);
+            }
+        }
+    }
+
+    static bool refuses_all(const int32_t * words, int n) {
+        int32_t any = 0;
+        for (int i = 0; i < n; ++i) {
+            any |= words[i];
+        }
+        return any == 0;
     }
 };
 

@@ -100,20 +100,24 @@ class Chooser:
         GrammarError
         """
         masks = self._made_masks(len(texts))
-        if self._truncates:
-            return self._draw(texts, logits, masks, attempt=0)
-        drawn = self._draw(texts, logits, None, attempt=0)
+        begin = time.perf_counter()
+        drawn = self._sampling.draw(
+            logits, self._numbers(texts, attempt=0), masks if self._truncates else None
+        )
+        self._times.sampling += time.perf_counter() - begin
+        if self._truncates or self._grammars is None:
+            return drawn
         refused = [i for i, text in enumerate(texts) if not _allows(text, int(drawn.tokens[i]))]
         if masks is not None:
-            masked = self._draw(texts, logits, masks, attempt=1)
+            masked = self._again(texts, logits, drawn, list(range(len(texts))), masks)
             drawn.allowed[:] = masked.allowed
             drawn.tokens[refused], drawn.log_p[refused] = masked.tokens[refused], masked.log_p[refused]
         elif refused:
             again = [texts[i] for i in refused]
             self._make_masks(again)
-            their_logits = logits if len(again) == len(texts) else logits[refused]  # a copy
-            masked = self._draw(again, their_logits, self._masks[: len(again)], attempt=1)
-            drawn.tokens[refused], drawn.log_p[refused], drawn.allowed[refused] = masked
+            masked = self._again(again, logits, drawn, refused, self._masks[: len(again)])
+            drawn.tokens[refused], drawn.log_p[refused] = masked.tokens, masked.log_p
+            drawn.allowed[refused] = masked.allowed
         return drawn
 
     def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
@@ -129,21 +133,24 @@ class Chooser:
             text.state.mask(words)
         self._times.mask += time.perf_counter() - begin
 
-    def _draw(
+    def _again(
         self,
         texts: Sequence[Text],
         logits: NDArray[np.float32],
-        masks: NDArray[np.int32] | None,
-        *,
-        attempt: int,
+        drawn: Drawn,
+        rows: list[int],
+        masks: NDArray[np.int32],
     ) -> Drawn:
+        begin = time.perf_counter()
+        numbers = self._numbers(texts, attempt=1)
+        masked = self._sampling.draw_again(logits, drawn, np.array(rows, np.int64), numbers, masks)
+        self._times.sampling += time.perf_counter() - begin
+        return masked
+
+    def _numbers(self, texts: Sequence[Text], *, attempt: int) -> NDArray[np.float64]:
         samples = [text.sample for text in texts]
         seed = self._sampling.seed
-        begin = time.perf_counter()
-        numbers = [uniform(seed, s.prompt << 32 | s.number, len(s.tokens), attempt) for s in samples]
-        drawn = self._sampling.draw(logits, np.array(numbers), masks)
-        self._times.sampling += time.perf_counter() - begin
-        return drawn
+        return np.array([uniform(seed, s.prompt << 32 | s.number, len(s.tokens), attempt) for s in samples])
 
     def __enter__(self) -> Chooser:
         return self

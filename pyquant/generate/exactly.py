@@ -22,7 +22,7 @@ from pyquant.generate.generate import Plan
 from pyquant.generate.result import END, REFUSED, Sample
 from pyquant.generate.sampling import Sampling, uniform
 from pyquant.generate.session import Session
-from pyquant.grammar.engine import Compiled, State
+from pyquant.grammar.engine import Compiled, State, allowed_tokens
 from pyquant.llama.model import Model
 
 
@@ -193,8 +193,7 @@ class _Drawer:
 
     def _mask(self, state: State) -> NDArray[np.bool_]:
         state.mask(self._words)
-        bits = np.unpackbits(self._words.view(np.uint8), bitorder="little")
-        return bits[: self._path.vocabulary.n_tokens].astype(bool)
+        return allowed_tokens(self._words, self._path.vocabulary.n_tokens)
 
 
 def _shares(p: NDArray[np.float64], mask: NDArray[np.bool_], beginning: _Beginning) -> NDArray[np.float64]:

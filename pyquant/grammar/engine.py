@@ -82,3 +82,8 @@ class Engine(Protocol):
         GrammarError
             It is no grammar, with line and column, or one that this engine does not take.
         """
+
+
+def allowed_tokens(words: NDArray[np.int32], n_tokens: int) -> NDArray[np.bool_]:
+    """Return the bits of a mask as (n_tokens,) bool: whether each token may come."""
+    return np.unpackbits(words.view(np.uint8), count=n_tokens, bitorder="little").view(np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
-from pyquant.grammar.engine import State
+from pyquant.grammar.engine import State, allowed_tokens
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import Grammar, read_grammar
 from pyquant.llama.vocabulary import Vocabulary
@@ -78,7 +78,7 @@ class GrammarProcessor:
             self._state.advance(int(input_ids[-1]))
         self._text = np.array(input_ids, np.intc)
         self._state.mask(self._words)
-        allowed = np.unpackbits(self._words.view(np.uint8), bitorder="little")[: self._n_tokens]
+        allowed = allowed_tokens(self._words, self._n_tokens)
         if not allowed.any():
             raise GrammarError(f"{self._name}: no token of the vocabulary can go on from here")
         return np.where(allowed, scores, np.single(-np.inf))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import GrammarError
+from pyquant.grammar.engine import allowed_tokens
 from pyquant.grammar.grammar import Grammar, Language
 from pyquant.grammar.lr.cache import CachedGrammar, hash_vocabulary
 from pyquant.grammar.lr.lark_tables import make_tables
@@ -127,4 +128,4 @@ class LrState:
     def _allowed(self) -> NDArray[np.int64]:
         words = np.empty(self._n_words, np.int32)
         self.mask(words)
-        return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+        return np.flatnonzero(allowed_tokens(words, 32 * self._n_words))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.grammar import CASES, PUBLISHED, TEXTS, Case, mask_table
+from benchmarks.grammar_added import NEXT, REFUSED, logits_like
 from tests.support.grammars import refusal
 
 
@@ -29,3 +31,12 @@ def test_the_table_has_what_was_measured() -> None:
     assert table[2] == "| CodeGemma, 256 k | C | .txt, 2024 | 540 | 580 |  | 1,130 |  |  |  |"
     assert table[3] == "| Gemma 4, 262 k | C | lr | 12 | 11 | 1,300 | 2,000 | 1.2 s | 13 ms | 40 MB |"
     assert table[-1] == "Gemma 4, 262 k, SQL, llguidance: why"
+
+
+@pytest.mark.parametrize("n_allowed", [40, 20, 1])
+def test_made_up_logits_refuse_as_much_as_they_should(n_allowed: int) -> None:
+    random = np.random.default_rng(0).normal(0, 3, 40).astype(np.float32)
+    allowed = np.arange(40) < n_allowed
+    p = np.exp(logits_like(random, allowed, 0)[0].astype(float))
+    assert p[~allowed].sum() == pytest.approx(0 if n_allowed == 40 else REFUSED, rel=1e-4)
+    assert p[0] == pytest.approx(NEXT, rel=1e-4)

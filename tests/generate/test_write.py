@@ -37,7 +37,8 @@ def test_where_it_ends_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) 
         ends = model.vocabulary.end_tokens()
 
         def end(_sampling: Sampling, logits: np.ndarray, *_arguments: object, **_named: object) -> Drawn:
-            return Drawn(np.full(len(logits), ends[0]), np.zeros(len(logits)), np.zeros(len(logits)))
+            zeros = np.zeros(len(logits))
+            return Drawn(np.full(len(logits), ends[0]), zeros, zeros, np.zeros((len(logits), 2)))
 
         monkeypatch.setattr(Sampling, "draw", end)
         written = write_tokens(model, 1, 10, begin, threads=1)

@@ -10,7 +10,7 @@ import pytest
 
 from pyquant import data
 from pyquant.errors import ConfigError, GrammarError
-from pyquant.grammar.engine import Compiled, State
+from pyquant.grammar.engine import Compiled, State, allowed_tokens
 from pyquant.grammar.engines import ENGINES, make_engine
 from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.llama.model import Model
@@ -61,7 +61,7 @@ def after(compiled: Compiled, vocabulary: Vocabulary, text: str) -> State:
 def mask_of(state: State, n_tokens: int) -> np.ndarray:
     words = np.full(-(-n_tokens // 32), -1, np.int32)
     state.mask(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:n_tokens].astype(bool)
+    return allowed_tokens(words, n_tokens)
 
 
 @pytest.mark.parametrize("text", ["", "12", "(3+", "(3+4)", "1==2"])

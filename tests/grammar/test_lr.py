@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pyquant import _core
 from pyquant.errors import GrammarError
+from pyquant.grammar.engine import allowed_tokens
 from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.grammar.lr.lark_tables import Tables, make_tables
 from pyquant.reference.kernels.grammar_masks import Place, allowed
@@ -29,7 +30,7 @@ def compile_for(tables: Tables, pieces: list[bytes]) -> _core.Grammar:
 def mask_of(state: _core.GrammarState, n_tokens: int) -> np.ndarray:
     words = np.full(-(-n_tokens // 32), -1, np.int32)
     state.mask(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:n_tokens].astype(bool)
+    return allowed_tokens(words, n_tokens)
 
 
 def tables_of(text: str) -> Tables:

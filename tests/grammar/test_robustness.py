@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pyquant import _core, data
 from pyquant.errors import GrammarError
+from pyquant.grammar.engine import allowed_tokens
 from pyquant.grammar.grammar import Grammar, Language, read_grammar
 from pyquant.grammar.lr.lark_tables import GRAMMARS, make_tables
 from pyquant.grammar.lr_engine import Lr
@@ -33,7 +34,7 @@ def compile_for(text: str, pieces: list[bytes]) -> _core.Grammar:
 def mask_of(state: _core.GrammarState, n_tokens: int) -> np.ndarray:
     words = np.full(-(-n_tokens // 32), -1, np.int32)
     state.mask(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:n_tokens].astype(bool)
+    return allowed_tokens(words, n_tokens)
 
 
 @pytest.fixture(scope="module")

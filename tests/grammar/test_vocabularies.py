@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant.grammar.engine import State
+from pyquant.grammar.engine import State, allowed_tokens
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import read_grammar
 from pyquant.grammar.lr.lark_tables import make_tables
@@ -29,7 +29,7 @@ def tokens_of(vocabulary: Vocabulary, text: str) -> list[int]:
 def allowed(state: State, n_tokens: int) -> np.ndarray:
     words = np.empty(-(-n_tokens // 32), np.int32)
     state.mask(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:n_tokens].astype(bool)
+    return allowed_tokens(words, n_tokens)
 
 
 def follow(vocabulary: Vocabulary, name: str) -> None:

@@ -41,12 +41,19 @@ def test_the_kernel_draws_what_the_twin_draws(seed: int) -> None:
         }
         number = float(random.choice([random.random(), 0, np.nextafter(1, 0)]))
         masks = None if mask is None else mask[None]
-        drawn = _core.draw(logits[None], masks, np.array([number]), n_threads=1, **settings)
-        token, log_p, allowed = (values[0] for values in drawn)
+        numbers = np.array([number])
+        drawn = _core.draw(logits[None], masks, numbers, n_threads=1, **settings)
+        token, log_p, allowed, _ = (values[0] for values in drawn)
         expected = twin.draw(logits, mask, number, **settings)
         assert (token, allowed) == (expected[0], expected[2]), settings
         assert log_p == pytest.approx(expected[1], abs=1e-9)
         assert _core.entropy(logits[None], 1)[0] == pytest.approx(twin.entropy(logits), abs=1e-9)
+        if mask is not None:
+            rows = np.stack([logits[::-1], logits])
+            free = _core.draw(rows, None, np.repeat(numbers, 2), n_threads=1, **settings)
+            again = _core.draw_again(rows, np.array([1]), free[3], masks, numbers, **settings)
+            for values, of_draw in zip(again, drawn):
+                np.testing.assert_array_equal(values, of_draw)
 
 
 def test_rows_do_not_depend_on_threads_or_on_each_other() -> None:
@@ -57,7 +64,8 @@ def test_rows_do_not_depend_on_threads_or_on_each_other() -> None:
     together = _core.draw(logits, None, numbers, n_threads=3, **settings)
     for i in range(7):
         alone = _core.draw(logits[i : i + 1], None, numbers[i : i + 1], n_threads=1, **settings)
-        assert [values[i] for values in together] == [values[0] for values in alone]
+        for values, of_one in zip(together, alone):
+            np.testing.assert_array_equal(values[i], of_one[0])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_tokens_come_as_often_as_they_should(
         left = [1, 2] if settings["min_p"] else left
     logits = np.tile(np.log(p).astype(np.float32), (n_rows, 1))
     numbers = np.array([uniform(1, 2, row) for row in range(n_rows)])
-    tokens, log_p, allowed = _core.draw(logits, mask, numbers, n_threads=2, **settings)
+    tokens, log_p, allowed, _ = _core.draw(logits, mask, numbers, n_threads=2, **settings)
     counts = np.bincount(tokens, minlength=5)
     assert np.flatnonzero(counts).tolist() == left
     expected = p[left] ** (1 / settings["temperature"])
@@ -94,12 +102,12 @@ def test_tokens_come_as_often_as_they_should(
 
 def test_a_mask_that_allows_nothing_and_logits_that_are_no_numbers_are_told() -> None:
     settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-    none, _, allowed = _core.draw(
+    none, _, allowed, _ = _core.draw(
         np.zeros((1, 40), np.float32), np.zeros((1, 2), np.int32), np.array([0.5]), n_threads=1, **settings
     )
     assert (none[0], allowed[0]) == (-1, 0)
     broken = np.full((1, 40), np.nan, np.float32)
-    token, log_p, _ = _core.draw(broken, None, np.array([0.5]), n_threads=1, **settings)
+    token, log_p, _, _ = _core.draw(broken, None, np.array([0.5]), n_threads=1, **settings)
     assert token[0] == 0
     assert np.isnan(log_p[0])
 
@@ -133,7 +141,7 @@ def test_the_least_temperature_takes_the_most_likely_token(truncation: dict[str,
     settings = {"temperature": 1e-44, "top_p": 1.0, "min_p": 0.0, **truncation}
     logits = np.array([1, 3, 2], np.float32)
     drawn = _core.draw(logits[None], None, np.array([0.9]), n_threads=1, **settings)
-    token, log_p, _ = (values[0] for values in drawn)
+    token, log_p, _, _ = (values[0] for values in drawn)
     assert token == 1
     assert (token, log_p) == pytest.approx(twin.draw(logits, None, 0.9, **settings)[:2])
 
