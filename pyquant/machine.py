@@ -13,6 +13,8 @@ from pyquant import limits
 from pyquant.errors import NotEnoughMemory
 
 BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
+STACK = 8 << 20  # bytes of a thread's stack where the system sets no limit
+THREAD = 4 << 20  # bytes that a thread takes beside its stack
 
 
 def n_threads(asked: int | None) -> int:
@@ -21,6 +23,23 @@ def n_threads(asked: int | None) -> int:
         limits.THREADS.check("threads", asked)
         return asked
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_with_room(asked: int | None) -> int:
+    """Give `n_threads` for work of ours, which every thread can begin.
+
+    Raises
+    ------
+    ConfigError
+        No such number.
+    NotEnoughMemory
+        This process may not map so many stacks. The C library ends a process whose thread has one, but no
+        room for anything else.
+    """
+    threads = n_threads(asked)
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    require_memory(threads * (THREAD + (STACK if stack == resource.RLIM_INFINITY else stack)), "the threads")
+    return threads
 
 
 def forget_peak() -> None:

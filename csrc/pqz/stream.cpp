@@ -1,6 +1,8 @@
 #define ZSTD_STATIC_LINKING_ONLY  // for ZSTD_c_literalCompressionMode
 #include "pqz/stream.h"
 
+#include <zstd_errors.h>
+
 #include <algorithm>
 #include <new>
 
@@ -65,6 +67,9 @@ void StreamEncoder::try_zstd(const uint8_t * data, size_t n, int level) {
     other_.resize(1 + ZSTD_compressBound(n));
     other_[0] = kZstd;
     const size_t size = ZSTD_compress2(context, &other_[1], other_.size() - 1, data, n);
+    if (ZSTD_getErrorCode(size) == ZSTD_error_memory_allocation) {
+        throw std::bad_alloc();
+    }
     if (ZSTD_isError(size)) {
         throw std::runtime_error(ZSTD_getErrorName(size));
     }

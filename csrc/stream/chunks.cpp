@@ -7,8 +7,9 @@
 #include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
+
+#include "kernels/share_rows.h"
 
 namespace pyquant::stream {
 namespace {
@@ -49,6 +50,7 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     // All chunks before the first that a thread is at are done: a thread says a chunk after it has taken it.
     const auto rows_done = [&] { return chunks.first_row[size_t(*std::min_element(at.begin(), at.end()))]; };
     auto run = [&](int thread) {
+        kernels::make_room_for_exceptions();
         // A thread goes on to the end of the chunk it has, so of several bad chunks the first is named.
         while (!stop) {
             const int64_t chunk = next++;
@@ -80,7 +82,7 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
             const std::lock_guard<std::mutex> lock(mutex);
             threads.emplace_back(run, t);
             ++n_running;
-        } catch (const std::system_error &) {  // no room for another stack: fewer do the same work
+        } catch (const std::exception &) {  // no room for another stack: fewer do the same work
             at[size_t(t)] = chunks.size();
         }
     }

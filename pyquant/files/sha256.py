@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 
@@ -25,16 +26,22 @@ def files_sha256(paths: list[Path], cancelled: Callable[[], bool] = lambda: Fals
     return digest.hexdigest()
 
 
+def _settle(digest: Future[str], hashing: Callable[[], str]) -> None:
+    """Hash, and hand over the digest or the error: a thread has nobody to raise to."""
+    try:
+        digest.set_result(hashing())
+    except BaseException as error:
+        digest.set_exception(error)
+
+
 class SourceHash:
     """Hashes files in a thread beside other work. A context manager."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._stop = False
-        self._digest = ""
-        self._thread = threading.Thread(target=self._run, args=(paths,), daemon=True)
-
-    def _run(self, paths: list[Path]) -> None:
-        self._digest = files_sha256(paths, lambda: self._stop)
+        self._digest: Future[str] = Future()
+        hashing = partial(files_sha256, paths, lambda: self._stop)
+        self._thread = threading.Thread(target=_settle, args=(self._digest, hashing), daemon=True)
 
     def __enter__(self) -> SourceHash:
         self._thread.start()
@@ -45,9 +52,8 @@ class SourceHash:
         self._thread.join()
 
     def result(self) -> str:
-        """Wait until all has been read, and give the hash in hex."""
-        self._thread.join()
-        return self._digest
+        """Wait until all has been read, and give the hash in hex. Raises OSError, MemoryError."""
+        return self._digest.result()
 
 
 class OutputHash:
@@ -63,13 +69,7 @@ class OutputHash:
         self._complete, self._last, self._given_up = 0, False, False
         self._digest: Future[str] = Future()
         # Ctrl-C may come when it has started and nobody is within the context yet: nothing waits for it then.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        try:
-            self._digest.set_result(self._read())
-        except BaseException as error:
-            self._digest.set_exception(error)
+        self._thread = threading.Thread(target=_settle, args=(self._digest, self._read), daemon=True)
 
     def _read(self) -> str:
         digest, buffer, at, last = hashlib.sha256(), memoryview(bytearray(1 << 20)), 0, False

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError
-from pyquant.machine import n_threads
+from pyquant.machine import threads_with_room
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import scratch_file
 from pyquant.models.progress import Progress
@@ -43,7 +43,7 @@ class TensorReader:
             Called while a pass goes on.
         """
         self.model = model
-        self.threads = n_threads(threads)
+        self.threads = threads_with_room(threads)
         self._progress = progress
         self._total = sum(tensor.n_bytes for tensor in tensors)
         self._done = 0

@@ -7,10 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from pyquant.errors import ConfigError, StudyError
 from pyquant.machine import n_threads
@@ -31,7 +33,7 @@ def local(workers: int) -> Iterator[Executor]:
     context = multiprocessing.get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
     with writer, reader:
-        pool = ProcessPoolExecutor(workers, context, _begin_worker, (reader,))
+        pool = _Pool(workers, context, _begin_worker, (reader,))
         try:
             yield pool
             pool.shutdown()
@@ -41,8 +43,22 @@ def local(workers: int) -> Iterator[Executor]:
             raise
 
 
+class _Pool(ProcessPoolExecutor):
+    """A pool whose processes hold Ctrl-C back from their first instruction on, which reaches them as well."""
+
+    def submit(self, *work: Any, **named: Any) -> Future[Any]:
+        """Submit work, which may start a process: it inherits the signals that are held back."""
+        resource_tracker.ensure_running()  # it would let them through when it starts
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return super().submit(*work, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
 def _begin_worker(parent: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

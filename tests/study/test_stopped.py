@@ -14,6 +14,7 @@ import pytest
 
 from pyquant.errors import ConfigError, StudyError
 from pyquant.study.config import read_study
+from pyquant.study.executor import local
 from pyquant.study.report.results import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
@@ -140,3 +141,14 @@ def test_a_cluster_that_is_not_there(lab: Lab, tmp_path: Path, where: str, messa
     pytest.importorskip("distributed")
     with pytest.raises((ConfigError, StudyError), match=message):
         lab.run(tmp_path / "results", cluster=where)
+
+
+def test_ctrl_c_does_not_reach_a_worker_that_is_starting() -> None:
+    with local(1) as pool:
+        answer = pool.submit(os.getpid)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGINT)  # it is loading Python's modules
+        assert answer.result() == worker.pid
+        held = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+    assert signal.SIGINT not in held
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

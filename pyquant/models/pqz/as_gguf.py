@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyquant.errors import ModelFileError
-from pyquant.machine import n_threads
+from pyquant.machine import threads_with_room
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import PqzFile, check_room, is_pqz, path_of, scratch_file
 
@@ -39,5 +39,5 @@ def as_gguf(path: Path) -> Iterator[Path]:
     pqz = PqzFile(path)
     check_room(pqz.n_bytes, str(path))
     with scratch_file() as file:
-        pqz.expand(file.fileno(), n_threads(None))
+        pqz.expand(file.fileno(), threads_with_room(None))
         yield path_of(file)

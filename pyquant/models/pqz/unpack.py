@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyquant.files.output_file import OutputFile
-from pyquant.machine import n_threads
+from pyquant.machine import threads_with_room
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.progress import Progress
 
@@ -77,7 +77,7 @@ def unpack_model(
     begin = time.perf_counter()
     pqz = source if isinstance(source, PqzFile) else PqzFile(source)
     with OutputFile(output, pqz.n_bytes, sources=[pqz.path], force=force) as file:
-        pqz.expand(file.fileno(), n_threads(threads), progress)
+        pqz.expand(file.fileno(), threads_with_room(threads), progress)
         file.commit()
     return UnpackResult(
         source=str(pqz.path),
