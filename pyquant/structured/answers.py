@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyquant.formulas import mcnemar, wilson
-from pyquant.generate.result import END, Sample, Times
+from pyquant.generate.result import END, Sample
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.structured.checker import Checker
+from pyquant.structured.cost import Cost
 from pyquant.structured.task import Item, Verdict
 
 SCORES = ("parses", "evaluates", "right")
@@ -124,24 +125,15 @@ class Cell:
     model, technique : str
     max_tokens : int
     answers : list of Answer
-    seconds : float
-        Time of writing all texts at the longest length.
-    times : Times
-        Where that time went.
-    n_tokens : int
-        Tokens that were written in it.
-    peak_memory : int
-        Bytes, the most of this process.
+    cost : Cost
+        Time and memory of writing all texts at the greatest length.
     """
 
     model: str
     technique: str
     max_tokens: int
     answers: list[Answer]
-    seconds: float
-    times: Times
-    n_tokens: int
-    peak_memory: int
+    cost: Cost
 
     def n(self, score: str) -> int:
         """Return how many answers have a score: parses, evaluates or right."""
@@ -152,16 +144,10 @@ class Cell:
 
         base: the first model's under the same technique and length, for McNemar's test on the same seeds.
         """
-        n = len(self.answers)
         return {
             "model": self.model,
             "technique": self.technique,
             "max_tokens": self.max_tokens,
             **count(self.answers, base.answers if base else None),
-            "seconds_per_text": self.seconds / n,
-            "forward_seconds": self.times.forward / n,
-            "mask_seconds": self.times.mask / n,
-            "sampling_seconds": self.times.sampling / n,
-            "tokens_per_second": self.n_tokens / self.seconds,
-            "peak_memory": self.peak_memory,
+            **self.cost.to_json(),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,10 +16,11 @@ from pyquant.grammar.engine import Compiled
 from pyquant.grammar.engines import make_engine
 from pyquant.llama.model import Model, path_of
 from pyquant.llama.vocabulary import Vocabulary
-from pyquant.machine import forget_peak, peak_memory
+from pyquant.machine import forget_peak
 from pyquant.models.model_file import AnyModel
 from pyquant.structured.answers import Cell, answer_of
 from pyquant.structured.checker import Checker
+from pyquant.structured.cost import Cost
 from pyquant.structured.task import TECHNIQUES, Item, Task, as_text, keeps_to_grammar, messages
 
 SCHEMA = "pyquant.structured/2"
@@ -112,17 +112,17 @@ def measure_structured(
             with Model(model) as loaded:
                 compiled = compile_for(loaded.vocabulary, asked, techniques, engine or task.engine)
                 for technique in techniques:
-                    times = Times()
+                    cost = Cost()
                     n_done = len(cells) // len(lengths)
-                    begin, samples = time.perf_counter(), []
-                    for sample in ask(
+                    samples = []
+                    written = ask(
                         loaded, task, asked, technique, compiled, max(lengths), seed,
-                        n_parallel=n_parallel, threads=threads, times=times,
-                    ):  # fmt: skip
+                        n_parallel=n_parallel, threads=threads, times=cost.times,
+                    )  # fmt: skip
+                    for sample in cost.of(written):
                         samples.append(sample)
                         if progress:
                             progress(n * n_done + len(samples), n * len(models) * len(techniques))
-                    seconds = time.perf_counter() - begin
                     samples.sort(key=lambda sample: sample.prompt)
                     cells += [
                         Cell(
@@ -133,10 +133,7 @@ def measure_structured(
                                 answer_of(sample, item, length, number, loaded.vocabulary, checker)
                                 for number, (sample, item) in enumerate(zip(samples, asked))
                             ],
-                            seconds,
-                            times,
-                            sum(len(sample.log_p) for sample in samples),
-                            peak_memory(),
+                            cost,
                         )
                         for length in sorted(lengths)
                     ]

@@ -13,6 +13,7 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
 from pyquant.structured.answers import Answer, answer_of
 from pyquant.structured.checker import Checker
+from pyquant.structured.cost import Cost
 from pyquant.structured.measure import ask, check_settings, compile_for, questions
 from pyquant.structured.tasks import load_task
 
@@ -20,6 +21,8 @@ from pyquant.structured.tasks import load_task
 Texts = dict[tuple[str, str, int], Sample]
 # Answers of a task under a technique, at most so many tokens a text.
 Answers = dict[tuple[str, str, int], list[Answer]]
+# What the texts of a task under a technique took that were written now; none where all were there.
+Costs = dict[tuple[str, str], Cost]
 
 
 def measure_series(
@@ -33,7 +36,7 @@ def measure_series(
     file: Path,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Answers:
+) -> tuple[Answers, Costs]:
     """Write texts, keep each in a file as soon as it is complete, and check them all.
 
     Parameters
@@ -62,6 +65,7 @@ def measure_series(
     texts = read_texts(file)
     _write(file, texts)  # without a line that was cut off
     answers: Answers = {}
+    costs: Costs = {}
     with Model(model) as loaded, file.open("a", encoding="utf-8") as lines:
         for name in tasks:
             task = load_task(name)
@@ -69,14 +73,19 @@ def measure_series(
             compiled = compile_for(loaded.vocabulary, asked, techniques, task.engine)
             for technique in techniques:
                 done = {number for other, way, number in texts if (other, way) == (name, technique)}
-                for sample in ask(
-                    loaded, task, asked, technique, compiled, max(lengths), seed, threads=threads, done=done
-                ):
+                cost = Cost()
+                written = ask(
+                    loaded, task, asked, technique, compiled, max(lengths), seed,
+                    threads=threads, times=cost.times, done=done,
+                )  # fmt: skip
+                for sample in cost.of(written):
                     texts[name, technique, sample.prompt] = sample
                     lines.write(_line(name, technique, sample))
                     lines.flush()
                     if progress:
                         progress(len(texts), len(tasks) * len(techniques) * samples)
+                if cost.n_texts:
+                    costs[name, technique] = cost
             with Checker(task) as checker:
                 for technique in techniques:
                     for length in sorted(lengths):
@@ -92,7 +101,7 @@ def measure_series(
                             for number, item in enumerate(asked)
                         ]
     _write(file, texts)
-    return answers
+    return answers, costs
 
 
 def read_texts(file: Path) -> Texts:

@@ -240,7 +240,9 @@ class _Work:
         for run, measured in zip(task.runs, outcome.results):
             if run is not None:
                 asked = {"command": self.command, "names": run.names, "task": task.name}
-                self.store.write(run, measured.result, asked | outcome.provenance, measured.items)
+                self.store.write(
+                    run, measured.result, asked | outcome.provenance | measured.costs, measured.items
+                )
         self.warnings |= set(outcome.provenance["warnings"])
         self.done.add(task.name)
         self._report((task.name, outcome.provenance["seconds"]))

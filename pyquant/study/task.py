@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,13 @@ class Measured:
         Numbers and names, as JSON.
     items
         Columns with a value for each item (a token, say), which are stored beside the JSON.
+    costs
+        Times and memory, as JSON: a part of the provenance, as they differ from run to run.
     """
 
     result: dict[str, Any]
     items: Items | None = None
+    costs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

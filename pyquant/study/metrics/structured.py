@@ -18,6 +18,7 @@ from pyquant.structured.task import TECHNIQUES
 from pyquant.structured.tasks import TASKS
 from pyquant.study.items import Items
 from pyquant.study.metrics.metric import Grid, Metric, Work
+from pyquant.study.report import structured_thesis as thesis
 from pyquant.study.report.columns import Column, Flat
 from pyquant.study.report.figures import Drawing, figure
 from pyquant.study.report.results import ModelResults, RowResults
@@ -29,6 +30,7 @@ from pyquant.study.report.structured import (
     shares_against,
     tables_of_tasks,
 )
+from pyquant.study.report.writing import table_of_costs
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 if TYPE_CHECKING:
@@ -80,9 +82,7 @@ class Structured(Metric):
     own_table = True
     note = (
         "Texts at temperature 1 and top-p 0.95, with the same random numbers for all models; p is McNemar's "
-        "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length. "
-        "A master's thesis (A. García Casasola, 2025; arithmetic, 200 tokens) found of Llama 3 8B 4 % that "
-        "parse without a grammar, 98 % with it and 95 % with few shots; of 70B 73, 100 and 100 %."
+        "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length."
     )
     columns = tuple(
         Column(f"structured_{score}_{technique.replace(' ', '_')}", f"{technique}: {score} (%)",
@@ -103,7 +103,7 @@ class Structured(Metric):
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         (model,) = task.files
         assert task.finished is not None
-        answers = measure_series(
+        answers, costs = measure_series(
             model,
             file=task.finished,
             threads=threads,
@@ -115,7 +115,11 @@ class Structured(Metric):
             for (name, technique, length), of_cell in answers.items()
         ]
         written = hashlib.sha256(task.finished.read_bytes()).hexdigest()
-        return [Measured({"cells": cells, "texts": written}, _items(answers))]
+        took = [
+            {"task": name, "technique": technique, "n": cost.n_texts, **cost.to_json()}
+            for (name, technique), cost in costs.items()
+        ]
+        return [Measured({"cells": cells, "texts": written}, _items(answers), {"writing": took})]
 
     def cells(self, row: RowResults, text: int) -> Flat:
         flat: Flat = {}
@@ -141,13 +145,28 @@ class Structured(Metric):
                         figure(*known, height=3.6),
                     )
                 )
+        panels = [thesis.shares_by_length(model, score) for score in thesis.SCORES]
+        if known := [panel for panel in panels if panel is not None]:
+            drawn.append(
+                Drawing(
+                    "Task arithmetic: the unquantized model (dots, with Wilson's 95 % interval), and Llama 3 "
+                    "in the thesis (dotted 8B, dashed 70B).",
+                    figure(*known, height=3.6),
+                )
+            )
         return drawn
 
     def findings(self, model: ModelResults, text: int) -> list[str]:
-        return differences(model)
+        slower = thesis.slowdown(model)
+        return differences(model) + ([slower] if slower else [])
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        return [Grid(*table) for table in tables_of_tasks(model, of_tasks(model))]
+        tables = tables_of_tasks(model, of_tasks(model)) + thesis.tables_beside(model)
+        costs = table_of_costs(model)
+        return [Grid(*table) for table in (*tables, *([costs] if costs else []))]
+
+    def remarks(self, model: ModelResults, text: int) -> list[str]:
+        return [thesis.NOTE] if thesis.tables_beside(model) else []
 
 
 def _items(answers: Answers) -> Items:

@@ -13,6 +13,7 @@ from pyquant.structured.task import TECHNIQUES
 from pyquant.study.report.columns import get
 from pyquant.study.report.figures import OTHERS, Panel, plain, scale_x
 from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.report.writing import Table
 
 METRIC = "structured"
 SCORES_SHOWN = {"parses": "it has the form", "right": "it is what was asked for"}
@@ -73,9 +74,7 @@ def _right(row: RowResults, technique: str, task: str | None, length: int) -> Hi
     }
 
 
-def tables_of_tasks(
-    model: ModelResults, tasks: list[str]
-) -> list[tuple[str, list[str], list[tuple[str, str]], list[tuple[str, list[str]]]]]:
+def tables_of_tasks(model: ModelResults, tasks: list[str]) -> list[Table]:
     """Return a table for each task and length: title, techniques, heads, and a row for each quantizer."""
     base, tables = model.rows[0], []
     every = [cell for row in model.rows for cell in _cells(row)]
@@ -131,6 +130,15 @@ def differences(model: ModelResults) -> list[str]:
     return sentences
 
 
+def with_interval(counts: list[tuple[int, int]]) -> tuple[list[float], list[list[float]]]:
+    """Return hits of n as percentages, and how far Wilson's 95 % interval goes below and above each."""
+    shares = [100 * hits / n for hits, n in counts]
+    ends = [wilson(hits, n) for hits, n in counts]
+    below = [share - 100 * low for share, (low, _) in zip(shares, ends)]
+    above = [100 * high - share for share, (_, high) in zip(shares, ends)]
+    return shares, [below, above]
+
+
 def shares_against(model: ModelResults, score: str, of: Literal["bits", "divergence"]) -> Panel | None:
     """Return a panel of the share of texts that have a score, against bits or divergence; None without."""
     path = ("size", "bits") if of == "bits" else ("quality", "kld", "mean")
@@ -150,12 +158,7 @@ def shares_against(model: ModelResults, score: str, of: Literal["bits", "diverge
                 axes.axhline(100 * hits / n, color=color, linewidth=1, linestyle="--")
             known = [(at, *pooled(row, technique, score)) for row, at in rows]
             known = [point for point in known if point[2]]
-            shares = [100 * hits / n for _, hits, n in known]
-            ends = [wilson(hits, n) for _, hits, n in known]
-            errors = [
-                [share - 100 * low for share, (low, _) in zip(shares, ends)],
-                [100 * high - share for share, (_, high) in zip(shares, ends)],
-            ]
+            shares, errors = with_interval([(hits, n) for _, hits, n in known])
             axes.errorbar(
                 [at for at, *_ in known], shares, yerr=errors, fmt="o", color=color, ecolor=GRAY,
                 capsize=2, markersize=4, label=plain(technique),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from pyquant.errors import ConfigError
 from pyquant.structured.measure import measure_structured
 from pyquant.structured.tasks import load_task
 from pyquant.study.config import read_study
+from pyquant.study.report import structured_thesis as thesis
 from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.report.writing import took
 from pyquant.study.run import run_study
-from pyquant.study.store import Store
+from pyquant.study.store import Store, digest_of
 
 STUDY = """
 measure = ["size", "structured"]
@@ -78,8 +81,35 @@ def test_all_texts_are_kept(results: Path) -> None:
         assert len(items["right"]) == 2 * 2 * 5
 
 
-def test_a_study_goes_on_at_the_next_text(results: Path) -> None:
+def test_what_texts_took_is_provenance(results: Path) -> None:
+    for row in model_of(results).rows:
+        (key,) = row.keys["structured"]
+        record = Store(results).read(key)
+        assert "seconds" not in json.dumps(record["result"])
+        writing = record["provenance"]["writing"]
+        assert [(part["task"], part["technique"], part["n"]) for part in writing] == [
+            ("arithmetic", "free", 5), ("arithmetic", "grammar", 5),
+        ]  # fmt: skip
+        for part in writing:
+            assert 0 < part["forward_seconds"] + part["sampling_seconds"] <= part["seconds_per_text"]
+            assert (part["mask_seconds"] > 0) == (part["technique"] == "grammar")
+            assert part["peak_memory"] > 10 << 20
+        digest = record["digest"]
+        writing[0]["seconds_per_text"] *= 2
+        assert digest_of(record) == digest
+        cost = took(row, "grammar")
+        (longest,) = [
+            cell
+            for cell in record["result"]["cells"]
+            if (cell["technique"], cell["max_tokens"]) == ("grammar", 10)
+        ]
+        assert cost is not None
+        assert cost["tokens"] >= longest["tokens_per_text"]  # with the one that ended it
+
+
+def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None:
     """Three of ten texts are written where seven are there and the eighth is cut off; the result is equal."""
+    results = shutil.copytree(results.parent, tmp_path / "copy") / "results"
     (key,) = model_of(results).rows[0].keys["structured"]
     store = Store(results)
     lines = store.samples_path(key).read_bytes().splitlines(keepends=True)
@@ -92,7 +122,9 @@ def test_a_study_goes_on_at_the_next_text(results: Path) -> None:
     config = read_study(results.parent / "study.toml", models=[data.model_path()])
     run_study(config, results, workers=1)
     assert store.samples_path(key).read_bytes() == b"".join(lines)
-    assert json.loads(store.path(key).read_text())["result"]["cells"] == cells
+    written = json.loads(store.path(key).read_text())
+    assert written["result"]["cells"] == cells
+    assert [part["n"] for part in written["provenance"]["writing"]] == [3]
 
 
 def test_the_report_shows_it(results: Path) -> None:
@@ -101,6 +133,51 @@ def test_the_report_shows_it(results: Path) -> None:
     assert "Task arithmetic, at most 10 tokens (%)" in page
     assert "Technique grammar: the unquantized model is right in" in page
     assert "García Casasola" in page
+    assert "Task arithmetic beside a thesis" in page
+    assert "What a text took" in page
+    assert "A token under the grammar takes" in page
+
+
+def test_a_thesis_stands_beside_it(results: Path) -> None:
+    model = model_of(results)
+    shares, seconds = thesis.tables_beside(model)
+    _, techniques, heads, rows = shares
+    assert techniques == ["free", "grammar"]
+    assert [head for head, _ in heads] == [f"{n} tokens" for n in (4, 10, 50, 100, 200)]
+    named = dict(rows)
+    assert named["Llama 3 8B, thesis"] == [
+        "-",
+        "-",
+        *["4 / 48"] * 3,
+        "-",
+        "-",
+        "86 / 86",
+        "96 / 96",
+        "98 / 98",
+    ]
+    for row in model.rows:
+        cells = (row.result("structured") or {})["cells"]
+        expected = {
+            (cell["technique"], f"{cell['max_tokens']} tokens"): "{:.0f} / {:.0f}".format(
+                *(100 * cell["scores"][score]["n"] / 5 for score in ("parses", "evaluates"))
+            )
+            for cell in cells
+        }
+        places = [(technique, head) for technique in techniques for head, _ in heads]
+        assert named[row.label] == [expected.get(place, "-") for place in places]
+    times = dict(seconds[3])
+    assert times["Llama 3 70B, thesis"][-1] == "25.4"
+    ours = times[model.rows[0].label]
+    assert [cell == "-" for cell in ours] == [True, False, True, True, True] * 2
+
+
+def test_without_arithmetic_no_thesis(results: Path) -> None:
+    model = model_of(results)
+    for row in model.rows:
+        for cell in (row.result("structured") or {})["cells"]:
+            cell["task"] = "sql"
+    assert thesis.tables_beside(model) == []
+    assert thesis.shares_by_length(model, "parses") is None
 
 
 @pytest.mark.parametrize(
