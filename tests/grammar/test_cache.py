@@ -106,16 +106,25 @@ def damage(path: Path, what: str) -> None:
     data = bytearray(path.read_bytes())
     if what == "a bit":
         data[len(data) // 2] ^= 1
+    elif what == "the names":
+        data[len(cache.BEGIN) + 20] ^= 1
+    elif what == "the last byte":
+        data[-1] ^= 1
+    elif what == "more":
+        data += b"\0"
     elif what == "the checksum":
         data[len(cache.BEGIN)] ^= 1
     elif what == "another version":
-        data[: len(cache.BEGIN)] = b"pyquant grammar 9\n"
+        data[: len(cache.BEGIN)] = b"pyquant grammar 1\n"
     else:
         del data[{"cut": len(data) // 2, "cut short": 20, "empty": 0}[what] :]
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("what", ["a bit", "the checksum", "another version", "cut", "cut short", "empty"])
+DAMAGES = ["a bit", "the names", "the last byte", "more", "the checksum", "another version"]
+
+
+@pytest.mark.parametrize("what", [*DAMAGES, "cut", "cut short", "empty"])
 def test_a_damaged_file_is_prepared_anew_with_a_remark(
     what: str,
     vocabulary: Vocabulary,

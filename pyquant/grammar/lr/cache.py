@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import logging
+import math
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -30,7 +30,8 @@ from pyquant.grammar.grammar import Grammar
 
 logger = logging.getLogger("pyquant.grammar")
 
-BEGIN = b"pyquant grammar 1\n"  # then 8 bytes of checksum, and arrays as numpy.savez writes them
+BEGIN = b"pyquant grammar 2\n"  # then 8 bytes of checksum, a line of JSON that names arrays, and those
+ALIGNMENT = 16  # of arrays in a file, so that they can be used where they are
 IMPORTS = "imports"
 SUFFIX = ".grammar"
 MOST_FILES = 32  # beyond them, those that were not used for the longest time are removed
@@ -101,10 +102,8 @@ class CachedGrammar:
         """
         if self._path is None:
             return
-        file = io.BytesIO()
-        named: dict[str, Any] = {IMPORTS: np.frombuffer(json.dumps(imports).encode(), np.uint8), **arrays}
-        np.savez(file, **named)
-        body = file.getbuffer()
+        noted = np.frombuffer(json.dumps(imports).encode(), np.uint8)
+        body = _body({IMPORTS: noted, **arrays})
         data = BEGIN + _core.checksum(body).to_bytes(8, "little") + body
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,8 +128,23 @@ def _arrays(data: bytes) -> Arrays:
         raise ValueError("its format is another one")
     if _core.checksum(body).to_bytes(8, "little") != data[len(BEGIN) : len(BEGIN) + 8]:
         raise ValueError("it is damaged")
-    with np.load(io.BytesIO(body), allow_pickle=False) as file:
-        return dict(file)
+    end = data.index(b"\n", len(BEGIN) + 8)
+    arrays, begin = {}, end + 1
+    for name, dtype, shape in json.loads(data[len(BEGIN) + 8 : end]):
+        begin += -begin % ALIGNMENT
+        arrays[name] = np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape)
+        begin += arrays[name].nbytes
+    return arrays
+
+
+def _body(arrays: Arrays) -> bytes:
+    """Return arrays as a file has them: a view of each is all that reading takes."""
+    line = json.dumps([(name, array.dtype.str, array.shape) for name, array in arrays.items()])
+    body = bytearray(line.encode() + b"\n")
+    for array in arrays.values():
+        body += bytes(-(len(BEGIN) + 8 + len(body)) % ALIGNMENT)
+        body += array.tobytes()
+    return bytes(body)
 
 
 def _imports(noted: NDArray[np.uint8]) -> dict[str, str]:
