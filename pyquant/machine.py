@@ -15,6 +15,8 @@ from pyquant.errors import NotEnoughMemory
 BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
 STACK = 8 << 20  # bytes of a thread's stack where the system sets no limit
 THREAD = 4 << 20  # bytes that a thread takes beside its stack
+# How the loader, Python and C++ name a lack of memory.
+NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
 
 
 def n_threads(asked: int | None) -> int:
@@ -114,6 +116,11 @@ class BlasRoom:
     def is_taken(self) -> None:
         """Note that OpenBLAS has its memory."""
         self._n_bytes = 0
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Say whether an error comes of a lack of memory, by its words: several classes of errors do."""
+    return any(reason in str(error).lower() for reason in NO_MEMORY)
 
 
 def cpu_name() -> str:

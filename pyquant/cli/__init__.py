@@ -110,7 +110,9 @@ def main() -> None:
     except MemoryError as error:
         _fail(memory.message(error), FAILED)
     except (ImportError, RuntimeError) as error:
-        if not memory.is_why(error):
+        from pyquant.machine import lacks_memory
+
+        if not lacks_memory(error):
             raise
         _fail(memory.message(error), FAILED)
     except PyquantError as error:

@@ -27,11 +27,6 @@ def check_libraries() -> None:
     require_memory(LIBRARIES + PER_PROCESSOR * processors, "the libraries that pyquant is made of")
 
 
-def is_why(error: Exception) -> bool:
-    """Says whether an error comes of a lack of memory."""
-    return any(reason in str(error).lower() for reason in REASONS)
-
-
 def message(error: Exception) -> str:
     """Gives the line that says it."""
     if isinstance(error, PyquantError):

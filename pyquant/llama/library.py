@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 
 from pyquant import _core
-from pyquant.errors import RuntimeLibraryError
+from pyquant.errors import NotEnoughMemory, RuntimeLibraryError
 from pyquant.llama import log
+from pyquant.machine import lacks_memory
 
 
 @cache
@@ -22,6 +23,8 @@ def bindings() -> ModuleType:
 
     Raises
     ------
+    NotEnoughMemory
+        There is no room for the library.
     RuntimeLibraryError
         llama_cpp is missing, of another version, or already at work with another library.
     """
@@ -55,6 +58,8 @@ def _import_on(folder: Path) -> ModuleType:
     try:
         llama = importlib.import_module("llama_cpp.llama_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        if lacks_memory(error):
+            raise NotEnoughMemory(f"not enough memory for llama.cpp: {error}") from None
         raise RuntimeLibraryError(f"llama_cpp cannot use pyquant's library in {folder}: {error}") from None
     finally:
         if before is None:
