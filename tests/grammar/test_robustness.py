@@ -55,6 +55,11 @@ def vocabulary() -> Iterator[Vocabulary]:
         ('start: ("a" | "b")~40', "rule start: .* more than 10,000 alternatives"),
         ('start: t{"a"}\nt{x}: "b" t{t{x}} | x', "template t: an argument is a template itself"),
         (f'start: {"(" * 900}"a"{")" * 900}', "nested too deeply"),
+        (
+            "start: A0\n" + "".join(f"A{i}: A{i + 1} A{i + 1}\n" for i in range(30)) + 'A30: "a"',
+            "terminal A0: with the terminals that it names it has more than 30,000 letters",
+        ),
+        ("start: A\nA: B\nB: A", "Recursion in terminal"),
         ("%import .nowhere.A\nstart: A", "nowhere"),
         ("%import common.NOWHERE\nstart: NOWHERE", "NOWHERE"),
     ],
@@ -64,6 +69,12 @@ def test_refusals_come_soon(text: str, message: str) -> None:
     with pytest.raises(GrammarError, match=f"(?s)^g\\.lark: .*{message}"):
         make_tables(Grammar(Language.LARK, text, "g.lark"))
     assert time.process_time() - begin < 5
+
+
+def test_a_long_terminal_is_read_soon() -> None:
+    begin = time.process_time()
+    make_tables(Grammar(Language.LARK, f'start: "{"ab" * 2000}" | "c"', "g.lark"))
+    assert time.process_time() - begin < 10
 
 
 def test_a_terminal_may_match_everything() -> None:

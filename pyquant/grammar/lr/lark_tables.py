@@ -24,7 +24,7 @@ from pyquant.grammar.grammar import GRAMMARS, Grammar
 from pyquant.grammar.lr.boundaries import check_boundaries
 from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
 from pyquant.grammar.lr.regex_automaton import RegexAutomaton
-from pyquant.grammar.lr.size import check_size
+from pyquant.grammar.lr.size import bounded_terminals, check_size
 
 START, END = "start", "$END"
 RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; the parser never takes it
@@ -107,7 +107,8 @@ def _make_tables(grammar: Grammar) -> Tables:
 def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dict[str, str]]:
     folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
     try:
-        loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
+        with bounded_terminals():
+            loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
         check_size(loaded)
         definitions, rules, ignored = loaded.compile([START], {RESERVED})
     except GrammarError:

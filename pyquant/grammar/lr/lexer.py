@@ -124,21 +124,37 @@ def _without_dead_ends(
     next_states: NDArray[np.int32], winners: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Lead nowhere what cannot become a terminal any more."""
-    alive = np.append(winners != NONE, False)  # the last is NONE's
-    while True:
-        more = alive.copy()
-        more[:-1] |= alive[next_states].any(axis=1)
-        if (more == alive).all():
-            return np.where(alive[next_states], next_states, NONE).astype(np.int32), winners
-        alive = more
+    alive = np.append(_bytes_to_an_end(next_states, winners) != NONE, False)  # the last is NONE's
+    return np.where(alive[next_states], next_states, NONE).astype(np.int32), winners
+
+
+def _bytes_to_an_end(next_states: NDArray[np.int32], winners: NDArray[np.int32]) -> NDArray[np.int32]:
+    """(n_states,) int32: the fewest bytes after which a terminal may end; NONE: none does."""
+    before: list[list[int]] = [[] for _ in winners]
+    for state, row in enumerate(next_states.tolist()):
+        for following in set(row) - {NONE}:
+            before[following].append(state)
+    distances = np.where(winners == NONE, NONE, 0).astype(np.int32)
+    todo = np.flatnonzero(winners != NONE).tolist()
+    for state in todo:
+        for previous in before[state]:
+            if distances[previous] == NONE:
+                distances[previous] = distances[state] + 1
+                todo.append(previous)
+    return distances
 
 
 def _minimize(
     next_states: NDArray[np.int32], winners: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Join the states that no text tells apart (Moore's algorithm), in the order of the first of each."""
+    """Join the states that no text tells apart (Moore's algorithm), in the order of the first of each.
+
+    States begin in groups by how many bytes the nearest end of a terminal is away: else each round would tell
+    apart one state of a long text.
+    """
     columns = np.unique(next_states, axis=1)
-    group = np.unique(winners, return_inverse=True)[1]
+    apart = np.column_stack([winners, _bytes_to_an_end(columns, winners)])
+    group = np.unique(apart, axis=0, return_inverse=True)[1].reshape(-1)
     while True:
         rows = np.column_stack([group, np.append(group, NONE)[columns]])
         _, firsts, refined = np.unique(rows, axis=0, return_index=True, return_inverse=True)

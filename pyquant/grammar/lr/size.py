@@ -1,19 +1,71 @@
 """Refuse grammars of which a few letters would make more than any machine holds.
 
 lark writes out what is optional or repeated in a rule as alternatives, which double with each further one.
-So they are counted before lark works them out.
+It puts terminals into the terminals that name them, which may double with each further one as well. So both
+are counted before lark works them out.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import lark.load_grammar
 from lark import Tree
+from lark.grammar import Terminal
 from lark.load_grammar import REPEAT_BREAK_THRESHOLD, SMALL_FACTOR_THRESHOLD
 
 from pyquant.errors import GrammarError
 
 MOST_ALTERNATIVES = 10_000  # of all rules together
+MOST_LETTERS = 30_000  # of a terminal, with those that it names
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def bounded_terminals() -> Iterator[None]:
+    """Let lark check the size of terminals before it puts them into each other, while it reads a grammar.
+
+    That happens in a function of lark's own module, for the grammar and for all that it imports.
+
+    Raises
+    ------
+    GrammarError
+        A terminal would become too large.
+    """
+    put_together = lark.load_grammar.resolve_term_references
+
+    def checked(terminals: dict[str, Any]) -> None:
+        known: dict[int, int] = {}
+        for name, tree in terminals.items():
+            if _letters(tree, terminals, known) > MOST_LETTERS:
+                raise GrammarError(
+                    f"terminal {name}: with the terminals that it names it has more than "
+                    f"{MOST_LETTERS:,} letters"
+                )
+        put_together(terminals)
+
+    with _one_at_a_time:
+        lark.load_grammar.resolve_term_references = checked
+        try:
+            yield
+        finally:
+            lark.load_grammar.resolve_term_references = put_together
+
+
+def _letters(part: Any, terminals: dict[str, Any], known: dict[int, int]) -> int:
+    """Count what a part of a terminal becomes; beyond MOST_LETTERS only that. Circles are left to lark."""
+    if isinstance(part, Terminal):
+        part = terminals.get(part.name)
+    if not isinstance(part, Tree):
+        return len(part) if isinstance(part, str) else 0
+    if id(part) not in known:
+        known[id(part)] = 0
+        total = sum(_letters(child, terminals, known) for child in part.children)
+        known[id(part)] = min(total, MOST_LETTERS + 1)
+    return known[id(part)]
 
 
 def check_size(grammar: Any) -> None:
