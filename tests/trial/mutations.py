@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyquant.errors import PyquantError
+from pyquant.errors import GrammarError, PyquantError
 from tests.trial.case import HELD, REFUSED, Attack, Failed
 from tests.trial.damage import damage
 from tests.trial.samples import Samples
@@ -49,9 +49,14 @@ class Mutation(Attack):
 
 
 def judged(do: Callable[[], object]) -> str:
-    """HELD if it works, REFUSED if it says in a line why not; anything else is a failure."""
+    """HELD if it works, REFUSED if it says in a line why not; anything else is a failure.
+
+    Of a grammar an error may show the lines around the place.
+    """
     try:
         do()
+    except GrammarError:
+        return REFUSED
     except PyquantError as error:
         if "\n" in str(error):
             raise Failed(f"more than a line: {error}") from None

@@ -12,6 +12,8 @@ from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
+from pyquant.generate.prompt import read_prompts
+from pyquant.grammar.grammar import Language
 from pyquant.inspect.histogram import code_counts, count_codes
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -20,7 +22,9 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.pqz_file import PqzFile, scratch_file
 from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.recipe_file import read_recipe
 from pyquant.schemes.settings import make_mode, read_config
+from pyquant.schemes.tensor_types import read_tensor_types
 from pyquant.study.config import read_study
 from pyquant.study.items import read_items
 from pyquant.study.report.html import report
@@ -33,6 +37,7 @@ from pyquant.tables.table_set import read_table_set
 from tests.support.stats import everything
 from tests.trial.binary_mutations import HeaderMutation, PqzMutation, StatsMutation
 from tests.trial.folder_mutations import FolderMutation, RunMutation
+from tests.trial.grammars import followed
 from tests.trial.mutations import Mutation, Use
 from tests.trial.samples import STOPPED, Samples
 from tests.trial.text_mutations import JsonMutation, TextMutation
@@ -71,6 +76,22 @@ def mutations() -> list[Mutation]:
         RunMutation("report", "results folder: the report of it", 10000, "results/RUN", always(reported)),
         Mutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
         TextMutation("text", "a text to evaluate on", 20, "text.txt", always(read_text)),
+        TextMutation("recipe", "TOML: recipe", 20, "recipe.toml", typed),
+        TextMutation("types", "types by patterns, as llama-quantize reads them", 50, "types.txt", matched),
+        TextMutation("prompts", "JSON lines: prompts", 20, "prompts.jsonl", always(read_prompts)),
+        TextMutation("lark", "grammar in Lark: llguidance", 50, "grammar.lark", followed("llguidance")),
+        TextMutation("lark-lr", "grammar in Lark: lr", 200, "grammar.lark", followed("lr")),
+        TextMutation("gbnf", "grammar in GBNF: llama.cpp", 50, "grammar.gbnf", followed("gbnf")),
+        TextMutation(
+            "gbnf-llguidance", "grammar in GBNF: llguidance", 100, "grammar.gbnf", followed("llguidance")
+        ),
+        JsonMutation(
+            "schema",
+            "JSON schema: llguidance",
+            50,
+            "schema.json",
+            followed("llguidance", Language.JSON_SCHEMA),
+        ),
     ]
 
 
@@ -127,6 +148,18 @@ def read_mode(path: Path) -> None:
 def read_tables(path: Path) -> None:
     read_table(path)
     read_table_set(path)
+
+
+def typed(samples: Samples) -> Use:
+    """A recipe, and the types that it gives a model."""
+    model = ModelFile(samples.model_gguf)
+    return lambda path: read_recipe(path).types_for(model, path)
+
+
+def matched(samples: Samples) -> Use:
+    """Patterns of tensors, and the recipe that they amount to."""
+    model = ModelFile(samples.model_gguf)
+    return lambda path: read_tensor_types(path, model, "Q4_K_M")
 
 
 def quantized(path: Path) -> None:

@@ -20,6 +20,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.imatrix import legacy_imatrix
 from tests.support.models import Model
 from tests.support.studies import Lab
+from tests.trial.sample_texts import TEXTS
 
 TEXT = "the rain in the hen then tin ant " * 300
 STOPPED: dict[str, Any] = {"n_ctx": 64, "n_chunks": 100}
@@ -60,6 +61,8 @@ def make_samples(folder: Path) -> None:
     (folder / "set.toml").write_text(f"values = {TABLE}\n[tables]\nattn_q = {TABLE}\nffn_down = {TABLE}\n")
     (folder / "sensitivity.toml").write_text(Sensitivity({"attn_q": 1.5, "ffn_down": 0.25}).to_toml())
     (folder / "mode.toml").write_text('mode = "q8_table"\ntable = "table.toml"\n')
+    for name, content in TEXTS.items():
+        (folder / name).write_text(content)
     lab = Lab(folder)  # makes text.txt, model-1.gguf and study.toml anew
     (folder / "study.toml").write_text(
         'models = ["model.gguf"]\ntexts = ["text.txt"]\n' + lab.config.read_text()

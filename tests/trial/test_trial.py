@@ -15,6 +15,7 @@ pytestmark = pytest.mark.trial
 
 N_CASES = 20_000
 QUICK = ["gguf", "pqz", "stats", "imatrix", "mode", "study", "table", "sensitivity", "histogram", "items"]
+QUICK += ["recipe", "types", "prompts", "lark", "gbnf", "schema"]
 
 
 def trial(*words: object) -> dict:
