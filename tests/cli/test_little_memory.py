@@ -12,6 +12,8 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import model_path
 from pyquant.errors import NotEnoughMemory
 from pyquant.models.pqz.pack import pack_model
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 
 MODEL = model_path()
@@ -21,6 +23,8 @@ COMMANDS = {
     "quantize": ["quantize", MODEL, "o.gguf", "--mode", "ggml:Q4_K", "--calibration", "stats"],
     "perplexity": ["perplexity", MODEL, "--text", "text.txt", "--chunks", "2"],
     "info": ["info", MODEL],
+    "dequantize": ["dequantize", "q8_0.gguf", "o.gguf"],
+    "recipe": ["recipe", MODEL, "types.txt", "-o", "o.toml"],
 }
 RARE_COMMANDS = {
     "uniform": ["quantize", MODEL, "o.pqz", "--mode", "uniform", "--step", "0.01", "--calibration", "stats"],
@@ -36,6 +40,11 @@ RARE_COMMANDS = {
         *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],
     ],
     "tables": ["tables", "build", MODEL],
+    "generate": ["generate", MODEL, "--prompt", "def", "--max-tokens", "2"],
+    "mix": [
+        *["mix", MODEL, "--text", "text.txt", "--calibration", "stats", "--sensitivity", "guess"],
+        *["--bits", "6", "--types", "Q4_0,Q8_0", "--ctx", "32", "--chunks", "1", "-o", "o.toml"],
+    ],
 }
 
 
@@ -46,6 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text.write_text("def animal(house):\n    return [the for the in house if the]\n" * 600)
     calibrate_model(MODEL, [text], folder / "stats", n_chunks=2)
     pack_model(MODEL, folder / "m.pqz")
+    quantize_model(MODEL, folder / "q8_0.gguf", make_mode({"mode": "ggml:Q8_0"}))
+    (folder / "types.txt").write_text("attn_v=q8_0\n")
     return folder
 
 
@@ -66,7 +77,8 @@ def test_it_works_or_says_what_memory_was_for(folder: Path, name: str, megabytes
         output.unlink()
     assert not list(folder.glob(".o.*partial"))
     if ran.returncode:
-        (said,) = ran.stderr.splitlines()
+        *remarks, said = ran.stderr.splitlines()
+        assert all(line.startswith(MODEL.name) for line in remarks)
         assert said.startswith("pyquant: ")
         assert "memory" in said
 
