@@ -38,7 +38,7 @@ trial: $(installed)
 bench: $(installed) $(oracle)
 	$(python) -m benchmarks $(BENCH)
 
-# The native readers, guided by coverage, for SECONDS each; needs clang.
+# Readers, guided by coverage, for SECONDS each; needs clang.
 fuzz: $(installed)
 	@$(python) -m tests.support.fuzz_targets $(SECONDS)
 

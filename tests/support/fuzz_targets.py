@@ -1,16 +1,19 @@
 """Fuzzes the native readers, guided by coverage: `fuzz_targets.py SECONDS [FOLDER]`; each target for so long.
 
-Targets are tests/fuzz/*.cpp, for libFuzzer, watched by the address and undefined behavior sanitizers.
-They begin with seeds that are made here, and with tests/fuzz/corpus: small inputs that fuzzing found, each of
-which comes to a place of the code that others do not come to. FOLDER keeps what they find for the next time,
-and inputs that end a target; without it, build/fuzz does.
+Targets are tests/fuzz/*.cpp, for libFuzzer, watched by the address and undefined behavior sanitizers, and
+for readers in Python the modules tests/fuzz/*.py, for Atheris, which is libFuzzer as well. They begin with
+seeds that are made here, and with tests/fuzz/corpus: small inputs that fuzzing found, each of which comes to
+a place of the code that others do not come to. FOLDER keeps what they find for the next time, and inputs
+that end a target; without it, build/fuzz does.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,8 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from pyquant import _core
+from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.stats_file import KEY
+from pyquant.calibration.stats_rows import add_checksums
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.block_layout import TEXT, Field, Layout, block_bytes, kernel
+from pyquant.models.pqz.index import Index, PqzTensor
 from pyquant.models.pqz.layout_of_type import LAYOUTS
 from pyquant.models.tensor_type import TensorType as Type
 from tests.support import ROOT
@@ -36,7 +43,7 @@ LONGEST = 10  # seconds for one input
 
 
 class NoFuzzer(Exception):
-    """There is no clang, or it lacks libFuzzer."""
+    """There is no clang, or it lacks libFuzzer; or there is no Atheris."""
 
 
 def gguf_seeds(folder: Path) -> None:
@@ -75,10 +82,48 @@ def frame_seeds(folder: Path) -> None:
             (folder / f"{number}-{n_blocks}").write_bytes(begin + coded)
 
 
-# Files that a target is made of, relative to csrc, and its seeds.
+def index_seeds(folder: Path) -> None:
+    """Indexes of a packed model and of one without tensors, with the right number of frames and with none."""
+    layouts = {"Q4_0": LAYOUTS[Type.Q4_0], "F16": LAYOUTS[Type.F16]}
+    tensors = [PqzTensor(name="a", type="Q4_0", begin=100, n_bytes=1800)]
+    tensors += [PqzTensor(name="b", type="F16", begin=1920, n_bytes=64)]
+    whole = Index(1984, {"pyquant": "0", "zstd": "1"}, layouts, tensors)
+    bare = Index(10, {}, {}, [])
+    for name, index in (("whole", whole), ("bare", bare)):
+        for n_frames in (index.n_frames(), 0):
+            begin = struct.pack("<QB", index.n_bytes, n_frames)
+            (folder / f"{name}-{n_frames}").write_bytes(begin + index.description())
+
+
+def stats_seeds(folder: Path) -> None:
+    """Headers of statistics: with moments, with experts, and of the version without checksums."""
+    for name, n_groups, version in (("sums", 1, 2), ("experts", 2, 2), ("old", 1, 1)):
+        header = _core.Gguf()
+        header.set_text("general.type", KEY)
+        for key, number in {"version": version, "chunk_size": 8, "panel": _core.PANEL}.items():
+            header.set_u32(f"{KEY}.{key}", number)
+        header.set_text(f"{KEY}.model.sha256", "0" * 64)
+        header.set_text(f"{KEY}.texts", '[{"path": "t", "sha256": "", "weight": 1.0, "n_chunks": 1}]')
+        header.set_text(f"{KEY}.streams", '{"x": 0.5}')
+        for key in ("matrices", "inputs"):
+            header.set_texts(f"{KEY}.{key}", ["x"])
+        header.add_tensor("tokens", int(Type.I32), [8, 1])
+        header.add_tensor("x.in_sum2", int(Type.F32), [32, n_groups])
+        header.add_tensor("x.counts", int(Type.F64), [n_groups])
+        header.add_tensor("x.moment_counts", int(Type.F64), [n_groups])
+        header.add_tensor("x.moments", int(Type.F32), [triangle_size(32), n_groups])
+        header.add_tensor("x.first", int(Type.F32), [32])
+        if version > 1:
+            add_checksums(header)
+        (folder / name).write_bytes(header.header()[len(b"GGUF") + 4 :])
+
+
+# Files that a target is made of, relative to csrc (a target in Python: of none), and its seeds.
 TARGETS: dict[str, tuple[list[str], Callable[[Path], None]]] = {
     "gguf_header": (["gguf/*.cpp"], gguf_seeds),
     "pqz_frame": (["pqz/frame.cpp", "pqz/stream.cpp", "pqz/rans.cpp", "pqz/layout.cpp"], frame_seeds),
+    "pqz_index": ([], index_seeds),
+    "stats_header": ([], stats_seeds),
 }
 
 
@@ -119,6 +164,15 @@ def build(target: str, folder: Path) -> Path:
     return program
 
 
+def command_of(target: str, folder: Path) -> list[str]:
+    """Give the words that run a target, without options. Raises NoFuzzer."""
+    if TARGETS[target][0]:
+        return [str(build(target, folder))]
+    if importlib.util.find_spec("atheris") is None:
+        raise NoFuzzer("no Atheris, which watches Python; there is none for this system or version of Python")
+    return [sys.executable, "-m", f"tests.fuzz.{target}"]
+
+
 def fuzz(target: str, folder: Path, seconds: int) -> str:
     """Run a target; what it did, in a line. Raises RuntimeError with its report if an input ends it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,8 +182,9 @@ def fuzz(target: str, folder: Path, seconds: int) -> str:
     TARGETS[target][1](seeds)
     options = [f"-max_total_time={seconds}", f"-timeout={LONGEST}", f"-rss_limit_mb={LEAK}", "-max_len=8192"]
     options += ["-print_final_stats=1", f"-artifact_prefix={folder}/{target}-"]
-    command = [str(build(target, folder)), *options, *map(str, (corpus, seeds, CORPUS / target))]
-    ran = subprocess.run(command, capture_output=True, text=True)
+    folders = map(str, (corpus, seeds, CORPUS / target))
+    command = [*command_of(target, folder), *options, *folders]
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=ROOT)
     if ran.returncode:
         raise RuntimeError(
             f"{target} was ended by an input, which is kept in {folder}:\n{ran.stderr[-5000:]}"
