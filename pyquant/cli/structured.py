@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -145,8 +146,20 @@ def _print(result: dict[str, Any]) -> None:
             f"{cell['sampling_seconds'] / cell['seconds_per_text']:.3f} for draws; "
             f"{size(cell['peak_memory'])} of memory{errors}"
         )
+    for line in _slowdowns(result["cells"]):
+        print(line)
     if "exact" in result:
         _print_exact(result["exact"])
+
+
+def _slowdowns(cells: list[dict[str, Any]]) -> Iterator[str]:
+    """Says of each model what a grammar costs, where texts were also written without one."""
+    rates = {(cell["model"], cell["technique"]): cell["tokens_per_second"] for cell in cells}
+    for (model, technique), rate in rates.items():
+        free = rates.get((model, "free"))
+        if technique == "grammar" and free and rate:
+            times = f"{free / rate:.2f} times as long with the grammar as without"
+            yield f"{Path(model).name}: a token takes {times}"
 
 
 def _print_exact(cells: list[dict[str, Any]]) -> None:

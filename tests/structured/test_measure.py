@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,9 +124,20 @@ def test_the_command_writes_a_table_and_all_texts(tmp_path: Path) -> None:
     done = run(*arguments, "--texts", texts)
     assert done.returncode == 0, done.stderr
     assert "right %" in done.stdout
+    assert "times as long with the grammar" not in done.stdout  # nothing was written without it
     lines = [json.loads(line) for line in texts.read_text().splitlines()]
     assert [line["sample"] for line in lines] == [0, 1]
     assert set(lines[0]["verdict"]) == {"parses", "evaluates", "right"}
     again = run(*arguments, "--texts", texts)
     assert again.returncode == 1
     assert "exists; --force replaces it" in again.stderr
+
+
+def test_the_command_says_what_a_grammar_costs() -> None:
+    techniques = ["--technique", "free", "--technique", "grammar"]
+    done = run("structured", data.model_path(), "-n", 2, "--length", 4, *techniques)
+    assert done.returncode == 0, done.stderr
+    name = data.model_path().name
+    assert re.search(
+        rf"^{name}: a token takes \d+\.\d\d times as long with the grammar as without$", done.stdout, re.M
+    )

@@ -183,7 +183,7 @@ def test_without_arithmetic_no_thesis(results: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ('tasks = ["arithmetic"]|tasks = ["cooking"]', "'arithmetic', 'function_call'"),
+        ('tasks = ["arithmetic"]|tasks = ["cooking"]', "'arithmetic', 'c_function'"),
         ('"free", "grammar"|"free", "hope"', "'free', 'grammar'"),
         ("samples = 5|samples = 0", "samples"),
         ("seed = 3|seeds = 3", "seeds"),
