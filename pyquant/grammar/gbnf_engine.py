@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
+from pyquant.grammar.bounds import check_bounds
 from pyquant.grammar.grammar import Grammar, Language
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.vocabulary import Vocabulary
@@ -24,6 +25,7 @@ class Gbnf:
         """Compile a grammar. Raises GrammarError, with llama.cpp's reason."""
         if grammar.language is not Language.GBNF:
             raise GrammarError(f"{grammar.name}: engine gbnf takes GBNF alone, not {grammar.language.value}")
+        check_bounds(grammar)
         llama = self._vocabulary.llama
         with collect_errors() as errors:
             sampler = llama.llama_sampler_init_grammar(

@@ -8,6 +8,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
+from pyquant.grammar.bounds import check_bounds
 from pyquant.grammar.grammar import Grammar, Language
 from pyquant.llama.vocabulary import Vocabulary
 
@@ -38,6 +39,7 @@ class LLGuidance:
 
     def compile(self, grammar: Grammar) -> LLGuidanceGrammar:
         """Compile a grammar. Raises GrammarError, with llguidance's reason, which has line and column."""
+        check_bounds(grammar)
         try:
             source = _SOURCES[grammar.language](grammar.text)
         except Exception as error:  # of the converter's parser

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import GrammarError
+from pyquant.grammar.bounds import check_bounds
 from pyquant.grammar.engine import allowed_tokens
 from pyquant.grammar.grammar import Grammar, Language
 from pyquant.grammar.lr.cache import CachedGrammar, hash_vocabulary
@@ -32,6 +33,7 @@ class Lr:
         """Compile a grammar, or take what was kept of it. Raises GrammarError: see `make_tables`."""
         if grammar.language is not Language.LARK:
             raise GrammarError(f"{grammar.name}: engine lr takes Lark alone, not {grammar.language.value}")
+        check_bounds(grammar)
         cached = CachedGrammar(grammar, self._hash)
         if arrays := cached.read():
             start = int(arrays.pop(START))
