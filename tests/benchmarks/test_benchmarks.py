@@ -43,7 +43,10 @@ def test_only_tests_import_tests(folder: str) -> None:
     assert not imported_tests(folder)
 
 
+PROGRAMS = ("fuzz", "trial")  # folders of tests/ with programs of several files
+
+
 def test_tests_import_only_what_they_share() -> None:
     for path, names in imported_tests("tests").items():
-        shared = ("tests.support.", "tests.trial.") if "/trial/" in str(path) else "tests.support."
-        assert all(name.startswith(shared) for name in names), (path, names)
+        own = [f"tests.{folder}." for folder in PROGRAMS if f"/{folder}/" in str(path)]
+        assert all(name.startswith(("tests.support.", *own)) for name in names), (path, names)
