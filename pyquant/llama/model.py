@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.llama.check_numbers import check_numbers
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
@@ -78,6 +79,7 @@ class Model:
         self._llama = llama = bindings()
         self.path = path_of(model)
         self.file = file = open_model(model)
+        check_numbers(file)
         check_types(file)
         check_vocabulary(file)
         require_for_model(file)
