@@ -17,6 +17,7 @@ def prepare() -> None:
     What an encoding lacks is printed as an escape, such as `\\u0394`. Remarks to a closed standard
     error go nowhere.
     """
+    atexit.register(_forget_remarks)
     lacks_output, lacks_errors = sys.stdout is None, sys.stderr is None
     # Numbers 0 to 2 are taken, so that no file that is opened later gets one of them.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -30,7 +31,6 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    atexit.register(_forget_remarks)
 
 
 def _forget_remarks() -> None:

@@ -129,6 +129,12 @@ def test_remarks_that_nobody_reads_stop_nothing(model: Path, tmp_path: Path):
         assert "written to" in done.stdout
 
 
+@pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("command", ["tables list >&-", "info missing"])
+def test_errors_that_nobody_reads_keep_their_status(command: str, errors: str):
+    assert shell(f"{PYQUANT} {command} {errors}").returncode == 1
+
+
 @pytest.mark.parametrize("columns", [40, 80, 100])
 def test_a_narrow_terminal_cuts_labels_not_figures(columns: int, model: Path, text: Path, tmp_path: Path):
     name = tmp_path / ("a-model-whose-name-is-long-" * 4 + "end.gguf")
