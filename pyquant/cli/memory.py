@@ -12,9 +12,6 @@ LIBRARIES = 60 << 20
 PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
 
-# Words in which the loader, Python and C++ say it.
-REASONS = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
-
 
 def check_libraries() -> None:
     """Refuses a limit below what the libraries of every command take. Raises NotEnoughMemory."""
