@@ -70,6 +70,12 @@ class Sampling:
         """Say whether less than the whole vocabulary can be drawn."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
+    @property
+    def _for_kernel(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p,
+        }  # fmt: skip
+
     def draw(
         self,
         logits: NDArray[np.float32],
@@ -90,18 +96,7 @@ class Sampling:
         threads
             Rows are shared among so many.
         """
-        return Drawn(
-            *_core.draw(
-                logits,
-                mask,
-                uniform,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                min_p=self.min_p,
-                n_threads=threads,
-            )
-        )
+        return Drawn(*_core.draw(logits, mask, uniform, **self._for_kernel, n_threads=threads))
 
     def draw_again(
         self,
@@ -125,19 +120,7 @@ class Sampling:
         mask : (n_rows, ceil(n_vocab / 32)) int32
             Bit j % 32 of word j // 32 allows token j.
         """
-        return Drawn(
-            *_core.draw_again(
-                logits,
-                rows,
-                drawn.sums,
-                mask,
-                uniform,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                min_p=self.min_p,
-            )
-        )
+        return Drawn(*_core.draw_again(logits, rows, drawn.sums, mask, uniform, **self._for_kernel))
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as results name them."""
