@@ -1,0 +1,14 @@
+"""Policy `fixed`."""
+
+from __future__ import annotations
+
+from pyquant.drafting.policy import Decision, Family, Parameter, Round
+from pyquant.limits import Limit
+
+
+def fixed(round: Round, *, k: int) -> Decision:
+    """Draft k tokens; none with k = 0."""
+    return Decision.MORE if len(round.entropies) < k else Decision.STOP
+
+
+FAMILY = Family(fixed, {"k": Parameter(4, Limit(0, 1 << 10), "tokens of a draft", tuple(range(17)))})
