@@ -119,7 +119,13 @@ class BlasRoom:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Say whether an error comes of a lack of memory, by its words: several classes of errors do."""
+    """Say whether an error comes of a lack of memory: several classes of errors do.
+
+    It is known by its words. Python itself may fail without words, with a SystemError, where it gets no
+    memory while it imports a module; under a limit of the address space that is taken for a lack of memory.
+    """
+    if isinstance(error, SystemError) and free_address_space() is not None:
+        return True
     return any(reason in str(error).lower() for reason in NO_MEMORY)
 
 

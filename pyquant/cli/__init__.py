@@ -109,7 +109,7 @@ def main() -> None:
         _fail(str(error), CALLED_WRONGLY)
     except MemoryError as error:
         _fail(memory.message(error), FAILED)
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, SystemError) as error:
         from pyquant.machine import lacks_memory
 
         if not lacks_memory(error):

@@ -14,7 +14,9 @@ from types import ModuleType
 from pyquant import _core
 from pyquant.errors import NotEnoughMemory, RuntimeLibraryError
 from pyquant.llama import log
-from pyquant.machine import lacks_memory
+from pyquant.machine import lacks_memory, require_memory
+
+IMPORT = 24 << 20  # bytes that llama_cpp and what it imports take: 13 MB, measured, and some room
 
 
 @cache
@@ -53,6 +55,7 @@ def bindings() -> ModuleType:
 
 def _import_on(folder: Path) -> ModuleType:
     # llama_cpp reads the variable once, when it is imported; processes that we start shall not.
+    require_memory(IMPORT, "llama.cpp")  # Python's own failures in the midst of an import have no words
     before = os.environ.get("LLAMA_CPP_LIB_PATH")
     os.environ["LLAMA_CPP_LIB_PATH"] = str(folder)
     try:

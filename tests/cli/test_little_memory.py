@@ -88,3 +88,12 @@ def test_memory_is_asked_for_only_under_a_limit(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(resource, "getrlimit", lambda what: (1 << 30, 1 << 30))
     with pytest.raises(NotEnoughMemory, match="not enough memory for a test: 2,147 MB are needed, "):
         machine.require_memory(2 << 30, "a test")
+
+
+def test_a_failure_without_words_is_a_lack_of_memory_under_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = SystemError("error return without exception set")
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert not machine.lacks_memory(error)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1 << 30, 1 << 30))
+    assert machine.lacks_memory(error)
+    assert not machine.lacks_memory(RuntimeError("error return without exception set"))
