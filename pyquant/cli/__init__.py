@@ -116,7 +116,7 @@ def main() -> None:
             raise
         _fail(memory.message(error), FAILED)
     except PyquantError as error:
-        _fail(str(error), FAILED)
+        _fail(memory.said_of(error), FAILED)
     except BrokenPipeError:  # the reader of our output has all that it wanted, as `| head` does
         streams.silence()
     except OSError as error:

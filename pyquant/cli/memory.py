@@ -27,7 +27,12 @@ def check_libraries() -> None:
 def message(error: Exception) -> str:
     """Gives the line that says it."""
     if isinstance(error, PyquantError):
-        return str(error)
+        return said_of(error)
     reason = str(error).partition("\n")[0]
     known = reason and "bad_alloc" not in reason
     return f"not enough memory{f': {reason}' if known else ''}; fewer --threads or smaller chunks take less"
+
+
+def said_of(error: PyquantError) -> str:
+    """Gives an error's own words, after what they come of where llama.cpp says it in C++'s words alone."""
+    return f"not enough memory: {error}" if "bad_alloc" in str(error) else str(error)

@@ -6,6 +6,7 @@ names it goes by. A test goes over all options of all commands.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import typer
 
 from pyquant.files.text import Text, make_text, read_text
 
+SHOWS_RESULTS = ("rich.console", "rich.table")
 _outputs: list[Path] = []  # of the command at work
 
 
@@ -55,6 +57,8 @@ def output(name: str | Path) -> Path:
     if path.resolve() in _outputs:
         raise typer.BadParameter(f"{path}: is named for another output too")
     _outputs.append(path.resolve())
+    for library in SHOWS_RESULTS:  # a lack of memory is to be met before the output is there, not after it
+        importlib.import_module(library)
     return path
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyquant import _core
-from pyquant.errors import ModelFileError
+from pyquant.errors import ModelFileError, NotEnoughMemory
+from pyquant.machine import lacks_memory
 from pyquant.models.pqz.pqz_file import PqzFile, is_pqz
 from pyquant.models.q4_t import CodeTable
 from pyquant.models.tensor import Tensor
@@ -72,6 +73,8 @@ def _read_header(path: Path, gguf: Path) -> _core.Gguf:
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except ValueError as error:
+        if lacks_memory(error):
+            raise NotEnoughMemory(f"not enough memory for the header of {path}") from None
         reasons = [line.partition(": ")[2] or line for line in str(error).splitlines()]
         reason = reasons[0] if reasons else "the header ends early"
         raise ModelFileError(f"{path}: not a readable GGUF file: {reason}") from None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pyquant import machine
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.cli import memory
 from pyquant.data import model_path
-from pyquant.errors import NotEnoughMemory
+from pyquant.errors import ModelFileError, NotEnoughMemory
+from pyquant.models import shard
 from pyquant.models.pqz.pack import pack_model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -97,3 +100,17 @@ def test_a_failure_without_words_is_a_lack_of_memory_under_a_limit(monkeypatch: 
     monkeypatch.setattr(resource, "getrlimit", lambda what: (1 << 30, 1 << 30))
     assert machine.lacks_memory(error)
     assert not machine.lacks_memory(RuntimeError("error return without exception set"))
+
+
+def test_llama_cpps_words_are_told_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.said_of(ModelFileError("m: std::bad_alloc")) == "not enough memory: m: std::bad_alloc"
+    assert memory.said_of(ModelFileError("m: no such file")) == "m: no such file"
+
+    class Gguf:
+        @staticmethod
+        def read(path: bytes) -> None:
+            raise ValueError("gguf_init: encountered bad_alloc error while reading")
+
+    monkeypatch.setattr(shard, "_core", SimpleNamespace(Gguf=Gguf))
+    with pytest.raises(NotEnoughMemory, match="for the header of"):
+        shard.read_shard(MODEL)
