@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyquant import _core
+from pyquant import _core, limits
 from pyquant.errors import ConfigError
+from pyquant.fit.target import parse_size
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
@@ -53,6 +55,9 @@ class WantedSize:
     bits: float | None = None
     like: str | None = None
 
+    def __str__(self) -> str:
+        return self.like or (f"{self.size:,} bytes" if self.size else f"{self.bits:g} bits")
+
     def n_bytes(self, model: ModelFile, files: Files) -> int:
         """Give the bytes that the file has at most. Raises ConfigError."""
         if self.size is not None:
@@ -61,6 +66,33 @@ class WantedSize:
             return int(self.bits * model.n_weights / 8)
         assert self.like is not None
         return files.mixture(self.like).n_bytes
+
+
+def read_wanted_size(name: str, text: str) -> WantedSize:
+    """Read the size of a file: a mixture's name, bytes such as 92MB, or bits per weight such as 4.5.
+
+    Parameters
+    ----------
+    name
+        Where it was given, for errors.
+    text
+
+    Raises
+    ------
+    ConfigError
+        It is none of them.
+    """
+    if text in STOCK:
+        return WantedSize(like=text)
+    with suppress(ValueError):
+        return WantedSize(bits=limits.BITS.parse(text))
+    try:
+        return WantedSize(size=parse_size(name, text))
+    except ConfigError:
+        raise ConfigError(
+            f"{name}: {text!r} is none of a size such as 92MB, bits per weight such as 4.5, and a mixture: "
+            f"{', '.join(STOCK)}"
+        ) from None
 
 
 class Files:

@@ -12,6 +12,7 @@ from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text, read_text
 from pyquant.fit.learn_tables import Per
+from pyquant.fit.mixtures import WantedSize
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 from pyquant.schemes import Mode
 from pyquant.schemes.table import TableSearch
@@ -28,7 +29,9 @@ COMPENSATION = 3
 
 # Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
 # tried.
-COLLECTING, LEARNING, TENSORS = 1.3, 300, 200
+COLLECTING, LEARNING, TENSORS, MIXING = 1.3, 300, 200, 100_000
+
+MIX_CHUNKS = 8  # of a calibration's first text, that mixtures are compared on
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,10 @@ def quantizer_inputs(
         inputs["sensitivity"] = file_sha256("sensitivity", inputs["sensitivity"])
     if str(inputs.get("table", "")).endswith(".toml"):
         inputs["table"] = _table_inputs(mode, inputs["table"])
+    if quantizer.mixed:
+        inputs["recipe"] = {"mixed": inputs["recipe"], "n_ctx": evaluation["n_ctx"]}
+    elif "recipe" in inputs:
+        inputs["recipe"] = file_sha256("recipe", inputs["recipe"])
     if target is not None:
         del inputs["step"]
         if target.key == "like":
@@ -212,6 +219,10 @@ class Preparations:
         if quantizer.calibration and quantizer.measured:
             needs.append(self._measure(quantizer.calibration.name, needs[0]))
             files["sensitivity"] = needs[-1].files[0]
+        if quantizer.calibration and quantizer.mixed:
+            needs.append(self._measure(quantizer.calibration.name, needs[0]))
+            needs.append(self._mix(quantizer.calibration.name, quantizer.mixed, needs))
+            files["recipe"] = needs[-1].files[0]
         return mode.model_copy(update=files), needs
 
     def _calibrate(self, name: str) -> Need:
@@ -250,6 +261,25 @@ class Preparations:
         )
         tokens = TENSORS * n_chunks * n_ctx
         return Need(run, (self._toml(run),), (stats,), options, tokens)
+
+    def _mix(self, name: str, wanted: WantedSize, needs: list[Need]) -> Need:
+        stats, sensitivities = (need.files[0] for need in needs)
+        more = {
+            **needs[1].run.inputs,
+            "n_ctx": self._n_ctx,
+            "wanted": str(wanted),
+            "compensation": COMPENSATION,
+        }
+        run = self._run("mix", more, f"{wanted} {name}")
+        options = (
+            ("calibration", stats),
+            ("text", self._calibrations[name].texts[0].path.resolve()),
+            ("target", wanted),
+            ("sensitivity", sensitivities),
+            ("n_ctx", self._n_ctx),
+            ("n_chunks", MIX_CHUNKS),
+        )
+        return Need(run, (self._toml(run),), (stats, sensitivities), options, MIXING)
 
     def _toml(self, run: Run) -> Path:
         return self._folder / f"{run.key}.toml"

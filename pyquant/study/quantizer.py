@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pyquant.errors import ConfigError
 from pyquant.fit.learn_tables import Per
+from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.fit.step_search import START
 from pyquant.fit.target import KEYS, Target, read_target
 from pyquant.schemes import Mode
@@ -26,6 +27,7 @@ FILES = ("table", "imatrix", "calibration", "sensitivity", "recipe")  # keys of 
 NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
 DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without second moments
 LEARNED = "learned:"  # before what each learned table is for
+MIXED = "mixed:"  # before the size that a recipe is found for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
@@ -120,6 +122,12 @@ class Quantizer:
         """Scope of each learned table; None where none are learned."""
         table = str(getattr(self.mode, "table", ""))
         return cast(Per, table.removeprefix(LEARNED)) if table.startswith(LEARNED) else None
+
+    @property
+    def mixed(self) -> WantedSize | None:
+        """Size of the file whose recipe is found; None where none is."""
+        recipe = str(getattr(self.mode, "recipe", ""))
+        return read_wanted_size("recipe", recipe.removeprefix(MIXED)) if recipe.startswith(MIXED) else None
 
     @property
     def needs_evaluation(self) -> bool:
@@ -234,6 +242,12 @@ def _check(quantizer: Quantizer, where: str) -> None:
         raise ConfigError(
             f"{where}: table: mode table takes {choices}, or a TOML file, got {LEARNED + per!r}"
         )
+    try:
+        mixed = quantizer.mixed
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if mixed and (quantizer.calibration is None or quantizer.calibration.uses != "moments"):
+        raise ConfigError(f"{where}: recipe: one is found with a calibration of the study; name it")
     if quantizer.measured and quantizer.calibration is None:
         raise ConfigError(
             f"{where}: sensitivity: measured on the text of a calibration of the study, and "
@@ -247,7 +261,7 @@ def _label(mode: Mode, target: Target | None, pqz: bool, hidden: Collection[str]
     if target:
         del unusual["step"]
     for key, value in unusual.items():
-        if key in FILES:
+        if key in FILES and not str(value).startswith(MIXED):
             value = Path(value).stem
         bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")

@@ -59,6 +59,9 @@ FAMILIES = (
     Family("uniform, in order", BLACK, "o", True, False,
            lambda row: _is_uniform(row) and _how(row) == "sequential"),
     Family("uniform, compensated", VERMILLION, "o", True, False, _is_uniform),
+    Family("mixtures found, in order", GREEN, "v", True, False,
+           lambda row: row.mode == "recipe" and _how(row) == "sequential"),
+    Family("mixtures found, compensated", ORANGE, "v", True, False, lambda row: row.mode == "recipe"),
     Family("multi-zero", ORANGE, "^", True, True, lambda row: row.mode == "q4_0_multizero"),
     Family("tables", GREEN, "D", False, True, lambda row: row.mode in ("q8_table", "table")),
     Family("stock types, compensated", BLUE, "s", False, True, lambda row: _how(row) in COMPENSATES),
@@ -80,7 +83,7 @@ class Point:
     label
         Its parameters.
     bits
-        Code bits: per weight of the quantized tensors.
+        Per weight: of the quantized tensors, or of the whole file (`of_whole_files`).
     kld, error
         Mean divergence and its standard error, in nats.
     """
@@ -93,8 +96,14 @@ class Point:
     error: float
 
 
+def of_whole_files(model: ModelResults) -> bool:
+    """Say whether sizes are of whole files: recipes are found for these."""
+    return any(row.mode == "recipe" for row in model.rows)
+
+
 def points(model: ModelResults, text: int) -> list[Point]:
     """List all quantizers whose size and divergence are known, in the study's order."""
+    key = "bits" if of_whole_files(model) else "code_bits"
     listed = []
     for row in model.rows:
         quality, size = row.result("quality", text), row.result("size")
@@ -104,7 +113,7 @@ def points(model: ModelResults, text: int) -> list[Point]:
         family = next(family for family in FAMILIES if family.has(row))
         calibration = row.knows["name"] if row.knows else None
         label = _short(row.alike)
-        listed.append(Point(family, calibration, label, size["code_bits"], kld["mean"], kld["error"]))
+        listed.append(Point(family, calibration, label, size[key], kld["mean"], kld["error"]))
     return listed
 
 
@@ -145,7 +154,11 @@ def tradeoff(model: ModelResults, text: int) -> Callable[[Axes], None]:
         _slope(axes, every)
         _name_apart(axes, [point for point in labelled(every) if point.calibration in first])
         _legend(axes, every, calibrations)
-        axes.set_xlabel("code bits: per weight of the quantized tensors, as stored")
+        axes.set_xlabel(
+            "bits per weight of the whole file"
+            if of_whole_files(model)
+            else "code bits: per weight of the quantized tensors, as stored"
+        )
         axes.set_ylabel("mean divergence (nats, ± one standard error)")
         axes.set_title("Divergence for size")
         axes.grid(color=GRID, linewidth=0.6)
