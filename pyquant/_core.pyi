@@ -412,6 +412,9 @@ class GrammarState:
 
 def block_length(arg0: int) -> int: ...
 def build_info() -> dict: ...
+def certainty(
+    logits: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.int32] | None, token: int
+) -> tuple: ...
 def checksum(data: typing_extensions.Buffer) -> int: ...
 def choose_types(
     traits: ModelTraits,
@@ -583,6 +586,19 @@ def unpack_frames(
     n_threads: int = 1,
     progress: collections.abc.Callable[[int], None] | None = None,
 ) -> None: ...
+def verify(
+    target: numpy.typing.NDArray[numpy.float32],
+    draft: numpy.typing.NDArray[numpy.float32] | None,
+    mask: numpy.typing.NDArray[numpy.int32] | None,
+    token: int,
+    accept: float,
+    draw: float,
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> tuple: ...
 
 BINS_PER_LEVEL: int
 GRAMMAR_TERMINALS: int

@@ -4,16 +4,12 @@
 #include <limits>
 
 #include "kernels/share_rows.h"
+#include "sample/allowed.h"
 #include "sample/truncate.h"
 #include "sample/weights.h"
 
 namespace pyquant::sample {
 namespace {
-
-constexpr float kNever = -std::numeric_limits<float>::infinity();
-
-// The weight, beside 1 for the most likely token of all, below which what a mask allows loses digits.
-constexpr float kTooLight = 1e-26f;
 
 // The first token at which the sum of weights exceeds `uniform` of the total.
 int32_t invert(const Weights & weights, double uniform) {
@@ -84,23 +80,11 @@ private:
             return {0, std::numeric_limits<double>::quiet_NaN(), 1};
         }
         const double allowed = weights_.total / sums.total;
-        if (weights_.largest() < kTooLight) {
-            const float largest = largest_allowed(logits, mask);
-            if (largest == kNever) {
-                return {-1, 0, allowed};
-            }
-            weights_.set(logits, largest, 1.0f, mask);
+        if (!keep_digits(weights_, logits, mask)) {
+            return {-1, 0, allowed};
         }
         const int32_t token = choose(logits, mask, uniform);
         return {token, double(logits[token]) - (std::log(sums.total) + sums.largest), allowed};
-    }
-
-    float largest_allowed(const float * logits, const int32_t * mask) const {
-        float largest = kNever;
-        for (int64_t j = 0; j < weights_.n_vocab; ++j) {
-            largest = allows(mask, j) ? std::max(largest, logits[j]) : largest;
-        }
-        return largest;
     }
 
     // weights_ are those at temperature 1.
@@ -164,28 +148,6 @@ void draw_again(const float * logits, const int64_t * rows, const Sums * sums, c
         drawn.sums[i] = sums[rows[i]];
         drawn.set(i, drawer.again(row, mask + i * mask_words(n_vocab), uniform[i], drawn.sums[i]));
     }
-}
-
-void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads) {
-    kernels::share_rows(n_rows, n_threads, [&](int64_t begin, int64_t end) {
-        std::vector<float> products(kTile);
-        Weights weights(n_vocab);
-        for (int64_t row = begin; row < end; ++row) {
-            const float * x = logits + row * n_vocab;
-            const float largest = kernels::largest_of(x, n_vocab);
-            weights.set(x, largest, 1.0f);
-            double sum = 0;
-            for (size_t t = 0; t < weights.tiles.size(); ++t) {
-                const int n = int(std::min<int64_t>(kTile, n_vocab - int64_t(t) * kTile));
-                for (int j = 0; j < n; ++j) {
-                    products[size_t(j)] = weights.values[t * kTile + j] * (x[t * kTile + j] - largest);
-                }
-                std::fill(products.begin() + n, products.end(), 0.0f);
-                sum += sum_of_tile(products.data());
-            }
-            entropy[row] = std::log(weights.total) - sum / weights.total;
-        }
-    });
 }
 
 }  // namespace pyquant::sample

@@ -54,7 +54,4 @@ void draw_again(const float * logits, const int64_t * rows, const Sums * sums, c
                 int64_t n_rows, int64_t n_vocab, const Settings & settings, const double * uniform,
                 const Drawn & drawn);
 
-// entropy: (n_rows,), of the distribution of all tokens at temperature 1, in nats.
-void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads);
-
 }  // namespace pyquant::sample

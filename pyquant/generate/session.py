@@ -102,6 +102,30 @@ class Session:
         self.lengths[sequences] += 1
         return logits
 
+    def follow(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Continue a sequence by several tokens, to know what follows each.
+
+        Parameters
+        ----------
+        sequence
+        tokens : (n,) int32
+            At least one, and no more than BATCH.
+
+        Returns
+        -------
+        logits : (n, n_vocab) float32
+            After each; a view of llama.cpp's buffer, valid until the next call.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        n, begin = len(tokens), int(self.lengths[sequence])
+        positions, wanted = np.arange(begin, begin + n), np.ones(n, bool)
+        logits = self._context.run(tokens, positions, np.full(n, sequence), wanted)
+        self.lengths[sequence] += n
+        return logits
+
     def copy(self, source: int, target: int) -> None:
         """Let a sequence have what another one has: its tokens' keys and values are copied."""
         self._context.copy(source, target)

@@ -63,34 +63,29 @@ def draw(
     """
     largest = logits.max()
     weights = exp_nonpositive(logits - largest)
-    free_total = _tiles(weights).cumsum()[-1]
+    free_total = sums_of_tiles(weights).cumsum()[-1]
     log_sum = np.log(free_total) + float(largest)
     allowed = 1.0
     if mask is not None:
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
         weights = np.where(bits, weights, np.float32(0))
-        allowed = float(_tiles(weights).cumsum()[-1] / free_total)
+        allowed = float(sums_of_tiles(weights).cumsum()[-1] / free_total)
         if not bits.any():
             return -1, 0.0, allowed
         logits = np.where(bits, logits, np.float32(-np.inf))
         if weights.max() < TOO_LIGHT:
             largest = logits.max()
             weights = exp_nonpositive(logits - largest)
-    scale = np.float32(0)
-    if temperature > 0:  # finite, as 0 times infinity is no number
-        with np.errstate(over="ignore"):
-            scale = np.minimum(np.float32(1) / np.float32(temperature), np.finfo(np.float32).max)
+    scale = scale_of(temperature)
     if temperature == 0:
         token = int(logits.argmax())
     elif top_k == 0 and top_p == 1 and min_p == 0:
         if temperature != 1:
-            weights = exp_nonpositive(_times(logits - logits.max(), scale))
+            weights = exp_nonpositive(times(logits - logits.max(), scale))
         token = _invert(weights, uniform)
     else:
         tokens = truncate(logits, weights, top_k=top_k, top_p=top_p, min_p=min_p)
-        shares = (
-            exp_nonpositive(_times(logits[tokens] - logits[tokens[0]], scale)).astype(np.float64).cumsum()
-        )
+        shares = exp_nonpositive(times(logits[tokens] - logits[tokens[0]], scale)).astype(np.float64).cumsum()
         beyond = np.flatnonzero(shares > uniform * shares[-1])
         token = int(tokens[beyond[0] if len(beyond) else -1])
     return token, float(float(logits[token]) - log_sum), allowed
@@ -102,7 +97,7 @@ def truncate(
     """Return the tokens that are left, the most likely first, of equally likely ones the lowest first."""
     tokens = np.argsort(-logits, kind="stable")
     tokens = tokens[weights[tokens] > 0]
-    total = _tiles(weights).cumsum()[-1]
+    total = sums_of_tiles(weights).cumsum()[-1]
     if top_k > 0:
         tokens = tokens[:top_k]
         total = weights[tokens].astype(np.float64).cumsum()[-1]
@@ -123,17 +118,26 @@ def entropy(logits: NDArray[np.float32]) -> float:
     """
     x = logits - logits.max()
     weights = exp_nonpositive(x)
-    total, products = _tiles(weights).cumsum()[-1], _tiles(weights * x).cumsum()[-1]
+    total, products = sums_of_tiles(weights).cumsum()[-1], sums_of_tiles(weights * x).cumsum()[-1]
     return float(np.log(total) - products / total)
 
 
-def _times(x: NDArray[np.float32], scale: np.float32) -> NDArray[np.float32]:
+def scale_of(temperature: float) -> np.float32:
+    """Return the factor of logits: finite, as 0 times infinity is no number; 0 at temperature 0."""
+    if temperature == 0:
+        return np.float32(0)
+    with np.errstate(over="ignore"):
+        return np.minimum(np.float32(1) / np.float32(temperature), np.finfo(np.float32).max)
+
+
+def times(x: NDArray[np.float32], scale: np.float32) -> NDArray[np.float32]:
+    """Return x times scale, in float32; what is beyond its range becomes infinite."""
     with np.errstate(over="ignore"):
         return x * scale
 
 
-def _tiles(weights: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Sums of tiles: lanes first, each from top to bottom, then from the first lane to the last."""
+def sums_of_tiles(weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return sums of tiles: lanes first, each from top to bottom, then from the first lane to the last."""
     n_tiles = -(-len(weights) // TILE)
     padded = np.zeros(n_tiles * TILE)
     padded[: len(weights)] = weights
@@ -142,7 +146,7 @@ def _tiles(weights: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _invert(weights: NDArray[np.float32], uniform: float) -> int:
-    sums = _tiles(weights)
+    sums = sums_of_tiles(weights)
     wanted = uniform * float(sums.cumsum()[-1])
     tile = 0
     while tile + 1 < len(sums) and sums[tile] <= wanted:

@@ -1,0 +1,131 @@
+"""Verifying a drafted token, and how sure its draft was: twin of csrc/sample."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.reference.kernels.draw import (
+    TOO_LIGHT,
+    exp_nonpositive,
+    scale_of,
+    sums_of_tiles,
+    times,
+    truncate,
+)
+
+
+def verify(
+    target: NDArray[np.float32],
+    draft: NDArray[np.float32] | None,
+    mask: NDArray[np.int32] | None,
+    token: int,
+    accept: float,
+    draw: float,
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> tuple[bool, int, float]:
+    """Accept a drafted token, or draw another one, so that what comes has the target's distribution.
+
+    Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023.
+
+    Parameters
+    ----------
+    target, draft : (n_vocab,) float32
+        Logits; None: the draft had no choice.
+    mask : (ceil(n_vocab / 32),) int32 or None
+        Bit j % 32 of word j // 32 allows token j.
+    token
+        Drawn from the draft's distribution.
+    accept, draw
+        Random numbers in [0, 1), for the test and for another token.
+    temperature, top_k, top_p, min_p
+        As in `draw`, of both distributions.
+
+    Returns
+    -------
+    accepted : bool
+    token : int
+        The drafted one, or the one in its place.
+    log_p : float
+        Of the token with the target, of all tokens at temperature 1, in nats.
+    """
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    p = _distribution(target, mask, **settings)
+    q = np.zeros(len(p))
+    if draft is None:
+        q[token] = 1
+    else:
+        q = _distribution(draft, mask, **settings)
+    accepted = bool(accept * q[token] < p[token])
+    if not accepted:
+        rest = np.maximum(0, p - q)
+        if draft is None:  # also where the target gives it less than all
+            rest[token] = 0
+        sums = rest.cumsum()
+        if sums[-1] > 0:
+            beyond = np.flatnonzero((sums > draw * sums[-1]) & (rest > 0))
+            token = int(beyond[0] if len(beyond) else np.flatnonzero(rest)[-1])
+    largest = target.max()
+    total = sums_of_tiles(exp_nonpositive(target - largest)).cumsum()[-1]
+    return accepted, token, float(float(target[token]) - (np.log(total) + float(largest)))
+
+
+def certainty(
+    logits: NDArray[np.float32], mask: NDArray[np.int32] | None, token: int
+) -> tuple[float, float, float]:
+    """Compute how sure a distribution is, at temperature 1, of the tokens that a mask allows.
+
+    Parameters
+    ----------
+    logits : (n_vocab,) float32
+    mask : (ceil(n_vocab / 32),) int32 or None
+    token
+
+    Returns
+    -------
+    entropy : float
+        In nats: log S - sum w x / S, where w are the weights exp(x), x the logits less the largest.
+    top_p, token_p : float
+        Probabilities of the most likely token, and of this one.
+    """
+    allowed = _bits(mask, len(logits))
+    x = logits - logits[allowed].max()
+    weights = np.where(allowed, exp_nonpositive(np.minimum(x, np.float32(0))), np.float32(0))
+    total = sums_of_tiles(weights).cumsum()[-1]
+    products = sums_of_tiles(weights * x).cumsum()[-1]
+    return float(np.log(total) - products / total), float(1 / total), float(float(weights[token]) / total)
+
+
+def _distribution(
+    logits: NDArray[np.float32],
+    mask: NDArray[np.int32] | None,
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> NDArray[np.float64]:
+    allowed = _bits(mask, len(logits))
+    weights = np.where(allowed, exp_nonpositive(logits - logits.max()), np.float32(0))
+    logits = np.where(allowed, logits, np.float32(-np.inf))
+    if weights.max() < TOO_LIGHT:
+        weights = exp_nonpositive(logits - logits.max())
+    scale = scale_of(temperature)
+    if top_k == 0 and top_p == 1 and min_p == 0:
+        if temperature != 1:
+            weights = exp_nonpositive(times(logits - logits.max(), scale))
+        return weights / sums_of_tiles(weights).cumsum()[-1]
+    tokens = truncate(logits, weights, top_k=top_k, top_p=top_p, min_p=min_p)
+    left = np.zeros(len(logits))
+    left[tokens] = exp_nonpositive(times(logits[tokens] - logits[tokens[0]], scale))
+    return left / left[tokens].cumsum()[-1]
+
+
+def _bits(mask: NDArray[np.int32] | None, n: int) -> NDArray[np.bool_]:
+    if mask is None:
+        return np.ones(n, bool)
+    return np.unpackbits(mask.view(np.uint8), count=n, bitorder="little").view(np.bool_)
