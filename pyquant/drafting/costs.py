@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyquant.errors import ConfigError
+from pyquant.files.json import read_json
+
+SCHEMA = "pyquant.draft.costs/1"
 
 
 @dataclass(frozen=True)
@@ -31,3 +39,27 @@ class Costs:
     def of_round(self, n_drafted: int) -> float:
         """Return the seconds of drafting n tokens and of verifying them: a pass over one more."""
         return n_drafted * self.draft + self.of_pass(n_drafted + 1)
+
+
+def read_costs(path: Path) -> Costs:
+    """Read what `pyquant draft costs -o` wrote.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or is something else.
+    """
+    try:
+        content: Any = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as costs: {error}") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ConfigError(f"{path}: is no output of `pyquant draft costs`: its schema is not {SCHEMA}")
+    try:
+        draft = float(content["draft"]["seconds"])
+        verify = tuple(float(row["seconds"]) for row in content["verify"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
+    if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify)):
+        raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
+    return Costs(draft, verify)

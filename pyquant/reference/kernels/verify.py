@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,13 +55,13 @@ def verify(
     log_p : float
         Of the token with the target, of all tokens at temperature 1, in nats.
     """
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    p = _distribution(target, mask, **settings)
+    distribution = partial(_distribution, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    p = distribution(target, mask)
     q = np.zeros(len(p))
     if draft is None:
         q[token] = 1
     else:
-        q = _distribution(draft, mask, **settings)
+        q = distribution(draft, mask)
     accepted = bool(accept * q[token] < p[token])
     if not accepted:
         rest = np.maximum(0, p - q)

@@ -1,0 +1,70 @@
+"""Interface of drafts: they propose the next token of a text, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Drafted(NamedTuple):
+    """A token that a draft proposes.
+
+    Attributes
+    ----------
+    token : int
+    logits : (n_vocab,) float32 or None
+        What it was drawn from; None where the draft had no choice.
+    entropy : float
+        Of the draft's distribution at temperature 1 among allowed tokens, in nats.
+    top_p, token_p : float
+        Probabilities there of the most likely token, and of the one that is proposed.
+    """
+
+    token: int
+    logits: NDArray[np.float32] | None
+    entropy: float
+    top_p: float
+    token_p: float
+
+
+class Draft(Protocol):
+    """Proposes tokens of one text at a time.
+
+    Attributes
+    ----------
+    seconds : float
+        Spent on computing tokens since `begin`.
+    sure_seconds : float
+        Spent since then on knowing how sure each token was: what policies decide by.
+    """
+
+    seconds: float
+    sure_seconds: float
+
+    def begin(self) -> None:
+        """Forget the text before."""
+
+    def propose(
+        self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
+    ) -> Drafted | None:
+        """Propose a token; None where the draft has nothing to say.
+
+        Parameters
+        ----------
+        tokens
+            The prompt and the text so far, with what was drafted since the last verification.
+        mask : (ceil(n_vocab / 32),) int32, optional
+            Bit j % 32 of word j // 32 allows token j.
+        uniform
+            A random number in [0, 1).
+
+        Raises
+        ------
+        ModelFileError
+        """
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first `length` tokens: the others were refused."""

@@ -1,0 +1,73 @@
+"""A draft that a model writes: a smaller one, or the target itself in fewer bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.drafting.draft import Drafted
+from pyquant.errors import ModelFileError
+from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
+
+
+class ModelDraft:
+    """Proposes what a model writes. It reads tokens only when it is asked for one.
+
+    Parameters
+    ----------
+    session
+        With one sequence, of the draft's model.
+    sampling
+        How the target draws: a draft draws alike.
+    """
+
+    def __init__(self, session: Session, sampling: Sampling) -> None:
+        self._session, self._sampling = session, sampling
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the text before."""
+        self._session.roll_back(0, 0)
+        self.seconds = self.sure_seconds = 0.0
+
+    def propose(
+        self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
+    ) -> Drafted | None:
+        """Propose a token; None where the context has no room for the text, or the mask allows none.
+
+        Parameters
+        ----------
+        tokens, mask, uniform
+            As `Draft.propose` has them.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        session = self._session
+        if len(tokens) > session.n_ctx:
+            return None
+        begin = time.perf_counter()
+        n_read = int(session.lengths[0])
+        # A copy: the next token overwrites llama.cpp's buffer, and the verification needs all of a draft.
+        logits = session.extend(0, np.array(tokens[n_read:], np.int32))
+        drawn = self._sampling.draw(logits[None], np.array([uniform]), None if mask is None else mask[None])
+        token = int(drawn.tokens[0])
+        self.seconds += time.perf_counter() - begin
+        if not np.isfinite(drawn.log_p[0]):
+            raise ModelFileError(f"{session.model.path}: its logits are not numbers")
+        if token < 0:
+            return None
+        begin = time.perf_counter()
+        sure = _core.certainty(logits, mask, token)
+        self.sure_seconds += time.perf_counter() - begin
+        return Drafted(token, logits, *sure)
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        self._session.roll_back(0, length)

@@ -1,0 +1,44 @@
+"""Files of costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyquant.drafting.costs import SCHEMA, Costs, read_costs
+from pyquant.errors import ConfigError
+
+
+def test_costs_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    content = {"schema": SCHEMA, "draft": {"seconds": 0.5}, "verify": [{"seconds": 1}, {"seconds": 1.5}]}
+    path.write_text(json.dumps(content))
+    assert read_costs(path) == Costs(0.5, (1, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as costs"),
+        ("[]", "is no output of `pyquant draft costs`"),
+        ('{"schema": "pyquant.speed/1"}', "is no output"),
+        ('{"schema": "%s"}', "a time is missing"),
+        ('{"schema": "%s", "draft": {"seconds": 1}, "verify": []}', "above 0"),
+        ('{"schema": "%s", "draft": {"seconds": -1}, "verify": [{"seconds": 1}]}', "above 0"),
+        ('{"schema": "%s", "draft": {"seconds": NaN}, "verify": [{"seconds": 1}]}', "above 0"),
+        ('{"schema": "%s", "draft": {"seconds": "x"}, "verify": [{"seconds": 1}]}', "is no number"),
+    ],
+)
+def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text.replace("%s", SCHEMA))
+    with pytest.raises(ConfigError, match=message) as refused:
+        read_costs(path)
+    assert str(path) in str(refused.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.json"):
+        read_costs(tmp_path / "nowhere.json")
