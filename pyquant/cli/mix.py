@@ -17,6 +17,7 @@ from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import count_bar
 
 GUESS = "guess"
+SPEEDS = {"prompts": "prompt", "tokens": "generation"}
 
 
 def mix(
@@ -140,8 +141,15 @@ def _print(result: dict[str, Any]) -> None:
         ],
     )
     lines = {trial["name"]: _trial(trial) for trial in result["trials"]}
+    if speed := result["speed"]:
+        rates = [f"{what} {_ratio(speed[test])}" for what, test in SPEEDS.items()]
+        lines[f"speed beside {result['stock']['name']}"] = ", ".join(rates)
     seconds = ", ".join(f"{what} {spent:.0f}" for what, spent in result["seconds"].items())
     print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": result["output"]})
+
+
+def _ratio(rates: dict[str, Any]) -> str:
+    return f"{rates['ratio']:.2f} ({rates['ratio_low']:.2f}..{rates['ratio_high']:.2f})"
 
 
 def _trial(trial: dict[str, Any]) -> str:

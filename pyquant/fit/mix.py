@@ -18,6 +18,7 @@ from pathlib import Path
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError
 from pyquant.evaluate.baseline import Baseline
+from pyquant.evaluate.speed import ModelSpeed, measure_speed
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.contributions import corrections, measure_contributions
 from pyquant.fit.mix_result import Mix, Trial
@@ -31,6 +32,8 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.recipe_file import MADE, Choice, Recipe
 from pyquant.schemes.settings import make_mode
+
+PROMPT, TOKENS, ROUNDS = 128, 32, 3  # of the measurement of speed
 
 # (what is done, steps done, all steps)
 Progress = Callable[[str, int, int], None]
@@ -152,7 +155,10 @@ class _Search:
             stock = self._try(peer.name, peer.types)
             trials.append(stock)
         best = min(trials, key=lambda trial: trial.divergence)
-        return Mix(self._recipe(best), self._wanted, trials, best, stock, solution.gap, dict(mixer.seconds))
+        speed = None if stock is None or best is stock else self._speed(best, beside=stock)
+        return Mix(
+            self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, dict(mixer.seconds)
+        )
 
     def _refuse(self) -> None:
         smallest = {name: types[0] for name, types in self._options.items()}
@@ -177,6 +183,20 @@ class _Search:
             result = quantize_model(mixer.model, path, mode, threads=mixer.threads)
             kld = mixer.baseline.divergence_of(path).kld
             return Trial(name, types, result.output_bytes, kld.mean, kld.error)
+
+    def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:
+        mixer = self._mixer
+        n_ctx = mixer.model.hyperparameter("context_length", PROMPT)
+        with mixer.timed("speed") as progress:
+            report = measure_speed(
+                [self._path(beside.name), self._path(best.name)],
+                n_prompt=min(PROMPT, n_ctx),
+                n_generate=min(TOKENS, n_ctx),
+                rounds=ROUNDS,
+                threads=mixer.threads,
+                progress=progress,
+            )
+        return report.models[1]
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name.replace(' ', '-')}.gguf"

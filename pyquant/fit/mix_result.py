@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyquant.evaluate.speed import ModelSpeed
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.recipe_file import Recipe
 
@@ -56,6 +57,8 @@ class Mix:
         The one that became the recipe.
     stock
         The mixture of llama-quantize that it was compared with; None where none fits.
+    speed
+        Of the best, as a ratio to the stock mixture's; None where that is the best, or there is none.
     gap
         By how much of itself the predicted divergence is above the least possible, at most.
     seconds
@@ -67,6 +70,7 @@ class Mix:
     trials: list[Trial]
     best: Trial
     stock: Trial | None
+    speed: ModelSpeed | None
     gap: float
     seconds: dict[str, float]
 
@@ -82,6 +86,12 @@ class Mix:
             "wanted_bytes": self.wanted_bytes,
             **self.best.to_json(),
             "stock": self.stock.to_json() if self.stock else None,
+            "speed": {
+                "prompt": self.speed.prompt.to_json(),
+                "generation": self.speed.generation.to_json(),
+            }
+            if self.speed
+            else None,
             "fell_back": self.fell_back,
             "trials": [trial.to_json() for trial in self.trials],
             "gap": self.gap,

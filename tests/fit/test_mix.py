@@ -70,6 +70,8 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     assert found.stock.n_bytes <= found.wanted_bytes
     assert found.best.divergence < 0.8 * found.stock.divergence  # measured: .60
     assert not found.fell_back
+    assert found.speed is not None
+    assert all(0.05 < rates.ratios[0] < 20 for rates in (found.speed.prompt, found.speed.generation))
     shares = [choice.share for choice in found.recipe.tensors.values()]
     assert math.fsum(shares) == pytest.approx(1)
     predicted = math.fsum(
