@@ -11,6 +11,9 @@ from pyquant.errors import PyquantError
 LIBRARIES = 60 << 20
 PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
+RESERVE = 4 << 20  # bytes that are kept for saying that there are no more
+
+_reserve = bytearray(RESERVE)
 
 
 def check_libraries() -> None:
@@ -25,7 +28,8 @@ def check_libraries() -> None:
 
 
 def message(error: Exception) -> str:
-    """Gives the line that says it."""
+    """Gives the line that says it, and the reserve back: Python itself fails where it has no memory left."""
+    _reserve.clear()
     if isinstance(error, PyquantError):
         return said_of(error)
     reason = str(error).partition("\n")[0]
