@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from mmap import mmap
 
 from pyquant.errors import PyquantError
 
@@ -13,7 +14,7 @@ PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
 RESERVE = 4 << 20  # bytes that are kept for saying that there are no more
 
-_reserve = bytearray(RESERVE)
+_reserve = mmap(-1, RESERVE)
 
 
 def check_libraries() -> None:
@@ -29,7 +30,7 @@ def check_libraries() -> None:
 
 def message(error: Exception) -> str:
     """Gives the line that says it, and the reserve back: Python itself fails where it has no memory left."""
-    _reserve.clear()
+    _reserve.close()
     if isinstance(error, PyquantError):
         return said_of(error)
     reason = str(error).partition("\n")[0]
