@@ -1,4 +1,4 @@
-"""`pyquant --help` answers at once: 0.15 s of processor time, which large libraries alone would exceed."""
+"""`pyquant --help` answers at once: in some times what typer alone takes, which large libraries would exceed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.command import commands, run
 
 # Libraries that take long to import, and what only work needs.
 LARGE = {"numpy", "rich", "matplotlib", "gguf", "llama_cpp", "jinja2", "pyquant._core"}
-MOST = 0.15  # seconds, of the best of some runs: the machine may be busy with other things
+MOST = 3.0  # times the processor time of Python with typer alone; measured: 2.4
 
 
 def imported(words: list[str]) -> set[str]:
@@ -32,11 +32,14 @@ def test_help_imports_nothing_large(command: str) -> None:
 
 
 def test_help_takes_little_time() -> None:
-    def seconds() -> float:
+    def seconds(*arguments: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "pyquant", "--help"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # Other work on the same core makes even processor time longer; one undisturbed start is enough.
-    assert any(seconds() <= MOST for _ in range(20))
+    # Other work on the same core makes even processor time longer: both are measured in turns, and one
+    # undisturbed turn is enough.
+    assert any(
+        seconds("-m", "pyquant", "--help") <= MOST * seconds("-c", "import typer.main") for _ in range(20)
+    )
