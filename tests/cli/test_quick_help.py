@@ -1,4 +1,4 @@
-"""`pyquant --help` answers at once: in some times what typer alone takes, which large libraries would exceed."""
+"""`pyquant --help` answers at once: in few times what typer alone takes; large libraries would take more."""
 
 from __future__ import annotations
 
