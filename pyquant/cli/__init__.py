@@ -16,6 +16,7 @@ from pyquant.cli import (
     compare,
     completion,
     dequantize,
+    draft,
     error,
     generate,
     histogram,
@@ -63,6 +64,7 @@ app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
 app.command()(generate.generate)
+app.add_typer(draft.app, name="draft")
 app.command()(structured.structured)
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)

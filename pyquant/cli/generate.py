@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json as json_module
 import sys
 import time
@@ -15,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import options, paths
+from pyquant.cli import drafted, options, paths
+from pyquant.cli.live import SCHEMA, print_live
 from pyquant.cli.number import Number
 from pyquant.cli.output import remark, size
 from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
-
-SCHEMA = "pyquant.generate/1"
 
 if TYPE_CHECKING:
     from pyquant.generate.generate import Plan
@@ -105,6 +103,9 @@ def generate(
         int,
         typer.Option(metavar="N", parser=Number(limits.ATTEMPTS), help="With --exact: for a text, at most."),
     ] = 1000,
+    draft: options.Draft = None,
+    policy: options.DraftPolicy = None,
+    costs: options.CostsFile = None,
     seed: options.Seed = 0,
     ctx: Annotated[
         Optional[int],
@@ -140,10 +141,14 @@ def generate(
     kept = {name: value for name, value in given.items() if value is not None}
     sampling = Sampling(temperature, seed=seed, **{**of_all, **kept})
     asked = _prompts(prompt, prompts, chat)
+    drafting = drafted.setting(draft, policy, costs, parallel, exact)
     room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
+        if drafting is not None:
+            drafted.write(path, asked, sampling, room, form, engine, drafting, threads, json)
+            continue
         _write(path, asked, sampling, room, form, engine, attempts if exact else None, threads, json)
 
 
@@ -192,7 +197,7 @@ def _write(
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
         begin, n_tokens = time.monotonic(), 0
         if attempts is None:
-            on_token = _stream() if live else None
+            on_token = print_live() if live else None
             texts = generate(model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token)
         else:
             assert compiled is not None
@@ -242,14 +247,3 @@ def _in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
                 prompt, number = prompt + 1, 0
             yield waiting.pop((prompt, number))
             number += 1
-
-
-def _stream() -> Callable[[Sample, bytes], None]:
-    """Returns what prints a text's bytes as they come, characters whole."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def write(_sample: Sample, piece: bytes) -> None:
-        sys.stdout.write(decoder.decode(piece))
-        sys.stdout.flush()
-
-    return write

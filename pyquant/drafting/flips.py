@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
-from pyquant.grammar.engine import Compiled
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Flip:
 
 
 def find_flips(
-    session: Session, prompt: NDArray[np.int32], tokens: list[int], grammar: Compiled | None = None
+    session: Session, prompt: NDArray[np.int32], tokens: list[int], *, ended: bool = False
 ) -> list[Flip]:
     """Let the target read a greedy text token by token, and find where it would go on otherwise.
 
@@ -54,29 +53,25 @@ def find_flips(
         Of the target, with one sequence.
     prompt : (n,) int32
     tokens
-        Of the text; one that ends it may be the last.
-    grammar
-        What the text keeps to.
+        Of the text.
+    ended
+        Whether the target ended it.
 
     Raises
     ------
-    ModelFileError, GrammarError
+    ModelFileError
     """
     sampling = Sampling(temperature=0)
-    state = grammar.start() if grammar is not None else None
-    words = np.empty((1, grammar.n_words if grammar is not None else 0), np.int32)
+    ends = session.model.vocabulary.end_tokens()
     session.roll_back(0, 0)
     logits = session.extend(0, prompt)[None]
     flips = []
-    for position, token in enumerate(tokens):
+    for position in range(len(tokens) + ended):
         if position:
             logits = session.step(np.zeros(1, np.int64), np.array([tokens[position - 1]], np.int32))
-        if state is not None:
-            state.mask(words[0])
-        alone = int(sampling.draw(logits, np.zeros(1), words if state is not None else None).tokens[0])
-        if alone != token:
-            gap = float(logits[0, alone]) - float(logits[0, token])
-            flips.append(Flip(position, token, alone, gap))
-        if state is not None and position + 1 < len(tokens):
-            state.advance(token)
+        alone = int(sampling.draw(logits, np.zeros(1)).tokens[0])
+        written = tokens[position] if position < len(tokens) else int(ends[logits[0, ends].argmax()])
+        if alone != written:
+            gap = float(logits[0, alone]) - float(logits[0, written])
+            flips.append(Flip(position, written, alone, gap))
     return flips

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from pyquant.drafting.draft import Draft
@@ -67,6 +66,26 @@ def check_pair(target: AnyModel, draft: AnyModel) -> None:
     )
 
 
+def check_both(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
+    """Refuse a pair that does not fit together, or not into memory, before a model is loaded.
+
+    Parameters
+    ----------
+    target
+    draft
+        A model, or "ngram".
+    n_ctx
+        Tokens that each has room for, at least.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, NotEnoughMemory
+    """
+    if draft != NGRAM:
+        check_pair(target, draft)
+        require_for_pair(target, draft, n_ctx)
+
+
 def require_for_pair(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
     """Refuse to load two models for which there is no room together. Raises NotEnoughMemory."""
     files = open_model(target), open_model(draft)
@@ -77,7 +96,7 @@ def require_for_pair(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
 
 @contextmanager
 def open_draft(
-    draft: AnyModel | str,
+    draft: AnyModel,
     target: AnyModel,
     sampling: Sampling,
     n_ctx: int,
@@ -110,7 +129,7 @@ def open_draft(
     if draft == NGRAM:
         yield NgramDraft()
         return
-    check_pair(target, Path(draft) if isinstance(draft, str) else draft)
+    check_both(target, draft, n_ctx)
     with Model(draft) as model:
         room = min(n_ctx, draft_ctx(target, draft) or n_ctx)
         with Session(model, 1, room, threads=threads) as session:

@@ -37,6 +37,7 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "text.txt").symlink_to(text)
     (folder / "table.toml").write_text(TABLE)
     (folder / "types.txt").write_text("attn_v=q8_0")
+    (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
     assert made.returncode == 0, made.stderr
     return folder
@@ -55,6 +56,17 @@ RESULTS = {
     "error": ["model.gguf", "other.gguf"],
     "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
     "generate": ["model.gguf", "-p", "the", "--max-tokens", "4"],
+    "draft costs": ["model.gguf", "other.gguf", "--rounds", "1"],
+    "draft run": [
+        "model.gguf",
+        "other.gguf",
+        "--prompts",
+        "prompts.jsonl",
+        "--max-tokens",
+        "4",
+        "--turns",
+        "1",
+    ],
     "structured": ["model.gguf", "-n", "1", "--length", "2", "--technique", "free"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],

@@ -44,6 +44,9 @@ RARE_COMMANDS = {
     ],
     "tables": ["tables", "build", MODEL],
     "generate": ["generate", MODEL, "--prompt", "def", "--max-tokens", "2"],
+    "draft": ["generate", MODEL, "--prompt", "def", "--max-tokens", "4", "--draft", "q8_0.gguf"],
+    "draft costs": ["draft", "costs", MODEL, "q8_0.gguf", "--rounds", "1", "-o", "o.json"],
+    "draft run": ["draft", "run", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "4"],
     "mix": [
         *["mix", MODEL, "--text", "text.txt", "--calibration", "stats", "--sensitivity", "guess"],
         *["--bits", "6", "--types", "Q4_0,Q8_0", "--ctx", "32", "--chunks", "1", "-o", "o.toml"],
@@ -60,6 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack_model(MODEL, folder / "m.pqz")
     quantize_model(MODEL, folder / "q8_0.gguf", make_mode({"mode": "ggml:Q8_0"}))
     (folder / "types.txt").write_text("attn_v=q8_0\n")
+    (folder / "prompts.jsonl").write_text('{"prompt": "def"}\n')
     return folder
 
 
@@ -81,7 +85,7 @@ def test_it_works_or_says_what_memory_was_for(folder: Path, name: str, megabytes
     assert not list(folder.glob(".o.*partial"))
     if ran.returncode:
         *remarks, said = ran.stderr.splitlines()
-        assert all(line.startswith(MODEL.name) for line in remarks)
+        assert all(line.startswith((MODEL.name, "q8_0.gguf")) for line in remarks)
         assert said.startswith("pyquant: ")
         assert "memory" in said
 

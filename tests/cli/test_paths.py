@@ -46,6 +46,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
+        ("draft costs", "output"),
     }  # fmt: skip
 
 
@@ -86,6 +87,8 @@ READS = [
     (["error", "M", "VICTIM", "--plot", "OUT"], "copy.png"),
     (["error", "M", "M", "--imatrix", "VICTIM", "--plot", "OUT"], "imatrix.png"),
     (["pack", "VICTIM", "OUT"], "model.gguf"),
+    (["draft", "costs", "VICTIM", "ngram", "-o", "OUT"], "model.gguf"),
+    (["draft", "costs", "M", "VICTIM", "-o", "OUT"], "copy.gguf"),
 ]  # fmt: skip
 
 
@@ -94,7 +97,8 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     folder = tmp_path_factory.mktemp("inputs")
     model = generated("f32, rows of 64 and 96")
     shutil.copy(model, folder / "model.gguf")
-    shutil.copy(model, folder / "copy.png")
+    for copy in ("copy.png", "copy.gguf"):
+        shutil.copy(model, folder / copy)
     stats = stats_of("f32, rows of 64 and 96")
     shutil.copy(stats, folder / "stats.gguf")
     shutil.copy(stats.with_name("imatrix.gguf"), folder / "imatrix.gguf")

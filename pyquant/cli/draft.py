@@ -1,0 +1,194 @@
+"""`pyquant draft`: what drafting takes and brings."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.drafted import say_pair
+from pyquant.cli.number import Number
+from pyquant.cli.output import number, percent, print_table, show
+from pyquant.cli.progress import count_bar
+from pyquant.cli.streams import hear_loggers
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
+)
+
+Target = Annotated[
+    Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
+]
+DraftModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="DRAFT.gguf|ngram",
+        parser=paths.source_or_word,
+        help="Cheaper model with the same vocabulary, or ngram: look up what was written.",
+    ),
+]
+
+
+@app.command()
+def costs(
+    target: Target,
+    draft: DraftModel,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each, in turns.")
+    ] = 5,
+    output: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            parser=paths.output,
+            help="Also write the result, for policies that decide by it.",
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Measure a draft token, and passes of the target over 1 to 32 tokens."""
+    from pyquant.drafting.measure_costs import DEPTH, LARGEST, measure_costs
+    from pyquant.files.output_file import check_output, write_bytes
+
+    hear_loggers()
+    if output:
+        check_output(output, sources=[target, Path(draft)], force=force)
+    say_pair(target, draft, DEPTH + LARGEST)
+    with count_bar("measuring", "passes") as progress:
+        report = measure_costs(target, draft, rounds=rounds, threads=threads, progress=progress)
+    result = report.to_json()
+    if output:
+        text = json_module.dumps(result, indent=2) + "\n"
+        write_bytes(output, text.encode(), sources=[target, Path(draft)], force=force)
+    show(result, json, _print_costs, keep=True)
+
+
+def _print_costs(result: dict[str, Any]) -> None:
+    draft, single = result["draft"], result["verify"][0]["seconds"]
+    rows = [["a draft token", *_milliseconds(draft), f"{draft['seconds'] / single:.2f}"]]
+    for row in result["verify"]:
+        rows.append([f"a pass over {row['tokens']}", *_milliseconds(row), f"{row['seconds'] / single:.2f}"])
+    print_table(["", "ms", "ms, spread", "of a pass over 1"], rows)
+    share = draft["certainty"]["seconds"] / draft["seconds"]
+    print(f"of a draft token, entropy and probabilities for policies: {percent(share)}")
+
+
+def _milliseconds(row: dict[str, float]) -> list[str]:
+    return [f"{1e3 * row['seconds']:.2f}", f"{1e3 * row['low']:.2f}..{1e3 * row['high']:.2f}"]
+
+
+@app.command()
+def run(
+    target: Target,
+    draft: DraftModel,
+    prompts: Annotated[
+        Path,
+        typer.Option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            parser=paths.source,
+            help="A JSON object in each line, as for generate.",
+        ),
+    ],
+    policy: Annotated[
+        Optional[list[str]],
+        typer.Option(metavar="NAME:KEY=VALUE,...", help="How far drafts go; repeatable; default: fixed."),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")
+    ] = False,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
+    ] = 128,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            parser=Number(limits.TEMPERATURE),
+            help="0: always the most likely token; above: top-k 40, top-p 0.95, min-p 0.05.",
+        ),
+    ] = 0,
+    seed: options.Seed = 0,
+    turns: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
+    ] = 3,
+    costs: options.CostsFile = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Also read texts token by token with the target, and show where it would go on otherwise.",
+        ),
+    ] = False,
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Write the same texts with no draft and with each policy, in turns, and compare their times."""
+    from pyquant.drafting.costs import read_costs
+    from pyquant.drafting.run import run_policies
+    from pyquant.generate.prompt import read_prompts
+    from pyquant.generate.sampling import Sampling
+
+    hear_loggers()
+    asked = read_prompts(prompts)
+    say_pair(target, draft, max_tokens)
+    with count_bar("writing", "texts") as progress:
+        report = run_policies(
+            target,
+            draft,
+            policy or ["fixed"],
+            [prompt.chat() for prompt in asked] if chat else asked,
+            sampling=Sampling(temperature, seed=seed),
+            max_tokens=max_tokens,
+            turns=turns,
+            costs=read_costs(costs) if costs is not None else None,
+            check=check,
+            threads=threads,
+            progress=progress,
+        )
+    show(report.to_json(), json, _print_run, keep=True)
+
+
+def _print_run(result: dict[str, Any]) -> None:
+    print_table(
+        ["policy", "tokens/s", "spread", "times as fast", "95 %", "tokens a round", "drafted", "accepted %",
+         "policy/draft %"],
+        [
+            [
+                row["policy"],
+                f"{row['tokens_per_second']:.1f}",
+                f"{row['low']:.1f}..{row['high']:.1f}",
+                f"{row['ratio']:.2f}",
+                f"{row['ratio_low']:.2f}..{row['ratio_high']:.2f}",
+                number(row["tokens_per_round"], ".2f"),
+                f"{row['drafted']:,}",
+                number(None if row["acceptance"] is None else 100 * row["acceptance"], ".1f"),
+                number(None if row["policy_share"] is None else 100 * row["policy_share"], ".2f"),
+            ]
+            for row in result["policies"]
+        ],
+        title=f"{result['prompts']} texts of at most {result['max_tokens']} tokens, {result['turns']} turns",
+    )  # fmt: skip
+    for row in result["policies"]:
+        if "flips" in row:
+            print(f"{row['policy']}: {_flips(row['flips'])}")
+
+
+def _flips(of_texts: list[list[dict[str, Any]]]) -> str:
+    first = [(i, flips[0]) for i, flips in enumerate(of_texts) if flips]
+    n = sum(map(len, of_texts))
+    if not first:
+        return f"all {len(of_texts)} texts are the target's own, token for token"
+    places = "; ".join(
+        f"text {i} at token {flip['position']}, by {flip['gap']:.2g} of the logits" for i, flip in first
+    )
+    return f"{n} flips in {len(first)} of {len(of_texts)} texts, first: {places}"

@@ -1,0 +1,180 @@
+"""Measure what drafting and verifying take, in turns, so that drift of the machine meets all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyquant import limits
+from pyquant.drafting.costs import SCHEMA, Costs
+from pyquant.drafting.draft import Draft
+from pyquant.drafting.pair import NGRAM, check_both, open_draft
+from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
+from pyquant.llama.model import Model
+from pyquant.machine import n_threads
+from pyquant.models.model_file import open_model
+
+LARGEST = 32  # tokens of the largest pass
+DEPTH = 64  # tokens that both models have read before
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What every round measured.
+
+    Attributes
+    ----------
+    rounds : list of float
+        Seconds.
+    """
+
+    rounds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median of all rounds."""
+        return statistics.median(self.rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as `pyquant draft costs --json` prints them."""
+        return {"seconds": self.median, "low": min(self.rounds), "high": max(self.rounds)}
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """Times of a pair.
+
+    Attributes
+    ----------
+    target, draft : Path or str
+        Models; "ngram" for the draft that looks up.
+    draft_token : Seconds
+        Of a draft token.
+    certainty : Seconds
+        Of the part of it that only policies need: entropy and probabilities.
+    verify : list of Seconds
+        Of the target's pass over 1, 2, ... tokens, with the draws after each.
+    n_threads : int
+    """
+
+    target: Path
+    draft: Path | str
+    draft_token: Seconds
+    certainty: Seconds
+    verify: list[Seconds]
+    n_threads: int
+
+    @property
+    def costs(self) -> Costs:
+        """Medians, as policies take them."""
+        return Costs(self.draft_token.median, tuple(seconds.median for seconds in self.verify))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `pyquant draft costs --json` prints it."""
+        return {
+            "schema": SCHEMA,
+            "target": _named(self.target),
+            "draft": _named(self.draft)
+            | self.draft_token.to_json()
+            | {"certainty": self.certainty.to_json()},
+            "n_threads": self.n_threads,
+            "depth": DEPTH,
+            "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
+        }
+
+
+def measure_costs(
+    target: Path,
+    draft: Path | str,
+    *,
+    rounds: int = 5,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> CostReport:
+    """Measure a pair: a draft token, and passes of the target over 1 to 32 tokens.
+
+    Every round measures each of them once; a first round is not counted.
+
+    Parameters
+    ----------
+    target
+    draft
+        A model with the target's vocabulary, or "ngram".
+    rounds
+        Measurements of each.
+    threads
+        None: all processors.
+    progress
+        Called with measurements done and all of them.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, NotEnoughMemory
+    """
+    limits.ROUNDS.check("rounds", rounds)
+    n_ctx = DEPTH + LARGEST
+    check_both(target, draft, n_ctx)
+    sampling = Sampling(temperature=0)
+    with (
+        Model(target) as model,
+        Session(model, 1, n_ctx, threads=threads) as session,
+        open_draft(draft, target, sampling, n_ctx, threads=threads) as its_draft,
+    ):
+        tokens = np.random.default_rng(0).integers(0, model.n_vocab, n_ctx).astype(np.int32)
+        session.extend(0, tokens[:DEPTH])
+        drafts: list[float] = []
+        sure: list[float] = []
+        passes: list[list[float]] = [[] for _ in range(LARGEST)]
+        its_draft.propose(tokens[: DEPTH - 1].tolist(), None, 0.5)
+        for turn in range(rounds + 1):
+            draft_seconds, sure_seconds = _draft_token(its_draft, tokens)
+            if turn > 0:
+                drafts.append(draft_seconds)
+                sure.append(sure_seconds)
+            for n in range(1, LARGEST + 1):
+                seconds = _pass(session, sampling, tokens[DEPTH - 1 : DEPTH - 1 + n])
+                if turn > 0:
+                    passes[n - 1].append(seconds)
+                if progress:
+                    progress(turn * LARGEST + n, (rounds + 1) * LARGEST)
+    verify = [Seconds(seconds) for seconds in passes]
+    return CostReport(target, draft, Seconds(drafts), Seconds(sure), verify, n_threads(threads))
+
+
+def _draft_token(draft: Draft, tokens: np.ndarray) -> tuple[float, float]:
+    """Return the seconds of a draft token, the median of some, and those of knowing how sure it is."""
+    text, measured = tokens[:DEPTH].tolist(), []
+    for _ in range(3):
+        draft.keep(DEPTH - 1)
+        before, begin = draft.sure_seconds, time.perf_counter()
+        draft.propose(text, None, 0.5)
+        measured.append((time.perf_counter() - begin, draft.sure_seconds - before))
+    return sorted(measured)[1]
+
+
+def _pass(session: Session, sampling: Sampling, tokens: np.ndarray) -> float:
+    session.roll_back(0, DEPTH - 1)
+    begin = time.perf_counter()
+    logits = session.follow(0, tokens)
+    sampling.draw(logits, np.zeros(len(tokens)))
+    return time.perf_counter() - begin
+
+
+def _named(model: Path | str) -> dict[str, Any]:
+    if model == NGRAM:
+        return {"model": NGRAM}
+    file = open_model(Path(model))
+    return {
+        "model": str(model),
+        "n_bytes": file.n_bytes,
+        "sha256": file.sha256(),
+    }

@@ -1,0 +1,221 @@
+"""Run policies beside each other and beside no draft, in turns, and compare their times."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyquant import limits
+from pyquant.drafting.costs import Costs
+from pyquant.drafting.flips import Flip, find_flips
+from pyquant.drafting.pair import check_both, open_draft
+from pyquant.drafting.policies import make_policy
+from pyquant.drafting.result import DraftedText
+from pyquant.drafting.speculate import Speculation
+from pyquant.errors import ConfigError
+from pyquant.generate.generate import Plan, make_plan
+from pyquant.generate.prompt import Prompt
+from pyquant.generate.result import END
+from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
+from pyquant.llama.model import Model
+from pyquant.machine import n_threads
+
+SCHEMA = "pyquant.draft.run/1"
+ALONE = "no draft"
+RESAMPLED = 2000  # times that pairs are drawn again, for an interval
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class PolicyRun:
+    """What a policy wrote.
+
+    Attributes
+    ----------
+    policy : str
+        "no draft" for the target alone.
+    texts : list of list of DraftedText
+        Of each turn, a text for each prompt.
+    flips : list of list of Flip
+        If asked for: of each text of the first turn, where the target alone would go on otherwise.
+    """
+
+    policy: str
+    texts: list[list[DraftedText]] = field(default_factory=list)
+    flips: list[list[Flip]] = field(default_factory=list)
+
+    @property
+    def rates(self) -> list[float]:
+        """Tokens per second of each turn."""
+        return [sum(t.n_tokens for t in turn) / sum(t.seconds for t in turn) for turn in self.texts]
+
+    def seconds_per_token(self) -> list[float]:
+        """Return the seconds per token of every text."""
+        return [text.seconds / text.n_tokens for turn in self.texts for text in turn]
+
+    def total(self, name: str) -> float:
+        """Return the sum of an attribute over all texts."""
+        return sum(getattr(text, name) for turn in self.texts for text in turn)
+
+    def to_json(self, alone: PolicyRun) -> dict[str, Any]:
+        """Return it as `pyquant draft run --json` prints each of its `policies`; ratios are to `alone`."""
+        low, ratio, high = _ratio(alone.seconds_per_token(), self.seconds_per_token())
+        drafted, draft_seconds = self.total("n_drafted"), self.total("draft_seconds")
+        texts = [text for turn in self.texts for text in turn]
+        n_rounds = sum(len(text.rounds) for text in texts)
+        checked = {"flips": [[flip.to_json() for flip in flips] for flips in self.flips]}
+        return {
+            "policy": self.policy,
+            "tokens_per_second": statistics.median(self.rates),
+            "low": min(self.rates),
+            "high": max(self.rates),
+            "ratio": ratio,
+            "ratio_low": low,
+            "ratio_high": high,
+            "tokens": int(self.total("n_tokens")),
+            "rounds": n_rounds,
+            "tokens_per_round": (self.total("n_tokens") - len(texts)) / n_rounds if n_rounds else None,
+            "drafted": int(drafted),
+            "accepted": int(self.total("n_accepted")),
+            "acceptance": self.total("n_accepted") / drafted if drafted else None,
+            "draft_seconds": draft_seconds,
+            "verify_seconds": self.total("verify_seconds"),
+            "policy_share": self.total("policy_seconds") / draft_seconds if draft_seconds else None,
+            **(checked if self.flips else {}),
+        }
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Policies beside no draft, which is the first of `runs`."""
+
+    target: Path
+    draft: Path | str
+    sampling: Sampling
+    max_tokens: int
+    n_prompts: int
+    n_threads: int
+    runs: list[PolicyRun]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `pyquant draft run --json` prints it."""
+        return {
+            "schema": SCHEMA,
+            "target": str(self.target),
+            "draft": str(self.draft),
+            "sampling": self.sampling.to_json(),
+            "max_tokens": self.max_tokens,
+            "prompts": self.n_prompts,
+            "turns": len(self.runs[0].texts),
+            "n_threads": self.n_threads,
+            "policies": [run.to_json(self.runs[0]) for run in self.runs],
+        }
+
+
+def run_policies(
+    target: Path,
+    draft: Path | str,
+    policies: Sequence[str],
+    prompts: Sequence[Prompt],
+    *,
+    sampling: Sampling,
+    max_tokens: int = 128,
+    turns: int = 3,
+    costs: Costs | None = None,
+    check: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Write a text for each prompt with no draft and with each policy, in turns.
+
+    A first text with each is not counted. The order changes from prompt to prompt.
+
+    Parameters
+    ----------
+    target
+    draft
+        A model with the target's vocabulary, or "ngram".
+    policies
+        As `make_policy` takes them.
+    prompts
+    sampling
+        How the target draws.
+    max_tokens
+        Tokens of a text.
+    turns
+        How often all of it is done.
+    costs
+        For policies that decide by times.
+    check
+        Find flips; texts have to be greedy.
+    threads
+        None: all processors.
+    progress
+        Called with texts done and all of them.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, TextError, NotEnoughMemory
+    """
+    limits.ROUNDS.check("turns", turns)
+    if check and sampling.temperature > 0:
+        raise ConfigError("check: texts that are drawn differ by chance; it needs temperature 0")
+    made = [None, *(make_policy(policy, costs) for policy in policies)]
+    runs = [PolicyRun(name) for name in (ALONE, *policies)]
+    check_both(target, draft, max_tokens)
+    with Model(target) as model:
+        plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=1)
+        with (
+            Session(model, 1, plan.n_ctx, threads=threads) as session,
+            open_draft(draft, target, sampling, plan.n_ctx, threads=threads) as its_draft,
+        ):
+            writers = [
+                Speculation(session, its_draft if policy else None, sampling, policy or make_policy("fixed"))
+                for policy in made
+            ]
+            _take_turns(runs, writers, plan, turns, progress)
+            if check:
+                for run in runs[1:]:
+                    run.flips = [_flips(session, plan, text) for text in run.texts[0]]
+    n = n_threads(threads)
+    return RunReport(target, draft, sampling, max_tokens, len(plan.prompts), n, runs)
+
+
+def _take_turns(
+    runs: list[PolicyRun], writers: list[Speculation], plan: Plan, turns: int, progress: Progress | None
+) -> None:
+    for writer in writers:
+        writer.write(plan, 0)
+    n_done = 0
+    for turn in range(turns):
+        for run in runs:
+            run.texts.append([])
+        for prompt in range(len(plan.prompts)):
+            for i in range(len(runs)):
+                at = (i + prompt + turn) % len(runs)
+                runs[at].texts[-1].append(writers[at].write(plan, prompt))
+                n_done += 1
+                if progress:
+                    progress(n_done, turns * len(plan.prompts) * len(runs))
+
+
+def _flips(session: Session, plan: Plan, text: DraftedText) -> list[Flip]:
+    sample = text.sample
+    return find_flips(session, plan.prompts[sample.prompt], sample.tokens, ended=sample.finish == END)
+
+
+def _ratio(alone: list[float], drafted: list[float]) -> tuple[float, float, float]:
+    """Return how many times as fast texts were written: what 95 % of resamples are above, all, and below."""
+    pairs = np.array([alone, drafted])
+    chosen = np.random.default_rng(0).integers(0, pairs.shape[1], (RESAMPLED, pairs.shape[1]))
+    sums = pairs[:, chosen].sum(axis=2)
+    low, high = np.percentile(sums[0] / sums[1], [2.5, 97.5])
+    total = pairs.sum(axis=1)
+    return float(low), float(total[0] / total[1]), float(high)
