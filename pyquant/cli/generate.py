@@ -187,12 +187,12 @@ def _write(
     from pyquant.generate.exactly import generate_exactly
     from pyquant.generate.generate import generate, make_plan
     from pyquant.generate.result import REFUSED
-    from pyquant.grammar.engines import make_engine
+    from pyquant.grammar.engines import compile_grammar, make_engine
     from pyquant.llama.model import Model
 
     hear_loggers()
     with Model(path) as model:
-        compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
+        compiled = compile_grammar(make_engine(engine, model.vocabulary), form) if form else None
         plan = make_plan(model, prompts, **room)
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
         begin, n_tokens = time.monotonic(), 0

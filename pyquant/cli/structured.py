@@ -26,7 +26,13 @@ def structured(
         ),
     ],
     task: Annotated[
-        str, typer.Option(metavar="TASK", help="What is asked: arithmetic, function_call, sql or c_function.")
+        str,
+        typer.Option(
+            metavar="TASK|FILE.py",
+            parser=paths.source_or_word,
+            help="What is asked: arithmetic, function_call, sql, c_function, or a task of your own, a file "
+            "that is run.",
+        ),
     ] = "arithmetic",
     technique: Annotated[
         Optional[list[str]],
@@ -87,7 +93,7 @@ def structured(
     loaded = load_task(task)
     if texts:
         check_output(texts, sources=list(models), force=force)
-    with count_bar(task, "texts") as progress:
+    with count_bar(loaded.name, "texts") as progress:
         result = measure_structured(
             models,
             loaded,
@@ -154,12 +160,14 @@ def _print(result: dict[str, Any]) -> None:
 
 def _slowdowns(cells: list[dict[str, Any]]) -> Iterator[str]:
     """Says of each model what a grammar costs, where texts were also written without one."""
-    rates = {(cell["model"], cell["technique"]): cell["tokens_per_second"] for cell in cells}
-    for (model, technique), rate in rates.items():
-        free = rates.get((model, "free"))
-        if technique == "grammar" and free and rate:
-            times = f"{free / rate:.2f} times as long with the grammar as without"
-            yield f"{Path(model).name}: a token takes {times}"
+    from pyquant.structured.cost import slowdown
+
+    for model in dict.fromkeys(cell["model"] for cell in cells):
+        times = slowdown(
+            {cell["technique"]: cell["tokens_per_second"] for cell in cells if cell["model"] == model}
+        )
+        if times is not None:
+            yield f"{Path(model).name}: a token takes {times:.2f} times as long with the grammar as without"
 
 
 def _print_exact(cells: list[dict[str, Any]]) -> None:

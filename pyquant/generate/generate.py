@@ -2,7 +2,9 @@
 
 A prompt is computed once, in a sequence of its own, which is copied for each text. Texts that end make room
 for the next ones. llama.cpp computes one row by other kernels than several, whose last bits differ; so where
-texts are written side by side no batch has less than two rows, and a text does not depend on those beside it.
+texts are written side by side no batch has less than two rows, and a text does not depend on those beside it;
+but for types whose rows llama.cpp interleaves: it computes groups of texts by other kernels than what is left
+over (docs/generate.md).
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pyquant.errors import ConfigError
-from pyquant.grammar.engine import Engine
+import numpy as np
+
+from pyquant.errors import ConfigError, GrammarError
+from pyquant.grammar.engine import Compiled, Engine
+from pyquant.grammar.grammar import Grammar
 from pyquant.llama.vocabulary import Vocabulary
 
 ENGINES = ("llguidance", "lr", "gbnf")
@@ -30,3 +33,22 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
 
         return Gbnf(vocabulary)
     raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {name!r}")
+
+
+def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:
+    """Compile a grammar of which the engine's vocabulary can write something.
+
+    Raises
+    ------
+    GrammarError
+        The engine refuses it, or no token can begin a text of it.
+    """
+    compiled = engine.compile(grammar)
+    words = np.empty(compiled.n_words, np.int32)
+    compiled.start().mask(words)
+    if not words.any():
+        raise GrammarError(
+            f"{grammar.name}: no text can begin: the grammar has none, or the model's vocabulary has no "
+            "token that spells its first character"
+        )
+    return compiled

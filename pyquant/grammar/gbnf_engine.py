@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.grammar.bounds import check_bounds
+from pyquant.grammar.gbnf_place import with_place
 from pyquant.grammar.grammar import Grammar, Language
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.vocabulary import Vocabulary
@@ -22,20 +23,26 @@ class Gbnf:
         self._vocabulary = vocabulary
 
     def compile(self, grammar: Grammar) -> GbnfGrammar:
-        """Compile a grammar. Raises GrammarError, with llama.cpp's reason."""
+        """Compile a grammar. Raises GrammarError, with llama.cpp's reason, and where it has a place."""
         if grammar.language is not Language.GBNF:
             raise GrammarError(f"{grammar.name}: engine gbnf takes GBNF alone, not {grammar.language.value}")
         check_bounds(grammar)
+        if not grammar.text.strip():  # llama.cpp would take it, and every text
+            raise GrammarError(f"{grammar.name}: is empty; a grammar begins with the rule root")
+        sampler, why = self._try(grammar.text)
+        if sampler is None:
+            why = with_place(grammar.text, why, lambda text: self._try(text)[1])
+            raise GrammarError(f"{grammar.name}: {why}")
+        return GbnfGrammar(self._vocabulary, sampler)
+
+    def _try(self, text: str) -> tuple[_Sampler | None, str]:
+        """Let llama.cpp read a grammar; return what it made of it, or why it refuses it."""
         llama = self._vocabulary.llama
         with collect_errors() as errors:
-            sampler = llama.llama_sampler_init_grammar(
-                self._vocabulary.address, grammar.text.encode(), b"root"
-            )
+            sampler = llama.llama_sampler_init_grammar(self._vocabulary.address, text.encode(), b"root")
         if not sampler:
-            raise GrammarError(
-                f"{grammar.name}: {reason(errors, 'llama.cpp does not say why it refuses it')}"
-            )
-        return GbnfGrammar(self._vocabulary, _Sampler(llama, sampler))
+            return None, reason(errors, "llama.cpp does not say why it refuses it")
+        return _Sampler(llama, sampler), ""
 
 
 class GbnfGrammar:

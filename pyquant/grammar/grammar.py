@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from pyquant.errors import GrammarError
+from pyquant.errors import GrammarError, said_by_system
 
 
 class Language(Enum):
@@ -64,5 +64,7 @@ def read_grammar(path: Path, language: Language | None = None) -> Grammar:
         )
     try:
         return Grammar(language, path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise GrammarError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise GrammarError(said_by_system(error, path)) from None
+    except UnicodeDecodeError as error:
+        raise GrammarError(f"{path}: cannot be read: it is not UTF-8 from byte {error.start} on") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -16,6 +18,10 @@ from pyquant.llama.vocabulary import Vocabulary
 STEP_MAX_ITEMS = 2_000_000
 # %ignore is skipped before the first token as well, as the package lark does it.
 SKIP_AT_THE_BEGINNING = '\n%llguidance {"allow_initial_skip": true}\n'
+
+# What llguidance calls a place where no token is allowed, by a terminal or for want of tokens.
+NOTHING_CAN_COME = "NoExtensionBias"
+_TERMINAL = re.compile(r"^[ \t]*([A-Z_][A-Z0-9_]*)(?:\.-?\d+)?[ \t]*:", re.MULTILINE)
 
 
 class LLGuidance:
@@ -49,8 +55,24 @@ class LLGuidance:
         )
         if failed:
             raise GrammarError(f"{grammar.name}: {messages[0].rstrip()}")
-        matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
-        return LLGuidanceGrammar(matcher, self._tokenizer.vocab_size, grammar.name)
+        return LLGuidanceGrammar(self._matcher(source), self._tokenizer.vocab_size, grammar, self)
+
+    def terminal_of_nothing(self, grammar: Grammar) -> str | None:
+        """Return the first terminal that no token can begin; None where each has one, or none has a name."""
+        if grammar.language is not Language.LARK:
+            return None
+        for name in _TERMINAL.findall(grammar.text):
+            # The rule that begins texts gets another name, so that the terminal can be all of a text.
+            alone = re.sub(r"\bstart\b", "before_start", grammar.text) + f"\nstart: {name}\n"
+            words = np.empty(-(-self._tokenizer.vocab_size // 32), np.int32)
+            matcher = self._matcher(LLMatcher.grammar_from_lark(alone))
+            matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            if _error(matcher) == NOTHING_CAN_COME:
+                return str(name)
+        return None
+
+    def _matcher(self, source: str) -> LLMatcher:
+        return LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
 
 
 _SOURCES = {
@@ -64,24 +86,31 @@ _SOURCES = {
 class LLGuidanceGrammar:
     """A grammar that llguidance compiled."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int, name: str) -> None:
-        self._matcher, self._name = matcher, name
+    def __init__(self, matcher: LLMatcher, n_vocab: int, grammar: Grammar, engine: LLGuidance) -> None:
+        self._matcher, self._grammar, self._engine = matcher, grammar, engine
         self.n_words = -(-n_vocab // 32)
 
     def start(self) -> LLGuidanceState:
         """Return the state before the first token."""
-        return LLGuidanceState(self._matcher.deep_copy(), self._name)
+        return LLGuidanceState(self._matcher.deep_copy(), self._grammar, self._engine)
 
 
 class LLGuidanceState:
     """A place in a grammar; see `pyquant.grammar.engine.State`."""
 
-    def __init__(self, matcher: LLMatcher, name: str) -> None:
-        self._matcher, self._name = matcher, name
+    def __init__(self, matcher: LLMatcher, grammar: Grammar, engine: LLGuidance) -> None:
+        self._matcher, self._grammar, self._engine = matcher, grammar, engine
 
     def mask(self, words: NDArray[np.int32]) -> None:
         """Write which tokens may come next. Python's lock is free meanwhile."""
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if _error(self._matcher) == NOTHING_CAN_COME:
+            if name := self._engine.terminal_of_nothing(self._grammar):
+                raise GrammarError(
+                    f"{self._grammar.name}: terminal {name} matches nothing that this vocabulary can spell"
+                )
+            words[:] = 0
+            return
         self._check()
 
     def allows(self, token: int) -> bool:
@@ -100,7 +129,7 @@ class LLGuidanceState:
 
     def copy(self) -> LLGuidanceState:
         """Return a state of its own at the same place."""
-        return LLGuidanceState(self._matcher.deep_copy(), self._name)
+        return LLGuidanceState(self._matcher.deep_copy(), self._grammar, self._engine)
 
     def forced(self) -> list[int]:
         """Return the tokens that have to come now."""
@@ -121,7 +150,10 @@ class LLGuidanceState:
         return self._matcher.is_stopped()
 
     def _check(self) -> None:
-        if self._matcher.is_error():
-            # Its first line: what follows shows the whole state and grammar.
-            reason = self._matcher.get_error().splitlines()[0]
-            raise GrammarError(f"{self._name}: llguidance gives up: {reason}")
+        if error := _error(self._matcher):
+            raise GrammarError(f"{self._grammar.name}: llguidance gives up: {error}")
+
+
+def _error(matcher: LLMatcher) -> str:
+    """Return the first line of an error, or "": what follows shows the whole state and grammar."""
+    return matcher.get_error().splitlines()[0] if matcher.is_error() else ""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.grammar.engine import State, allowed_tokens
-from pyquant.grammar.engines import make_engine
+from pyquant.grammar.engines import compile_grammar, make_engine
 from pyquant.grammar.grammar import Grammar, read_grammar
 from pyquant.llama.vocabulary import Vocabulary
 
@@ -45,7 +45,7 @@ class GrammarProcessor:
         functions = sys.modules["llama_cpp.llama_cpp"]
         vocabulary = Vocabulary(functions, llama.model, Path(llama.model_path))
         given = grammar if isinstance(grammar, Grammar) else read_grammar(Path(grammar))
-        self._compiled = make_engine(engine, vocabulary).compile(given)
+        self._compiled = compile_grammar(make_engine(engine, vocabulary), given)
         self._n_tokens, self._name = vocabulary.n_tokens, given.name
         self._words = np.empty(self._compiled.n_words, np.int32)
         self._text: NDArray[np.intc] = np.empty(0, np.intc)

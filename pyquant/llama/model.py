@@ -186,6 +186,8 @@ class Context:
             parameters.cb_eval_user_data = observer.address
         require_for_context(
             model.file,
+            n_seq=n_seq,
+            n_ctx=n_ctx,
             n_cells=parameters.n_ctx,
             n_ubatch=min(n_ubatch, self.n_batch),
             n_vocab=model.n_vocab,

@@ -20,7 +20,7 @@ def require_for_model(file: ModelFile) -> None:
 
 
 def require_for_context(
-    file: ModelFile, *, n_cells: int, n_ubatch: int, n_vocab: int, n_threads: int
+    file: ModelFile, *, n_seq: int, n_ctx: int, n_cells: int, n_ubatch: int, n_vocab: int, n_threads: int
 ) -> None:
     """Refuse a context whose cache, activations and threads do not fit.
 
@@ -28,8 +28,10 @@ def require_for_context(
     ----------
     file
         The model.
+    n_seq, n_ctx
+        Sequences, and tokens of each that are asked for.
     n_cells
-        Tokens of all sequences together, in the cache.
+        Tokens of all sequences together, in the cache, whose length llama.cpp rounds up.
     n_ubatch
         Tokens that are computed together.
     n_vocab
@@ -52,6 +54,9 @@ def require_for_context(
     attention = 4 * n_head * n_ubatch * n_cells
     activations = 4 * n_ubatch * (8 * max(n_embd, n_head * key) + 2 * n_ff + n_vocab)
     stacks = STACK * (n_threads - 1)
+    asked = f"{n_seq} x {n_ctx:,}" if n_seq > 1 else f"{n_ctx:,}"
+    rounded = f", for which llama.cpp takes {n_cells:,}" if n_cells != n_seq * n_ctx else ""
     require_memory(
-        cache + attention + activations + stacks + RUNNING, f"a context of {n_cells:,} tokens of {file.path}"
+        cache + attention + activations + stacks + RUNNING,
+        f"a context of {asked} tokens{rounded}, of {file.path}",
     )

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copyreg
-import hashlib
-import importlib.machinery
-import importlib.util
 import os
-import sys
-import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
+from pyquant.files.python_file import run_python_file
 from pyquant.schemes.mode import Mode
 
 ENTRY_POINTS = "pyquant.schemes"
@@ -32,32 +28,20 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
     ConfigError
         The file cannot be read or run (its line is named), defines no mode, or a mode whose name is taken.
     """
-    path = Path(path)
-    if not os.path.isfile(path):
-        raise ConfigError(f"{path}: no such file; a scheme is a Python file that defines a Mode")
-    resolved = path.resolve()
+    resolved = Path(path).resolve()
     if resolved in _loaded:
         return _loaded[resolved]
-    name = f"pyquant_scheme_{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, resolved, loader=_loader(name, resolved))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     before = dict(Mode.registry)
-    sys.modules[name] = module  # pydantic looks names up there
     try:
-        spec.loader.exec_module(module)
-        modes = [mode for mode in Mode.registry.values() if mode.__module__ == name]
+        module = run_python_file(path, "a scheme is a Python file that defines a Mode")
+        modes = [mode for mode in Mode.registry.values() if mode.__module__ == module.__name__]
         if not modes:
-            raise ConfigError("defines no mode: a subclass of pyquant.schemes.Mode with a name of its own")
-    except BaseException as error:
+            raise ConfigError(
+                f"{path}: defines no mode: a subclass of pyquant.schemes.Mode with a name of its own"
+            )
+    except BaseException:
         Mode.registry.clear()
         Mode.registry.update(before)
-        del sys.modules[name]
-        if isinstance(error, ConfigError):
-            raise ConfigError(f"{path}: {error}") from None
-        if isinstance(error, (Exception, SystemExit)):
-            raise ConfigError(_explain(path, resolved, error)) from None
         raise
     for mode in modes:
         mode.source = resolved
@@ -97,19 +81,3 @@ def _reduce(mode: Mode) -> tuple[Any, ...]:
 def _make_again(source: Path, name: str, settings: dict[str, Any]) -> Mode:
     load_modes(source)
     return Mode.registry[name].model_validate(settings)
-
-
-def _loader(name: str, path: Path) -> importlib.machinery.SourceFileLoader:
-    # Whatever the file's name ends in.
-    return importlib.machinery.SourceFileLoader(name, str(path))
-
-
-def _explain(path: Path, resolved: Path, error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        line: int | None = error.lineno
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(resolved)), None)
-    where = f"{path}, line {line}" if line else str(path)
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{where}: {type(error).__name__}: {message}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,3 +55,20 @@ class Cost:
             "tokens_per_second": self.n_tokens / self.seconds,
             "peak_memory": self.peak_memory,
         }
+
+
+def slowdown(rates: Mapping[str, float]) -> float | None:
+    """Return how many times as long a token takes under the grammar as without.
+
+    Parameters
+    ----------
+    rates
+        Tokens per second by technique.
+
+    Returns
+    -------
+    float or None
+        None where the rate of `free` or of `grammar` is not known.
+    """
+    free, grammar = rates.get("free"), rates.get("grammar")
+    return free / grammar if free and grammar else None

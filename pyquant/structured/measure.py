@@ -13,7 +13,7 @@ from pyquant.generate.prompt import Prompt
 from pyquant.generate.result import Sample, Times
 from pyquant.generate.sampling import Sampling
 from pyquant.grammar.engine import Compiled
-from pyquant.grammar.engines import make_engine
+from pyquant.grammar.engines import compile_grammar, make_engine
 from pyquant.llama.model import Model, path_of
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine import forget_peak
@@ -224,7 +224,7 @@ def compile_for(
     if not any(map(keeps_to_grammar, techniques)):
         return None
     maker = make_engine(engine, vocabulary)
-    compiled = {grammar: maker.compile(grammar) for grammar in {item.grammar for item in asked}}
+    compiled = {grammar: compile_grammar(maker, grammar) for grammar in {item.grammar for item in asked}}
     return [compiled[item.grammar] for item in asked]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from pyquant.generate.result import CONTEXT, LENGTH, Sample
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.llama.model import Model
+from tests.support import ROOT
+from tests.support.command import run
 from tests.support.oracle import Oracle
 
 PROMPTS = [Prompt("def main(", name="code"), Prompt("The module", name="prose")]
@@ -39,6 +42,50 @@ def test_greedy_text_is_llama_completions(name: str, request: pytest.FixtureRequ
     text = write(model, [Prompt("Once upon a time")], Sampling(temperature=0), max_tokens=60)[0, 0].text
     assert len(text) > 60
     options = ["-p", "Once upon a time", "-n", 60, "--temp", 0, "-no-cnv", "--no-display-prompt", "-t", 2]
+    oracle.run_until(re.escape(text.rstrip()), "llama-completion", "-m", model, *options)
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "question",
+    ["What is the capital of France?", "Write a short poem about rain.", "Explain how a bicycle works."],
+)
+def test_greedy_answers_are_llama_completions(question: str, oracle: Oracle) -> None:
+    """Both write the conversation by the model's chat template; llama-completion's is in C++."""
+    model = ROOT / "models" / "smollm2-135m-instruct-f16.gguf"
+    if not model.is_file():
+        pytest.skip(f"no {model}; `make smollm2` gets it")
+    asked = [
+        "generate",
+        model,
+        "--chat",
+        "-p",
+        question,
+        "--temperature",
+        0,
+        "--max-tokens",
+        60,
+        "--threads",
+        2,
+    ]
+    answer = run(*asked, "--json")
+    text = json.loads(answer.stdout)["text"]
+    assert len(text) > 20
+    options = [
+        "-p",
+        question,
+        "-n",
+        60,
+        "--temp",
+        0,
+        "-cnv",
+        "-st",
+        "--jinja",
+        "--no-display-prompt",
+        "-t",
+        2,
+    ]
     oracle.run_until(re.escape(text.rstrip()), "llama-completion", "-m", model, *options)
 
 

@@ -11,10 +11,11 @@ import pytest
 from pyquant import data
 from pyquant.errors import ConfigError, GrammarError
 from pyquant.grammar.engine import Compiled, State, allowed_tokens
-from pyquant.grammar.engines import ENGINES, make_engine
+from pyquant.grammar.engines import ENGINES, compile_grammar, make_engine
 from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
+from tests.support.vocabularies import vocabulary as vocabulary_of
 
 ARITHMETIC = Grammar(
     Language.GBNF,
@@ -182,8 +183,9 @@ def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:
         (
             "gbnf",
             Grammar(Language.GBNF, "root ::= (\n", "g.gbnf"),
-            r"g\.gbnf: error .*: expecting '\)' at$",
+            r"g\.gbnf: line 2, column 1: error .*: expecting '\)' at$",
         ),
+        ("gbnf", Grammar(Language.GBNF, " \n", "g.gbnf"), r"g\.gbnf: is empty"),
         ("gbnf", Grammar(Language.GBNF, 'root ::= root "a" | "a"', "g.gbnf"), r"g\.gbnf: .*left recursion"),
         ("gbnf", Grammar(Language.LARK, "start: A", "g.lark"), "takes GBNF alone, not lark"),
         ("lr", Grammar(Language.REGEX, "a", "--regex"), "takes Lark alone, not regex"),
@@ -201,6 +203,72 @@ def test_grammars_that_do_not_compile_say_why(
     assert capfd.readouterr() == ("", "")  # nothing by llama.cpp, which prints the whole grammar
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('root ::= "a"\nroot2 := "b"\nc ::= "d"', "line 2, column 7: .*expecting ::= at := "),
+        ('root ::= "a" )\nb ::= "c" )\n', "line 1, column 14: .*expecting newline or end at "),
+        # Both lines end alike, and only the second is wrong.
+        ('root ::= ("a"\n  )\n  )\n', r"line 3, column 3: .*expecting name at \)"),
+        ('root ::= (\n"a"\n\nb ::= "c"\n', r"line 4, column 3: .*expecting '\)' at ::= "),
+        ('root ::= "é☃" )\n', "line 1, column 15: "),
+        ('root\n::= "a"', "line 1, column 5: .*expecting ::= at$"),
+        ('root ::= "a\nb ::= "c"\n', "line 2, column 9: |line 3, column 1: "),
+        ('root ::= "a" [b\n', "line 2, column 1: .*unexpected end of input"),
+        ('root ::= "c" # c\nb ::= [c] c-d c', "line 2, column 11: .*Undefined rule identifier 'c-d'"),
+        ('root ::= "c" # c\nb ::= ([c]\n  c)', "line 3, column 3: .*Undefined rule identifier 'c'"),
+    ],
+)
+def test_gbnf_says_line_and_column(text: str, place: str, vocabulary: Vocabulary) -> None:
+    with pytest.raises(GrammarError, match=rf"^g\.gbnf: {place}"):
+        make_engine("gbnf", vocabulary).compile(Grammar(Language.GBNF, text, "g.gbnf"))
+
+
+NOTHING = r"[^\x00-\U0010ffff]"
+
+
+@pytest.mark.parametrize("text", [f'start: A B\nA: "x"\nB: /{NOTHING}/', "B: /b/ & /c/\nstart: /x/ B"])
+def test_llguidance_names_the_terminal_of_nothing(text: str, vocabulary: Vocabulary) -> None:
+    compiled = make_engine("llguidance", vocabulary).compile(Grammar(Language.LARK, text, "g.lark"))
+    state = after(compiled, vocabulary, "x")
+    with pytest.raises(GrammarError, match=r"^g\.lark: terminal B matches nothing that this vocabulary"):
+        state.mask(np.empty(compiled.n_words, np.int32))
+
+
+def test_what_has_no_name_is_a_dead_end(vocabulary: Vocabulary) -> None:
+    compiled = make_engine("llguidance", vocabulary).compile(
+        Grammar(Language.LARK, f'start: "x" /{NOTHING}/')
+    )
+    state = after(compiled, vocabulary, "x")
+    words = np.full(compiled.n_words, -1, np.int32)
+    state.mask(words)
+    assert not words.any()
+
+
+@pytest.mark.parametrize(
+    ("engine", "grammar"),
+    [
+        ("llguidance", Grammar(Language.REGEX, NOTHING, "g")),
+        ("lr", Grammar(Language.LARK, 'start: "☃" "x"', "g")),
+        ("gbnf", Grammar(Language.GBNF, 'root ::= "☃" "x"', "g")),
+    ],
+)
+def test_what_cannot_begin_is_refused_before_a_text_is_written(
+    engine: str, grammar: Grammar, vocabulary: Vocabulary
+) -> None:
+    """BERT's vocabulary has no token of a snowman, and none of single bytes."""
+    if grammar.language is Language.REGEX:
+        with pytest.raises(GrammarError, match=r"^g: no text can begin"):
+            compile_grammar(make_engine(engine, vocabulary), grammar)
+        return
+    compile_grammar(make_engine(engine, vocabulary), grammar)
+    with (
+        vocabulary_of("bert-bge") as without,
+        pytest.raises(GrammarError, match=r"^g: no text can begin: .* the model's vocabulary has no token"),
+    ):
+        compile_grammar(make_engine(engine, without), grammar)
+
+
 def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
     for suffix, language in [
         (".lark", Language.LARK),
@@ -212,8 +280,11 @@ def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
         assert read_grammar(path) == Grammar(language, "text", str(path))
     with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json; in the box are .*c, json"):
         read_grammar(tmp_path / "grammar.txt")
-    with pytest.raises(GrammarError, match="cannot be read"):
+    with pytest.raises(GrammarError, match=r"missing\.lark: No such file or directory$"):
         read_grammar(tmp_path / "missing.lark")
+    (tmp_path / "latin.lark").write_bytes(b"start: \xff")
+    with pytest.raises(GrammarError, match=r"latin\.lark: cannot be read: it is not UTF-8 from byte 7 on$"):
+        read_grammar(tmp_path / "latin.lark")
 
 
 def test_grammars_in_the_box_have_names() -> None:

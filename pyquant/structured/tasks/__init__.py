@@ -7,22 +7,26 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from pyquant.errors import ConfigError
+from pyquant.structured.outside import SUFFIX, load_task_file
 from pyquant.structured.task import Task
 
 TASKS = tuple(sorted(module.name for module in iter_modules(__path__)))
 
 
 def load_task(name: str) -> Task:
-    """Load a task by its name.
+    """Load a task in the box by its name, or one of one's own by its file, FILE.py, which is run.
 
     Raises
     ------
     ConfigError
-        There is none of this name, or a program that its check runs is missing.
+        There is none of this name, the file is no task, or a program that its check runs is missing.
     """
-    if name not in TASKS:
-        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, got {name!r}")
-    task: Task = import_module(f"{__name__}.{name}").TASK
+    if name.endswith(SUFFIX):
+        task = load_task_file(name)
+    elif name in TASKS:
+        task = import_module(f"{__name__}.{name}").TASK
+    else:
+        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, or a file FILE{SUFFIX}, got {name!r}")
     for program in task.needs:
         if shutil.which(program) is None:
             raise ConfigError(f"task {name}: its check runs {program}, which is not there")

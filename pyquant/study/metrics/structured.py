@@ -157,7 +157,7 @@ class Structured(Metric):
         return drawn
 
     def findings(self, model: ModelResults, text: int) -> list[str]:
-        slower = thesis.slowdown(model)
+        slower = thesis.slowdown_beside(model)
         return differences(model) + ([slower] if slower else [])
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:

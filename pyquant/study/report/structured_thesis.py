@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from pyquant.figures.style import BLUE, GRAY
+from pyquant.structured.cost import slowdown
 from pyquant.structured.task import TECHNIQUES
 from pyquant.study.report.columns import get
 from pyquant.study.report.figures import OTHERS, Panel, plain
@@ -128,12 +129,12 @@ def shares_by_length(model: ModelResults, score: str) -> Panel | None:
     return draw
 
 
-def slowdown(model: ModelResults) -> str | None:
+def slowdown_beside(model: ModelResults) -> str | None:
     """Say how much longer a token takes under the grammar than without, of the unquantized model."""
-    free, grammar = (took(model.rows[0], name) for name in ("free", "grammar"))
-    if free is None or grammar is None or not free["tokens"] or not grammar["tokens"]:
+    costs = {name: took(model.rows[0], name) for name in ("free", "grammar")}
+    ours = slowdown({name: cost["tokens"] / cost["seconds"] for name, cost in costs.items() if cost})
+    if ours is None:
         return None
-    ours = grammar["seconds"] / grammar["tokens"] / (free["seconds"] / free["tokens"])
     theirs = []
     for name, of in THESIS.items():
         factors = [slow / fast for (*_, slow), (*_, fast) in zip(of["grammar"], of["free"])]

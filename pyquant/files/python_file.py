@@ -1,0 +1,67 @@
+"""Run a Python file that a user names: a scheme or a task of one's own. No other place runs files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from pyquant.errors import ConfigError
+
+
+def run_python_file(path: str | os.PathLike[str], what: str) -> ModuleType:
+    """Run a Python file, whatever its name ends in, as a module that others of this process can look up.
+
+    Parameters
+    ----------
+    path
+        The file.
+    what
+        What it should be, for the message where there is none: "a scheme is a Python file that ...".
+
+    Returns
+    -------
+    module
+        Its name depends on the file's path alone.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read or run; its line is named.
+    """
+    path = Path(path)
+    if not os.path.isfile(path):
+        raise ConfigError(f"{path}: no such file; {what}")
+    resolved = path.resolve()
+    name = f"pyquant_file_{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
+    loader = importlib.machinery.SourceFileLoader(name, str(resolved))
+    spec = importlib.util.spec_from_file_location(name, resolved, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # pydantic and pickle look names up there
+    try:
+        loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ConfigError):
+            raise ConfigError(f"{path}: {error}") from None
+        if isinstance(error, (Exception, SystemExit)):
+            raise ConfigError(_explain(path, resolved, error)) from None
+        raise
+    return module
+
+
+def _explain(path: Path, resolved: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        line: int | None = error.lineno
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(resolved)), None)
+    where = f"{path}, line {line}" if line else str(path)
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{where}: {type(error).__name__}: {message}"
