@@ -28,6 +28,11 @@ def test_costs_are_read(tmp_path: Path) -> None:
         ('{"schema": "%s", "draft": {"seconds": 1}, "verify": []}', "above 0"),
         ('{"schema": "%s", "draft": {"seconds": -1}, "verify": [{"seconds": 1}]}', "above 0"),
         ('{"schema": "%s", "draft": {"seconds": NaN}, "verify": [{"seconds": 1}]}', "above 0"),
+        (
+            '{"schema": "%s", "draft": {"seconds": 1' + "0" * 400 + '}, "verify": [{"seconds": 1}]}',
+            "cannot be read as costs",
+        ),
+        ('{"schema": "%s", "draft": {"seconds": 1}, "verify": 3}', "is no number"),
         ('{"schema": "%s", "draft": {"seconds": "x"}, "verify": [{"seconds": 1}]}', "is no number"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from pyquant import data
 from pyquant.drafting.flips import find_flips
+from pyquant.drafting.model_draft import ModelDraft
 from pyquant.drafting.pair import NGRAM, open_draft
 from pyquant.drafting.policies import make_policy
 from pyquant.drafting.policy import Decision, Policy, Round
@@ -122,6 +123,22 @@ def test_texts_have_their_room() -> None:
     )
     assert text.sample.finish == CONTEXT
     assert n_prompt + len(text.sample.tokens) == 21
+
+
+def test_a_draft_with_less_room_drafts_nothing_beyond(q4_0: Path) -> None:
+    with Model(data.model_path()) as model:
+        plan = make_plan(model, PROMPTS[:1], max_tokens=40, n_parallel=1)
+        room = len(plan.prompts[0]) + 15
+        with (
+            Model(q4_0) as its_model,
+            Session(its_model, 1, room, threads=1) as of_draft,
+            Session(model, 1, plan.n_ctx, threads=1) as session,
+        ):
+            writer = Speculation(session, ModelDraft(of_draft, GREEDY), GREEDY, make_policy("fixed:k=3"))
+            (text,) = writer.texts(plan)
+    same([text], alone(data.model_path(), GREEDY, max_tokens=40)[:1])
+    assert text.rounds[0][0] == 3
+    assert {drafted for drafted, _ in text.rounds[-20:]} == {0}
 
 
 def test_pieces_come_as_they_are_written() -> None:
