@@ -191,4 +191,4 @@ def _flips(of_texts: list[list[dict[str, Any]]]) -> str:
     places = "; ".join(
         f"text {i} at token {flip['position']}, by {flip['gap']:.2g} of the logits" for i, flip in first
     )
-    return f"{n} flips in {len(first)} of {len(of_texts)} texts, first: {places}"
+    return f"{n} {'flip' if n == 1 else 'flips'} in {len(first)} of {len(of_texts)} texts, first: {places}"
