@@ -123,17 +123,17 @@ py::tuple compare_arrays(const Array<float> & base, const Array<float> & logits,
     if (base.shape(1) != n_vocab) {
         throw py::value_error("base and logits: expected one vocabulary");
     }
-    py::array_t<double> nll(n_rows), kld(n_rows);
+    py::array_t<double> nll(n_rows), kld(n_rows), overlap(n_rows);
     py::array_t<bool> same_top(n_rows);
     const float *of_base = base.data(), *of_model = logits.data();
     const int32_t * tokens = targets.data();
     const Divergence out{nll.mutable_data(), kld.mutable_data(),
-                         reinterpret_cast<uint8_t *>(same_top.mutable_data())};
+                         reinterpret_cast<uint8_t *>(same_top.mutable_data()), overlap.mutable_data()};
     {
         const py::gil_scoped_release release;
         compare_logits(of_base, of_model, n_rows, n_vocab, tokens, out, std::max(1, n_threads));
     }
-    return py::make_tuple(nll, kld, same_top);
+    return py::make_tuple(nll, kld, same_top, overlap);
 }
 
 }  // namespace

@@ -61,19 +61,29 @@ struct Distribution {
     const float * top(int64_t n) const { return std::find(x, x + n, largest); }
 };
 
-double divergence(const Distribution & base, const Distribution & other, int64_t n) {
-    float products[kTile];
-    Lanes lanes;
+struct Apart {
+    double kld, overlap;
+};
+
+Apart apart(const Distribution & base, const Distribution & other, int64_t n) {
+    float products[kTile], smaller[kTile];
+    Lanes lanes, smaller_lanes;
+    const float to_base = float(std::exp(base.log_sum - other.log_sum));  // both in units of the base's sum
     for (int64_t i = 0; i < n; i += kTile) {
         const int n_tile = int(std::min<int64_t>(kTile, n - i));
         for (int j = 0; j < n_tile; ++j) {
             const float b = base.x[i + j] - base.largest, o = other.x[i + j] - other.largest;
-            products[j] = exp_nonpositive(b) * (b - o);
+            const float of_base = exp_nonpositive(b), of_other = exp_nonpositive(o) * to_base;
+            products[j] = of_base * (b - o);
+            smaller[j] = of_other < of_base ? of_other : of_base;
         }
         std::fill(products + n_tile, products + kTile, 0.0f);
+        std::fill(smaller + n_tile, smaller + kTile, 0.0f);
         lanes.add(products);
+        smaller_lanes.add(smaller);
     }
-    return lanes.sum() * std::exp(-base.log_sum) + other.log_sum - base.log_sum;
+    const double per_sum = std::exp(-base.log_sum);
+    return {lanes.sum() * per_sum + other.log_sum - base.log_sum, smaller_lanes.sum() * per_sum};
 }
 
 }  // namespace
@@ -93,7 +103,9 @@ void compare_logits(const float * base, const float * logits, int64_t n_rows, in
         for (int64_t row = begin; row < end; ++row) {
             const Distribution p(base + row * n_vocab, n_vocab), q(logits + row * n_vocab, n_vocab);
             out.nll[row] = q.nll(targets[row]);
-            out.kld[row] = divergence(p, q, n_vocab);
+            const Apart measured = apart(p, q, n_vocab);
+            out.kld[row] = measured.kld;
+            out.overlap[row] = measured.overlap;
             out.same_top[row] = p.top(n_vocab) - p.x == q.top(n_vocab) - q.x;
         }
     });

@@ -16,6 +16,7 @@ struct Divergence {
     double * nll;        // the model's, as above
     double * kld;        // sum_j p_base[j] (log p_base[j] - log p[j]), in nats
     uint8_t * same_top;  // whether both find the same token most likely
+    double * overlap;    // sum_j min(p_base[j], p[j])
 };
 
 // base, logits: (n_rows, n_vocab); float32 exponentials and products, double sums.

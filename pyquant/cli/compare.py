@@ -47,9 +47,10 @@ def compare(
 
 def _print(result: dict[str, Any]) -> None:
     base, floor = result["base"], result["noise_floor"]
-    rows = [[*_beginning(base), "", "", "", ""]]
+    rows = [[*_beginning(base), "", "", "", "", ""]]
     for candidate in result["candidates"]:
         kld, change, top = candidate["kld"], candidate["probability_change"], candidate["same_top"]
+        accepted = candidate["sampled_acceptance"]
         rows.append(
             [
                 *_beginning(candidate),
@@ -57,9 +58,11 @@ def _print(result: dict[str, Any]) -> None:
                 f"{kld['mean']:.6f} ± {kld['error']:.6f}",
                 f"{100 * change['rms']:.3f} ± {100 * change['rms_error']:.3f}",
                 f"{100 * top['share']:.2f} ± {100 * top['error']:.2f}",
+                f"{100 * accepted['share']:.2f} ± {100 * accepted['error']:.2f}",
             ]
         )
-    print_table(["model", "bits", "perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %"], rows)
+    measures = ["perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %", "sampled acceptance %"]
+    print_table(["model", "bits", *measures], rows)
     for line in _warnings(result["candidates"]):
         remark(line)
     remark(f"{result['n_tokens']:,} tokens in {result['n_chunks']} chunks of {result['n_ctx']}")

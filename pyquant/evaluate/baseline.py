@@ -142,7 +142,7 @@ class BaseRun:
     def __init__(self, base: Model, chunks: Chunks, threads: int | None, advance: Advance) -> None:
         self._chunks, self._threads = chunks, threads
         n = chunks.n_chunks * chunks.n_scored
-        self.scores = Scores(np.empty(n), np.zeros(n), np.ones(n, bool))
+        self.scores = Scores(np.empty(n), np.zeros(n), np.ones(n, bool), np.ones(n))
         with ExitStack() as stack:
             self._kept = stack.enter_context(KeptLogits(n, base.n_vocab, n_ctx=chunks.n_ctx))
             with make_context(base, chunks.n_ctx, threads=threads) as context:
@@ -168,9 +168,8 @@ class BaseRun:
             for piece in forward(context, chunks):
                 end = begin + len(piece.targets)
                 base = self._kept.get(begin, len(piece.targets))
-                scores.nll[begin:end], scores.kld[begin:end], scores.same_top[begin:end] = (
-                    _core.compare_logits(base, piece.logits, piece.targets, context.n_threads)
-                )
+                measured = _core.compare_logits(base, piece.logits, piece.targets, context.n_threads)
+                scores.part(begin, end).set(Scores(*measured))
                 begin = end
                 advance(len(piece.targets))
         return scores

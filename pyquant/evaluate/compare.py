@@ -2,7 +2,7 @@
 
 The base and every model run over a span of chunks in turn, one context alive at a time: first the base,
 whose logits of the span are kept, then each model beside them. A span has as many batches as have no more
-than 64 MiB of logits, at least one. For the percentiles 17 bytes of each scored token and model are kept.
+than 64 MiB of logits, at least one. For the percentiles 25 bytes of each scored token and model are kept.
 """
 
 from __future__ import annotations

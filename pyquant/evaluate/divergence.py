@@ -31,24 +31,30 @@ class Scores:
         Kullback-Leibler divergence of the model from the base, sum of p_base log(p_base / p), in nats.
     same_top : (n,) bool
         Whether both find the same token most likely.
+    overlap : (n,) float64
+        Sum of min(p_base, p): how often speculative sampling would accept a token that the model drafts.
     """
 
     nll: NDArray[np.float64]
     kld: NDArray[np.float64]
     same_top: NDArray[np.bool_]
+    overlap: NDArray[np.float64]
 
     @classmethod
     def empty(cls, n: int) -> Scores:
         """Make room for n tokens, all 0."""
-        return cls(np.zeros(n), np.zeros(n), np.zeros(n, bool))
+        return cls(np.zeros(n), np.zeros(n), np.zeros(n, bool), np.zeros(n))
 
     def part(self, begin: int, end: int) -> Scores:
         """Return views of tokens begin..end-1."""
-        return Scores(self.nll[begin:end], self.kld[begin:end], self.same_top[begin:end])
+        return Scores(
+            self.nll[begin:end], self.kld[begin:end], self.same_top[begin:end], self.overlap[begin:end]
+        )
 
     def set(self, scores: Scores) -> None:
         """Take over the values of as many tokens."""
-        self.nll[:], self.kld[:], self.same_top[:] = scores.nll, scores.kld, scores.same_top
+        self.nll[:], self.kld[:] = scores.nll, scores.kld
+        self.same_top[:], self.overlap[:] = scores.same_top, scores.overlap
 
     def perplexity(self) -> tuple[float, float]:
         """Return exp of the mean negative log-likelihood, and its standard error."""
@@ -111,6 +117,17 @@ class SameTop:
 
 
 @dataclass(frozen=True)
+class SampledAcceptance:
+    """Share of tokens that speculative sampling accepts, if a model drafts for its base at temperature 1.
+
+    error: one standard error. Greedy acceptance is `SameTop`.
+    """
+
+    share: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Divergence:
     """Distance of a model from a base on a text: what `llama-perplexity --kl-divergence` reports.
 
@@ -132,6 +149,7 @@ class Divergence:
     kld : TokenDivergence
     probability_change : ProbabilityChange
     same_top : SameTop
+    sampled_acceptance : SampledAcceptance
     """
 
     model: str
@@ -147,6 +165,7 @@ class Divergence:
     kld: TokenDivergence
     probability_change: ProbabilityChange
     same_top: SameTop
+    sampled_acceptance: SampledAcceptance
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant compare --json` prints each of its `candidates`."""
@@ -206,6 +225,7 @@ def divergence(model: str, base: Scores, scores: Scores) -> Divergence:
         kld=token_divergence(scores.kld),
         probability_change=_probability_change(np.exp(-scores.nll) - np.exp(-base.nll)),
         same_top=SameTop(same, math.sqrt(same * (1 - same) / max(n - 1, 1))),
+        sampled_acceptance=SampledAcceptance(*mean_and_error(scores.overlap)),
     )
 
 

@@ -45,21 +45,28 @@ def test_kernel_equals_double_precision(n_vocab, spread, distance, n_threads, se
     base = (rng.normal(size=(5, n_vocab)) * spread).astype(np.float32)
     logits = (base + rng.normal(size=base.shape) * distance).astype(np.float32)
     targets = rng.integers(0, n_vocab, 5).astype(np.int32)
-    nll, kld, same_top = _core.compare_logits(base, logits, targets, n_threads)
-    expected_nll, expected_kld, expected_top = reference.compare_logits(base, logits, targets)
+    nll, kld, same_top, overlap = _core.compare_logits(base, logits, targets, n_threads)
+    expected_nll, expected_kld, expected_top, expected_overlap = reference.compare_logits(
+        base, logits, targets
+    )
     np.testing.assert_allclose(nll, expected_nll, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(kld, expected_kld, rtol=1e-5, atol=1e-6)
     assert (same_top == expected_top).all()
+    np.testing.assert_allclose(overlap, expected_overlap, rtol=1e-5)
     p, q = log_softmax(base.astype(float), axis=1), log_softmax(logits.astype(float), axis=1)
     np.testing.assert_allclose(expected_kld, rel_entr(np.exp(p), np.exp(q)).sum(axis=1), atol=1e-9)
+    apart = np.abs(np.exp(p) - np.exp(q)).sum(axis=1) / 2  # the total variation
+    np.testing.assert_allclose(expected_overlap, 1 - apart, atol=1e-9)
     assert (_core.negative_log_likelihood(logits, targets, n_threads) == nll).all()
 
 
 def test_statistics_equal_their_definitions():
     rng = np.random.default_rng(0)
     n = 1001
-    base = Scores(rng.exponential(size=n), np.zeros(n), np.ones(n, bool))
-    model = Scores(base.nll + rng.normal(size=n) / 9, rng.exponential(size=n), rng.random(n) < 0.9)
+    base = Scores(rng.exponential(size=n), np.zeros(n), np.ones(n, bool), np.ones(n))
+    model = Scores(
+        base.nll + rng.normal(size=n) / 9, rng.exponential(size=n), rng.random(n) < 0.9, rng.random(n)
+    )
     found = divergence("model.gguf", base, model).to_json()
 
     def error(values):
@@ -81,6 +88,9 @@ def test_statistics_equal_their_definitions():
     assert found["same_top"] == pytest.approx(
         {"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))}
     )
+    assert found["sampled_acceptance"] == pytest.approx(
+        {"share": model.overlap.mean(), "error": error(model.overlap)}
+    )
 
 
 @pytest.fixture
@@ -101,6 +111,7 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
     assert same.kld.max == 0
     assert same.ratio == 1
     assert same.same_top.share == 1
+    assert same.sampled_acceptance.share == pytest.approx(1, abs=1e-6)
     assert other.kld.mean > 100 * max(found.noise_floor.kld, 1e-9)
     assert found.base.perplexity == pytest.approx(same.perplexity, rel=1e-12)
     printed = json.loads(json.dumps(found.to_json(), allow_nan=False))

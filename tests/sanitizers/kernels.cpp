@@ -188,12 +188,12 @@ void score_all(const float * x, int64_t n_weights) {
         std::vector<int32_t> last(size_t(n_rows), int32_t(n_vocab - 1));
         const auto targets = exactly(last.data(), last.size());
         const size_t n = size_t(n_rows);
-        std::unique_ptr<double[]> nll(new double[n]), kld(new double[n]);
+        std::unique_ptr<double[]> nll(new double[n]), kld(new double[n]), overlap(new double[n]);
         std::unique_ptr<uint8_t[]> same_top(new uint8_t[n]);
         for (const int n_threads : {1, 3, 20}) {
             negative_log_likelihood(logits.get(), n_rows, n_vocab, targets.get(), nll.get(), n_threads);
             compare_logits(logits.get(), logits.get(), n_rows, n_vocab, targets.get(),
-                           {nll.get(), kld.get(), same_top.get()}, n_threads);
+                           {nll.get(), kld.get(), same_top.get(), overlap.get()}, n_threads);
         }
     }
 }

@@ -28,7 +28,7 @@ def negative_log_likelihood(logits: NDArray[np.float32], targets: NDArray[np.int
 
 def compare_logits(
     base: NDArray[np.float32], logits: NDArray[np.float32], targets: NDArray[np.int32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
     """Compare the logits of a model with those of its base, token by token.
 
     Parameters
@@ -45,6 +45,9 @@ def compare_logits(
         Sum over tokens of p_base log(p_base / p), in nats: the divergence (Kullback and Leibler, 1951).
     same_top : (n,) bool
         Whether both have their largest logit at the same token.
+    overlap : (n,) float64
+        Sum over tokens of min(p_base, p): how often speculative sampling accepts a token of the model
+        (Leviathan et al., "Fast inference from transformers via speculative decoding", 2023).
     """
 
     def log_softmax(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -53,4 +56,6 @@ def compare_logits(
 
     p, q = log_softmax(base), log_softmax(logits)
     nll = -np.take_along_axis(q, targets[:, None].astype(np.int64), axis=1)[:, 0]
-    return nll, (np.exp(p) * (p - q)).sum(axis=1), base.argmax(axis=1) == logits.argmax(axis=1)
+    kld = (np.exp(p) * (p - q)).sum(axis=1)
+    overlap = np.exp(np.minimum(p, q)).sum(axis=1)
+    return nll, kld, base.argmax(axis=1) == logits.argmax(axis=1), overlap

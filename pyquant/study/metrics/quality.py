@@ -40,6 +40,9 @@ class Quality(TextMetric):
                lesser=True),
         Column("same_top", "same top (%)", "tokens for which both models find the same token most likely",
                "percent", error="same_top_error"),
+        Column("sampled_acceptance", "sampled acceptance (%)", "tokens that speculative sampling "
+               "accepts if the model drafts for the unquantized one", "percent", lesser=True,
+               error="sampled_acceptance_error"),
     )  # fmt: skip
     tables = MappingProxyType({"compensation": compensation_table})
 
@@ -75,6 +78,8 @@ class Quality(TextMetric):
             "probability_change_rms": get(result, "probability_change", "rms"),
             "same_top": get(result, "same_top", "share"),
             "same_top_error": get(result, "same_top", "error"),
+            "sampled_acceptance": get(result, "sampled_acceptance", "share"),
+            "sampled_acceptance_error": get(result, "sampled_acceptance", "error"),
         }
 
     def remarks(self, model: ModelResults, text: int) -> list[str]:
