@@ -96,3 +96,5 @@ SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text
 PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt
+ACCEPTANCE = Limit(0, 1, whole=False)  # share of drafted tokens
+DRAFT_TOKENS = Limit(0, 1 << 10)  # of a draft

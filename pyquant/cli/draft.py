@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import options, paths
+from pyquant.cli import draft_replay, options, paths
 from pyquant.cli.drafted import say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show
@@ -20,6 +20,10 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
 )
+app.command("record")(draft_replay.record)
+app.command("simulate")(draft_replay.simulate)
+app.command("search")(draft_replay.search)
+app.command("predict")(draft_replay.predict)
 
 Target = Annotated[
     Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")

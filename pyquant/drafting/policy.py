@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pyquant.limits import Limit
 
 State = TypeVar("State")
+Item = TypeVar("Item")
 
 
 class Decision(Enum):
@@ -20,29 +21,33 @@ class Decision(Enum):
     DROP = "drop"
 
 
-class History(list[tuple[int, int]]):
-    """Rounds of a text so far: (drafted, accepted) of each. It only grows."""
+class Grown(list[Item]):
+    """A list that only grows, and remembers what was made of its items."""
 
-    def __init__(self, rounds: list[tuple[int, int]] | tuple[()] = ()) -> None:
-        super().__init__(rounds)
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        super().__init__(items)
         self._folded: dict[Any, tuple[int, Any]] = {}
 
-    def fold(self, step: Callable[[State, tuple[int, int]], State], start: State) -> State:
-        """Return what `functools.reduce(step, self, start)` does, without going through all rounds again.
+    def fold(self, step: Callable[[State, Item], State], start: State) -> State:
+        """Return what `functools.reduce(step, self, start)` does, without going through all items again.
 
         Parameters
         ----------
         step
-            Returns the state after a round from the one before it; the same object in each call.
+            Returns the state after an item from the one before it; the same object in each call.
         start
-            State before the first round; hashable.
+            State before the first item; hashable.
         """
         n_done, state = self._folded.get((step, start), (0, start))
         if n_done < len(self):
-            for played in self[n_done:]:
-                state = step(state, played)
+            for item in self[n_done:]:
+                state = step(state, item)
             self._folded[step, start] = len(self), state
         return state
+
+
+class History(Grown[tuple[int, int]]):
+    """Rounds of a text so far: (drafted, accepted) of each."""
 
 
 @dataclass
@@ -51,18 +56,18 @@ class Round:
 
     Attributes
     ----------
-    entropies : list of float
+    entropies : Grown of float
         Of the draft's distribution that each drafted token came from, in nats.
-    top_p : list of float
+    top_p : Grown of float
         Probability of the most likely token there.
-    token_p : list of float
+    token_p : Grown of float
         Probability of the drafted token itself.
     previous : History
     """
 
-    entropies: list[float] = field(default_factory=list)
-    top_p: list[float] = field(default_factory=list)
-    token_p: list[float] = field(default_factory=list)
+    entropies: Grown[float] = field(default_factory=Grown)
+    top_p: Grown[float] = field(default_factory=Grown)
+    token_p: Grown[float] = field(default_factory=Grown)
     previous: History = field(default_factory=History)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import commands, run
+from tests.support.costs import write_costs
 
 TABLE = "values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]\n"
 
@@ -38,11 +39,16 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "table.toml").write_text(TABLE)
     (folder / "types.txt").write_text("attn_v=q8_0")
     (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
+    write_costs(folder / "costs.json")
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    made = run("draft", "record", "model.gguf", "other.gguf", *PROMPTS, "-o", "record", cwd=folder)
     assert made.returncode == 0, made.stderr
     return folder
 
 
+PROMPTS = ["--prompts", "prompts.jsonl", "--max-tokens", "4"]
+REPLAY = ["record", "--costs", "costs.json"]
 EVALUATION = ["--text", "text.txt", "--ctx", "64", "--chunks", "2"]
 RESULTS = {
     "quantize": ["model.gguf", "q4_0.gguf", "--mode", "q4_0"],
@@ -68,6 +74,10 @@ RESULTS = {
         "1",
     ],
     "structured": ["model.gguf", "-n", "1", "--length", "2", "--technique", "free"],
+    "draft record": ["model.gguf", "other.gguf", *PROMPTS, "-o", "new.record"],
+    "draft simulate": REPLAY,
+    "draft search": [*REPLAY, "--policy", "static"],
+    "draft predict": ["--acceptance", "0.9", "--costs", "costs.json"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],
     "dequantize": ["model.gguf", "f16.gguf"],

@@ -43,9 +43,10 @@ RARE_COMMANDS = {
         *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],
     ],
     "tables": ["tables", "build", MODEL],
-    "generate": ["generate", MODEL, "--prompt", "def", "--max-tokens", "2"],
-    "draft": ["generate", MODEL, "--prompt", "def", "--max-tokens", "4", "--draft", "q8_0.gguf"],
-    "draft costs": ["draft", "costs", MODEL, "q8_0.gguf", "--rounds", "1", "-o", "o.json"],
+    "draft record": [
+        *["draft", "record", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "2"],
+        *["-o", "o.record"],
+    ],
     "draft run": ["draft", "run", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "4"],
     "mix": [
         *["mix", MODEL, "--text", "text.txt", "--calibration", "stats", "--sensitivity", "guess"],

@@ -16,6 +16,7 @@ import typer
 from pyquant.cli import paths
 from pyquant.files.text import Text
 from tests.support.command import commands, run
+from tests.support.costs import write_costs
 
 
 def parameters() -> Iterator[tuple[str, str, object, object]]:
@@ -46,7 +47,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
-        ("draft costs", "output"),
+        ("draft costs", "output"), ("draft record", "output"), ("draft search", "output"),
     }  # fmt: skip
 
 
@@ -89,6 +90,10 @@ READS = [
     (["pack", "VICTIM", "OUT"], "model.gguf"),
     (["draft", "costs", "VICTIM", "ngram", "-o", "OUT"], "model.gguf"),
     (["draft", "costs", "M", "VICTIM", "-o", "OUT"], "copy.gguf"),
+    (["draft", "record", "M", "VICTIM", "--prompts", "prompts.jsonl", "-o", "OUT"], "model.gguf"),
+    (["draft", "record", "M", "M", "--prompts", "VICTIM", "-o", "OUT"], "prompts.jsonl"),
+    (["draft", "search", "VICTIM", "--costs", "costs.json", "-o", "OUT"], "record"),
+    (["draft", "search", "record", "--costs", "VICTIM", "-o", "OUT"], "costs.json"),
 ]  # fmt: skip
 
 
@@ -108,6 +113,9 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "mode.toml").write_text('mode = "q8_table"\ntable = "table.toml"\n')
     (folder / "recipe.toml").write_text('version = 1\nbase = "Q4_0"\n')
     (folder / "types.txt").write_text("attn_v=q8_0\n")
+    (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
+    (folder / "record").write_text("{}\n")
+    write_costs(folder / "costs.json")
     (folder / "sensitivity.toml").write_text("[sensitivity]\nattn_q = 1.0\n")
     return folder
 

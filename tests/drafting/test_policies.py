@@ -9,11 +9,17 @@ import pytest
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text, read_policy
-from pyquant.drafting.policy import Decision, History, Policy, Round
+from pyquant.drafting.policy import Decision, Grown, History, Policy, Round
 from pyquant.errors import ConfigError
 
 FLAT = Costs(0.001, (0.01,) * 32)  # a pass costs the same whatever it verifies
 STEEP = Costs(0.005, tuple(0.01 * n for n in range(1, 33)))  # each token costs as much as a pass
+
+
+def after(p: list[float], entropies: list[float] | None = None, history: History | None = None) -> Round:
+    """A round in which tokens of these probabilities were drafted."""
+    known = Grown(entropies or [0.0] * len(p)), Grown(p), Grown(p)
+    return Round(*known, history if history is not None else History())
 
 
 def n_drafted(
@@ -26,7 +32,7 @@ def n_drafted(
     history = History(previous or [])
     p = probabilities or [0.5] * len(entropies)
     for n in range(len(entropies) + 1):
-        decision = policy(Round(entropies[:n], p[:n], p[:n], history))
+        decision = policy(after(p[:n], entropies[:n], history))
         if decision is not Decision.MORE:
             return n - (decision is Decision.DROP), n
     raise AssertionError("the draft goes on")
@@ -90,9 +96,9 @@ def test_adaedl_moves_its_threshold() -> None:
     edge = (1 - 0.4995) ** 2 / 0.2  # 1 - sqrt(0.2 * edge) = 0.4995
     assert n_drafted(policy, [edge, 0.0]) == (1, 1)
     # All accepted: the mean is 0.95 > 0.9, so the threshold is 0.499.
-    assert policy(Round([edge], [0.5], [0.5], History([(4, 4)]))) is Decision.MORE
-    assert policy(Round([edge], [0.5], [0.5], History([(4, 4), (4, 0)]))) is Decision.STOP
-    assert policy(Round([edge], [0.5], [0.5], History([(4, 4), (0, 0)]))) is Decision.MORE
+    assert policy(after([0.5], [edge], History([(4, 4)]))) is Decision.MORE
+    assert policy(after([0.5], [edge], History([(4, 4), (4, 0)]))) is Decision.STOP
+    assert policy(after([0.5], [edge], History([(4, 4), (0, 0)]))) is Decision.MORE
 
 
 def test_expected_value_never_drafts_where_it_cannot_pay() -> None:
@@ -102,13 +108,13 @@ def test_expected_value_never_drafts_where_it_cannot_pay() -> None:
 
 
 def test_expected_value_stops_when_a_token_does_not_pay() -> None:
-    # A further token brings 0.8 times what is left, and takes 0.001 s: 0.1 tokens at the target's rate.
+    # At an acceptance of 0.8 the best length is 8: 4.33 tokens in 18 ms, so 1 ms is worth 0.24 tokens.
     policy = make_policy("expected_value", FLAT)
-    assert policy(Round()) is Decision.MORE
-    assert policy(Round([0.0], [0.2], [0.2])) is Decision.MORE
-    assert policy(Round([0.0] * 2, [0.2, 0.2], [0.2, 0.2])) is Decision.STOP  # 0.04 * (0.8 + ...) < 0.1
-    sure = make_policy("expected_value:bias=20", FLAT)
-    assert sure(Round([0.0] * 2, [0.2, 0.2], [0.2, 0.2])) is Decision.MORE
+    assert policy(after([])) is Decision.MORE
+    assert policy(after([0.5])) is Decision.MORE  # 0.5 * 0.8 > 0.24
+    assert policy(after([0.25])) is Decision.STOP  # 0.25 * 0.8 < 0.24, and each further one brings less
+    assert policy(after([0.5, 0.5])) is Decision.STOP
+    assert make_policy("expected_value:bias=20", FLAT)(after([0.5, 0.5])) is Decision.MORE
 
 
 def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
@@ -123,8 +129,8 @@ def test_expected_value_drops_a_token_whose_place_costs_more_than_it_brings() ->
     costs = Costs(0.0001, (0.01, 0.011, 0.011, 0.012, 0.03, *[0.05] * 27))
     policy = make_policy("expected_value", costs)
     p = [0.99, 0.99, 0.99, 0.5]
-    assert policy(Round([0.0] * 3, p[:3], p[:3])) is Decision.STOP
-    assert policy(Round([0.0] * 4, p, p)) is Decision.DROP
+    assert policy(after(p[:3])) is Decision.STOP
+    assert policy(after(p)) is Decision.DROP
 
 
 def test_expected_value_gives_up_after_refusals_and_tries_again() -> None:
@@ -184,7 +190,7 @@ def test_a_decision_takes_less_than_a_hundredth_of_a_draft_token(name: str) -> N
     # A draft token of a model of 135 million weights takes some 5 ms. The best of several tries says what a
     # decision takes itself, at any load of the machine.
     policy = make_policy(name, STEEP)
-    state = Round([0.1] * 8, [0.97] * 8, [0.97] * 8, History([(5, 4)] * 500))
+    state = after([0.97] * 8, [0.1] * 8, History([(5, 4)] * 500))
     policy(state)
     seconds = min(timeit.repeat(lambda: policy(state), number=20, repeat=20)) / 20
     assert seconds < 50e-6

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
-from operator import mul
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.limits import Limit
 
 FORGET = 0.95  # weight of a round beside the one after it
-PRIOR = 4.0  # rounds that what is expected before the first one weighs
+PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
-
-# Sums over rounds, later ones with more weight: tokens tried, tokens accepted, tokens brought, seconds.
-_Sums = tuple[float, float, float, float]
 
 
 def expected_value(
@@ -25,24 +20,41 @@ def expected_value(
 ) -> Decision:
     """Stop when what more tokens are expected to bring no longer pays for drafting and verifying them.
 
-    The chance a of a drafted token is calibrated: logit(a) = bias + slope * logit(p), p being the most likely
-    token's probability. A token counts if all before it are accepted, so n tokens bring 1 + a1 + a1 a2 + ...
-    The next one's chance is not known before it is drafted: the share of tokens accepted lately stands in for
-    it, at first `mean`. Drafting goes on if for any number m of further tokens what they bring is more than
-    their seconds would bring at the rate of the rounds lately, which is no lower than the target's own. When
-    it stops, the last token is dropped if its place in the pass costs more than it brings.
+    The acceptance lately is the share of tokens that were accepted, those behind a refused one left out; at
+    first it is `mean`. The chance a of a drafted token is calibrated by the probability p of the most likely
+    one, logit(a) = bias + slope * logit(p), and moved as far as the acceptance lately is from `mean`:
+    + logit(lately) - logit(mean). A token counts if all before it are accepted: n tokens bring
+    1 + a1 + a1 a2 + ... The next one's chance is not known before it is drafted, so the acceptance lately
+    stands in for it.
+
+    What seconds are worth is the rate of the best fixed length at the acceptance lately, which is no lower
+    than the target's own: length 0. Drafting goes on if, for any number of further tokens, what they bring
+    is more than their seconds are worth. When it stops, the last token is dropped if its place in the pass
+    costs more than it brings.
     """
-    tried, accepted, tokens, seconds = round.previous.fold(_counted(costs), (0.0, 0.0, 0.0, 0.0))
-    chance = (PRIOR * mean + accepted) / (PRIOR + tried)
-    single = costs.of_pass(1)
-    rate = max(1 / single, (PRIOR + tokens) / (PRIOR * single + seconds))
-    reached = list(accumulate((_chance(p, bias, slope) for p in round.top_p), mul))
-    drafted, all_accepted = len(reached), reached[-1] if reached else 1.0
-    if drafted < most and _pays(all_accepted, chance, rate, costs, drafted, most):
+    tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
+    lately = (PRIOR * mean + accepted) / (PRIOR + tried)
+    rate = _best_rate(lately, costs)
+    moved = bias + _logit(lately) - _logit(mean)
+    drafted, all_accepted = len(round.top_p), round.top_p.fold(_reached, (1.0, moved, slope))[0]
+    if drafted < most and _pays(all_accepted, lately, rate, costs, drafted, most):
         return Decision.MORE
     if drafted and all_accepted < rate * (costs.of_pass(drafted + 1) - costs.of_pass(drafted)):
         return Decision.DROP
     return Decision.STOP
+
+
+def _counted(sums: tuple[float, float], played: tuple[int, int]) -> tuple[float, float]:
+    """Count tokens that were tried and accepted, later rounds with more weight."""
+    drafted, accepted = played
+    return FORGET * sums[0] + min(accepted + 1, drafted), FORGET * sums[1] + accepted
+
+
+@lru_cache(maxsize=1024)
+def _best_rate(acceptance: float, costs: Costs) -> float:
+    """Return the tokens per second of the best fixed length."""
+    expected = list(accumulate(acceptance**n for n in range(len(costs.verify))))
+    return max(tokens / costs.of_round(k) for k, tokens in enumerate(expected))
 
 
 def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted: int, most: int) -> bool:
@@ -56,24 +68,15 @@ def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted
     return False
 
 
-def _chance(p: float, bias: float, slope: float) -> float:
+def _logit(p: float) -> float:
     p = min(max(p, NEARLY), 1 - NEARLY)
-    return 1 / (1 + math.exp(-bias - slope * math.log(p / (1 - p))))
+    return math.log(p / (1 - p))
 
 
-@lru_cache(maxsize=16)
-def _counted(costs: Costs) -> Callable[[_Sums, tuple[int, int]], _Sums]:
-    def after(sums: _Sums, played: tuple[int, int]) -> _Sums:
-        tried, accepted, tokens, seconds = (FORGET * value for value in sums)
-        n_drafted, n_accepted = played
-        return (
-            tried + min(n_accepted + 1, n_drafted),
-            accepted + n_accepted,
-            tokens + n_accepted + 1,
-            seconds + costs.of_round(n_drafted),
-        )
-
-    return after
+def _reached(state: tuple[float, float, float], p: float) -> tuple[float, float, float]:
+    """Multiply the chance that all tokens before are accepted by that of the next one."""
+    all_accepted, bias, slope = state
+    return all_accepted / (1 + math.exp(-bias - slope * _logit(p))), bias, slope
 
 
 FAMILY = Family(
@@ -82,7 +85,10 @@ FAMILY = Family(
         "bias": Parameter(0.0, Limit(-20, 20, whole=False), "of a token's calibrated chance"),
         "slope": Parameter(1.0, Limit(0, 20, whole=False), "of a token's calibrated chance"),
         "mean": Parameter(
-            0.8, Limit(0, 1, whole=False), "share of tokens that are accepted, at first", (0.6, 0.7, 0.8, 0.9)
+            0.8,
+            Limit(0, 1, whole=False),
+            "share of tokens that are accepted, at first",
+            (0.5, 0.6, 0.7, 0.8, 0.9, 0.95),
         ),
         "most": MOST,
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyquant.drafting.policy import Decision, Family, Parameter, Round
-from pyquant.limits import Limit
+from pyquant.limits import DRAFT_TOKENS
 
 
 def fixed(round: Round, *, k: int) -> Decision:
@@ -11,4 +11,4 @@ def fixed(round: Round, *, k: int) -> Decision:
     return Decision.MORE if len(round.entropies) < k else Decision.STOP
 
 
-FAMILY = Family(fixed, {"k": Parameter(4, Limit(0, 1 << 10), "tokens of a draft", tuple(range(17)))})
+FAMILY = Family(fixed, {"k": Parameter(4, DRAFT_TOKENS, "tokens of a draft", tuple(range(17)))})

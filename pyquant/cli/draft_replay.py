@@ -1,0 +1,282 @@
+"""`pyquant draft record`, `simulate`, `search` and `predict`: policies without a drafting loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.drafted import say_pair
+from pyquant.cli.number import Number
+from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
+from pyquant.cli.progress import count_bar
+
+if TYPE_CHECKING:
+    from pyquant.drafting.simulate import Simulation
+
+RecordFile = Annotated[
+    Path, typer.Argument(metavar="RECORD", parser=paths.source, help="What `pyquant draft record` wrote.")
+]
+CostsFile = Annotated[
+    Path,
+    typer.Option(
+        "--costs", metavar="COSTS.json", parser=paths.source, help="What `pyquant draft costs` measured."
+    ),
+]
+Policies = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--policy",
+        metavar="NAME[:KEY=VALUE,...]",
+        help="A rule that ends drafts, such as static:threshold=2.25; repeatable; default: all.",
+    ),
+]
+Output = Annotated[
+    Optional[Path],
+    typer.Option("--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."),
+]
+
+
+def record(
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="The model that writes.")
+    ],
+    draft: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DRAFT.gguf", parser=paths.source, help="The model that is to draft; same vocabulary."
+        ),
+    ],
+    prompts: Annotated[
+        Path,
+        typer.Option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            parser=paths.source,
+            help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="RECORD", parser=paths.output, help="The file to write.")
+    ],
+    chat: Annotated[bool, typer.Option("--chat", help="Ask by the target's chat template.")] = False,
+    n: Annotated[
+        int,
+        typer.Option(
+            "-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help="Texts for each prompt."
+        ),
+    ] = 1,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
+    ] = 128,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            metavar="X", parser=Number(limits.TEMPERATURE), help="0: the target's most likely token; of all."
+        ),
+    ] = 0.0,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Record what a draft would say along texts that its target writes, to replay policies on.
+
+    What is interrupted goes on at the next text, if it is called with the same models, prompts and settings.
+    """
+    from pyquant.drafting.make_record import Wanted, make_record
+    from pyquant.drafting.record import read_record
+
+    say_pair(target, draft, max_tokens)
+    wanted = Wanted(target, draft, prompts, chat, n, max_tokens, temperature, seed)
+    with count_bar("recording", "texts") as progress:
+        n_before = make_record(wanted, output, force=force, threads=threads, progress=progress)
+    if n_before:
+        remark(f"{output}: {n_before:,} texts were there already")
+    made = read_record(output)
+    result = {
+        "schema": "pyquant.draft.record/1",
+        "output": str(output),
+        "texts": len(made.texts),
+        "tokens": made.n_tokens,
+        "acceptance": float(made.joined("accepted").mean()),
+        "sampled_acceptance": float(made.joined("overlap").mean()),
+        "entropy": float(made.joined("entropy").mean()),
+    }
+    show(result, json, _print_record)
+
+
+def _print_record(result: dict[str, Any]) -> None:
+    print_lines(
+        {
+            "record": result["output"],
+            "texts": f"{result['texts']:,}, {result['tokens']:,} tokens",
+            "acceptance": f"{percent(result['acceptance'])} of drafted tokens",
+            "sampled": f"{percent(result['sampled_acceptance'])} if both draw",
+            "entropy": f"{result['entropy']:.3f} nats, the draft's mean",
+        }
+    )
+
+
+def simulate(
+    record: RecordFile,
+    costs: CostsFile,
+    policy: Policies = None,
+    seed: options.Seed = 0,
+    figures: Annotated[
+        Optional[Path],
+        typer.Option(metavar="FOLDER", parser=paths.folder, help="Draw figures of the record there."),
+    ] = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Replay policies on a record: what a token would take with each, beside none and the best possible."""
+    from pyquant.drafting.policies import FAMILIES
+    from pyquant.drafting.simulate import NONE, ORACLE
+
+    simulation = _simulation(record, costs, seed)
+    names = policy or [name for name in FAMILIES if name != "expected_value"] + [simulation.calibrated()]
+    results = [simulation.run(name) for name in (NONE, *names, ORACLE)]
+    result: dict[str, Any] = {
+        "schema": "pyquant.draft.simulate/1",
+        "record": str(record),
+        "costs": str(costs),
+        "texts": len(simulation.record.texts),
+        "tokens": results[0].tokens,
+        "policies": [simulated.to_json() for simulated in results],
+    }
+    if figures is not None:
+        from pyquant.figures.drafting import draw_record
+
+        result["figures"] = [str(path) for path in draw_record(simulation, figures, force=force)]
+    show(result, json, _print_simulated)
+
+
+def _simulation(record: Path, costs: Path, seed: int) -> Simulation:
+    from pyquant.drafting.costs import read_costs
+    from pyquant.drafting.record import read_record
+    from pyquant.drafting.simulate import Simulation
+
+    return Simulation(read_record(record), read_costs(costs), seed=seed)
+
+
+def _print_simulated(result: dict[str, Any]) -> None:
+    _print_policies(
+        result["policies"], f"{result['texts']:,} texts, {result['tokens']:,} tokens behind their first ones"
+    )
+    for path in result.get("figures", []):
+        print(path)
+
+
+def _print_policies(policies: Sequence[dict[str, Any]], title: str) -> None:
+    print_table(
+        ["policy", "ms/token", "gain", "tokens/round", "accepted %", "drafted", "rounds"],
+        [
+            [
+                row["policy"],
+                f"{row['ms_per_token']:.3f} ± {row['ms_per_token_error']:.3f}",
+                f"{row['gain']:.3f}",
+                f"{row['tokens_per_round']:.2f}",
+                number(row["acceptance"] and 100 * row["acceptance"], ".1f"),
+                f"{row['calls']:,}",
+                f"{row['rounds']:,}",
+            ]
+            for row in policies
+        ],
+        title=title,
+    )
+
+
+def search(
+    record: RecordFile,
+    costs: CostsFile,
+    policy: Policies = None,
+    seed: options.Seed = 0,
+    output: Output = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Find the parameters of policies that take least on a record, over the grid of all of them.
+
+    Parameters that are given with a policy are not searched. The JSON has what came of each combination.
+    """
+    from pyquant.drafting.policies import FAMILIES
+    from pyquant.drafting.search import search
+    from pyquant.files.output_file import check_output, write_bytes
+
+    if output is not None:
+        check_output(output, sources=[], force=force)
+    simulation = _simulation(record, costs, seed)
+    found = {}
+    for name in policy or FAMILIES:
+        with count_bar(name, "settings") as progress:
+            found[name] = search(simulation, name, progress)
+    result = {
+        "schema": "pyquant.draft.search/1",
+        "record": str(record),
+        "costs": str(costs),
+        "texts": len(simulation.record.texts),
+        "policies": {name: its.to_json() for name, its in found.items()},
+    }
+    if output is not None:
+        import json as json_module
+
+        write_bytes(output, (json_module.dumps(result, indent=2) + "\n").encode(), sources=[], force=force)
+    show(result, json, _print_found, keep=True)
+
+
+def _print_found(result: dict[str, Any]) -> None:
+    tried = sum(len(found["surface"]) for found in result["policies"].values())
+    best = [found["best"] for found in result["policies"].values()]
+    _print_policies(best, f"Best of {tried:,} settings on {result['texts']:,} texts")
+
+
+def predict(
+    acceptance: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            parser=Number(limits.ACCEPTANCE),
+            help="Of drafted tokens, as `pyquant compare` has it: same top, or where tokens are drawn, "
+            "sampled acceptance.",
+        ),
+    ],
+    costs: CostsFile,
+    k: Annotated[
+        int,
+        typer.Option("--most", metavar="N", parser=Number(limits.DRAFT_TOKENS), help="Longest draft."),
+    ] = 16,
+    json: options.Json = False,
+) -> None:
+    """Predict the gain of drafts of fixed lengths, before a token is drafted."""
+    from pyquant.drafting.costs import read_costs
+    from pyquant.drafting.predict import predict
+
+    measured = read_costs(costs)
+    result = {
+        "schema": "pyquant.draft.predict/1",
+        "acceptance": acceptance,
+        "costs": str(costs),
+        "lengths": [predict(acceptance, measured, n).to_json() for n in range(k + 1)],
+    }
+    show(result, json, _print_predicted)
+
+
+def _print_predicted(result: dict[str, Any]) -> None:
+    print_table(
+        ["drafted", "tokens/round", "ms/token", "gain"],
+        [
+            [
+                str(row["k"]),
+                f"{row['tokens_per_round']:.2f}",
+                f"{row['ms_per_token']:.3f}",
+                f"{row['gain']:.3f}",
+            ]
+            for row in result["lengths"]
+        ],
+        title=f"{100 * result['acceptance']:.1f} % of drafted tokens accepted",
+    )

@@ -1,0 +1,285 @@
+"""Make a record: let the target write, and run both models over what it wrote, in large batches."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.drafting.pair import check_pair, require_for_pair
+from pyquant.drafting.record import Along, Source, header_line, read_header, read_line
+from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.files.kept import keeping
+from pyquant.files.output_file import check_output, output_errors
+from pyquant.files.sha256 import files_sha256
+from pyquant.generate.generate import Plan, generate, make_plan
+from pyquant.generate.prompt import read_prompts
+from pyquant.generate.result import END, Sample
+from pyquant.generate.sampling import Sampling
+from pyquant.llama.model import Context, Model
+from pyquant.models.model_file import AnyModel, open_model
+
+PORTION = 128  # tokens whose logits of both models are in memory at a time
+
+# (texts done, all texts)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a record is to be made of.
+
+    Attributes
+    ----------
+    target, draft
+        Models with one vocabulary.
+    prompts : Path
+        A JSON object in each line.
+    chat : bool
+        Ask by the target's chat template.
+    n_samples, max_tokens : int
+        Texts for each prompt, and tokens of a text at most.
+    temperature : float
+        At which the target draws, from all tokens; 0: its most likely one.
+    seed : int
+    """
+
+    target: AnyModel
+    draft: AnyModel
+    prompts: Path
+    chat: bool = False
+    n_samples: int = 1
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+
+    def source(self) -> Source:
+        """Return what the record will say that it is of; hashes all files."""
+        target, draft = open_model(self.target), open_model(self.draft)
+        return Source(
+            version=version("pyquant"),
+            target=target.path.name,
+            draft=draft.path.name,
+            target_sha256=files_sha256(list(target.paths)),
+            draft_sha256=files_sha256(list(draft.paths)),
+            prompts_sha256=files_sha256([self.prompts]),
+            chat=self.chat,
+            n_samples=self.n_samples,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+        )
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the target draws."""
+        return Sampling(self.temperature, top_k=0, top_p=1, min_p=0, seed=self.seed)
+
+
+def make_record(
+    wanted: Wanted,
+    path: Path,
+    *,
+    force: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write a record; one that was interrupted goes on at the next text.
+
+    Until it is complete it stands beside, as `.NAME.partial`.
+
+    Parameters
+    ----------
+    wanted
+    path
+        A file to be written: a line that says what it is of, and a line for each text.
+    force
+        Replace an existing file, and begin anew where one was interrupted that is of something else.
+    threads
+        None: all processors.
+    progress
+
+    Returns
+    -------
+    int
+        Texts that were there already.
+
+    Raises
+    ------
+    ConfigError
+        The vocabularies differ, or what was interrupted is of something else.
+    ModelFileError, TextError, OutputError, NotEnoughMemory
+    """
+    sampling = wanted.sampling
+    check_output(path, sources=[], force=force)
+    check_pair(wanted.target, wanted.draft)
+    prompts = read_prompts(wanted.prompts)
+    asked = [prompt.chat() for prompt in prompts] if wanted.chat else prompts
+    source = wanted.source()
+    with Model(wanted.target) as target, Model(wanted.draft) as draft:
+        plan = make_plan(target, asked, n_samples=wanted.n_samples, max_tokens=wanted.max_tokens)
+        require_for_pair(wanted.target, wanted.draft, plan.n_ctx)
+        with _unfinished(path) as file:
+            done = _go_on(file, path, source, force)
+            for n, text in enumerate(_texts(target, draft, plan, sampling, done, threads), start=1):
+                file.write(text.to_line().encode())
+                file.flush()
+                if progress:
+                    progress(len(done) + n, plan.n_texts)
+    return len(done)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[BinaryIO]:
+    """Open the file beside, which no other process writes meanwhile; rename it if all goes well."""
+    partial = path.with_name(f".{path.name}.partial")
+    check_output(partial, sources=[], force=True)
+    with output_errors(partial):
+        number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(number, "r+b") as file:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise OutputError(f"{path}: another process is writing it") from None
+            with keeping(partial, "a record, which the same command goes on with"):
+                try:
+                    yield file
+                except BaseException:
+                    if os.pread(number, os.fstat(number).st_size, 0).count(b"\n") <= 1:
+                        partial.unlink(missing_ok=True)  # no text is in it
+                    raise
+            os.replace(partial, path)
+
+
+def _go_on(file: BinaryIO, path: Path, source: Source, force: bool) -> set[tuple[int, int]]:
+    """Return the texts that are there; what a stopped process wrote of another one is cut off."""
+    data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    lines = whole.decode(errors="replace").splitlines()
+    done: set[tuple[int, int]] = set()
+    if lines and _is_of(lines[0], path, source, force):
+        texts = [read_line(line, path, n) for n, line in enumerate(lines[1:], start=2)]
+        done = {(text.prompt, text.sample) for text in texts}
+    else:
+        whole = header_line(source).encode()
+    file.seek(0)
+    file.truncate()
+    file.write(whole)
+    file.flush()
+    return done
+
+
+def _is_of(header: str, path: Path, source: Source, force: bool) -> bool:
+    try:
+        if read_header(header, path) == source:
+            return True
+    except ConfigError:
+        if not force:
+            raise
+    if not force:
+        raise ConfigError(
+            f"{path}: an interrupted record of other models, prompts or settings, or by another version, is "
+            f"beside it; give the same ones to go on, --force to begin anew, or another name"
+        )
+    return False
+
+
+def _texts(
+    target: Model,
+    draft: Model,
+    plan: Plan,
+    sampling: Sampling,
+    done: set[tuple[int, int]],
+    threads: int | None,
+) -> Iterator[Along]:
+    with (
+        target.context(n_ctx=plan.n_ctx, threads=threads) as of_target,
+        draft.context(n_ctx=plan.n_ctx, threads=threads) as of_draft,
+    ):
+        for sample in generate(target, plan, sampling, threads=threads, done=done):
+            yield along(of_target, of_draft, plan.prompts[sample.prompt], sample, sampling.temperature)
+
+
+def along(
+    target: Context, draft: Context, prompt: NDArray[np.int32], sample: Sample, temperature: float
+) -> Along:
+    """Run a target and a draft over a text of the target's, as if nothing had been run before.
+
+    Parameters
+    ----------
+    target, draft
+        With one sequence each, and room for the prompt and its text.
+    prompt : (n,) int32
+    sample
+        What the target wrote after it.
+    temperature
+        At which it drew.
+
+    Raises
+    ------
+    ModelFileError
+        Logits are not finite.
+    """
+    target.clear()
+    draft.clear()
+    text = np.array(sample.tokens, np.int32)
+    n_written = len(text) + (sample.finish == END)
+    read = np.concatenate([prompt, text])[: len(prompt) + n_written - 1]
+    wanted = np.arange(len(read)) >= len(prompt) - 1
+    columns: dict[str, list[NDArray[np.float64]]] = {
+        name: [] for name in ("entropy", "top_p", "token_p", "accepted", "overlap")
+    }
+    for begin in range(0, len(read), PORTION):
+        part = slice(begin, begin + PORTION)
+        positions = np.arange(len(read))[part]
+        both = [
+            context.run(read[part], positions, np.zeros_like(positions), wanted[part])
+            for context in (target, draft)
+        ]
+        first = begin - len(prompt) + 1  # of the portion's predicted tokens, which one of the text it is
+        tokens = text[max(first, 0) : max(first + PORTION, 0)]
+        if len(tokens) < len(both[0]):  # the text's end, whose token is not among the sample's
+            tokens = np.append(tokens, both[0][-1].argmax()).astype(np.int32)
+        if len(tokens):
+            _measure(columns, both[0], both[1], tokens, temperature, target.n_threads)
+    joined = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
+    if not all(np.isfinite(values).all() for values in joined.values()):
+        raise ModelFileError(f"{draft.model.path}: not finite logits: the model is broken")
+    return Along(sample.prompt, sample.number, sample.finish == END, **joined)
+
+
+def _measure(
+    columns: dict[str, list[NDArray[np.float64]]],
+    target: NDArray[np.float32],
+    draft: NDArray[np.float32],
+    tokens: NDArray[np.int32],
+    temperature: float,
+    threads: int,
+) -> None:
+    top = draft.argmax(axis=1).astype(np.int32)
+    top_p = np.exp(-_core.negative_log_likelihood(draft, top, threads))
+    columns["entropy"].append(_core.entropy(draft, threads))
+    columns["top_p"].append(top_p)
+    if temperature == 0:
+        columns["token_p"].append(top_p)
+        columns["accepted"].append((top == tokens).astype(np.float64))
+    else:
+        target, draft = (
+            logits if temperature == 1 else (logits / temperature).astype(np.float32)
+            for logits in (target, draft)
+        )
+        in_target, in_draft = (
+            _core.negative_log_likelihood(logits, tokens, threads) for logits in (target, draft)
+        )
+        columns["token_p"].append(np.exp(-in_draft))
+        columns["accepted"].append(np.exp(np.minimum(0, in_target - in_draft)))
+    columns["overlap"].append(_core.compare_logits(target, draft, tokens, threads)[3])

@@ -1,0 +1,176 @@
+"""Records of what a draft would say along its target's texts, from which any policy can be replayed.
+
+A record has, for every token of texts that the target wrote, the draft's own distribution there. No drafting
+loop is needed for that. As long as drafted tokens are accepted, the draft has read the target's text, so its
+distribution is the recorded one. A drafted token that differs from the target's is refused; the round ends,
+and the draft goes on from the target's text. Tokens that were drafted behind a refused one are the only ones
+that the record does not know. They are never part of the text, and what stands in for them, the distribution
+along the target's text, decides only how many more of them are drafted before the round ends.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ConfigError
+from pyquant.files.json import parse_json
+
+SCHEMA = "pyquant.draft_record/1"
+DIGITS = 7  # of numbers in the file: as many as float32 has
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a record is of; two records of the same source are equal but for rounding.
+
+    Attributes
+    ----------
+    version : str
+        Of pyquant.
+    target, draft : str
+        Names of the models' files.
+    target_sha256, draft_sha256, prompts_sha256 : str
+        Of the files, all shards.
+    chat : bool
+        Whether prompts are asked by the target's chat template.
+    n_samples, max_tokens : int
+        Texts for each prompt, and tokens of a text at most.
+    temperature : float
+        At which the target draws; 0: its most likely token.
+    seed : int
+    """
+
+    version: str
+    target: str
+    draft: str
+    target_sha256: str
+    draft_sha256: str
+    prompts_sha256: str
+    chat: bool
+    n_samples: int
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Along:
+    """What a draft says along a text of its target; all arrays (n,), for each token of the text.
+
+    Attributes
+    ----------
+    prompt, sample : int
+        Which of the prompts, and which of its texts.
+    ended : bool
+        Whether its last token is one that ends a text.
+    entropy : float64
+        Of the draft's distribution at temperature 1, in nats.
+    top_p : float64
+        Probability of the most likely token there.
+    token_p : float64
+        Probability there of the token that is drafted: the most likely one, or where the target draws, the
+        one that the text has.
+    accepted : float64
+        Chance that the drafted token is accepted, given the text. Greedy: 1 if the draft's most likely token
+        is the text's, else 0. Drawn: min(1, q / p) of the text's token, q being its probability in the draft
+        and p in the target. A token of the text is an accepted one with this chance, and otherwise one that
+        was drawn in place of a refused one: min(p, q) of p.
+    overlap : float64
+        Sum of min(p, q) over the vocabulary: the acceptance that is expected before the token is known.
+    """
+
+    prompt: int
+    sample: int
+    ended: bool
+    entropy: NDArray[np.float64]
+    top_p: NDArray[np.float64]
+    token_p: NDArray[np.float64]
+    accepted: NDArray[np.float64]
+    overlap: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.entropy)
+
+    def to_line(self) -> str:
+        """Return it as a line of the file."""
+        values = asdict(self)
+        lists = {name: [float(f"{x:.{DIGITS}g}") for x in values[name]] for name in ARRAYS}
+        return json.dumps({name: values[name] for name in ("prompt", "sample", "ended")} | lists) + "\n"
+
+
+ARRAYS = tuple(field.name for field in fields(Along) if field.name not in ("prompt", "sample", "ended"))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A source, and what was recorded of it, in the order of prompts and their samples."""
+
+    source: Source
+    texts: list[Along]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all texts."""
+        return sum(map(len, self.texts))
+
+    def joined(self, name: str) -> NDArray[np.float64]:
+        """Return one of the arrays of all texts, one after the other."""
+        return np.concatenate([getattr(text, name) for text in self.texts])
+
+
+def header_line(source: Source) -> str:
+    """Return the first line of a record's file."""
+    return json.dumps({"schema": SCHEMA, **asdict(source)}) + "\n"
+
+
+def read_record(path: Path) -> Record:
+    """Read a record that is complete.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, is of another version, or a line is something else; its number is named.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a record: {error}") from None
+    source = read_header(lines[0] if lines else "", path)
+    texts = [read_line(line, path, n) for n, line in enumerate(lines[1:], start=2)]
+    if not any(len(text) for text in texts):
+        raise ConfigError(f"{path}: has no texts; record it anew")
+    return Record(source, sorted(texts, key=lambda text: (text.prompt, text.sample)))
+
+
+def read_header(line: str, path: Path) -> Source:
+    """Read the first line of a record. Raises ConfigError."""
+    try:
+        header: Any = parse_json(line)
+        schema = header.pop("schema")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise ConfigError(f"{path}: is no output of `pyquant draft record`") from None
+    known = {field.name: field.type for field in fields(Source)}
+    if schema != SCHEMA or set(header) != set(known):
+        raise ConfigError(f"{path}: is of another version, {schema!r} instead of {SCHEMA!r}; record it anew")
+    return Source(**header)
+
+
+def read_line(line: str, path: Path, number: int) -> Along:
+    """Read another line of a record. Raises ConfigError."""
+    try:
+        entry: Any = parse_json(line)
+        arrays = {name: np.array(entry[name], np.float64) for name in ARRAYS}
+        text = Along(int(entry["prompt"]), int(entry["sample"]), bool(entry["ended"]), **arrays)
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path}:{number}: is damaged; record it anew") from None
+    shapes = {array.shape for array in arrays.values()}
+    sound = all(np.isfinite(array).all() and (array >= 0).all() for array in arrays.values())
+    if len(shapes) != 1 or len(shapes.pop()) != 1 or not sound or (arrays["accepted"] > 1).any():
+        raise ConfigError(f"{path}:{number}: is damaged; record it anew")
+    return text

@@ -1,0 +1,223 @@
+"""Replay policies on a record: what they would take, without a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.drafting.calibrate import calibrate
+from pyquant.drafting.costs import Costs
+from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
+from pyquant.drafting.policy import Decision, History, Policy, Round
+from pyquant.drafting.record import Along, Record
+
+LONGEST = 100  # tokens of a draft, at most
+NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a policy on one text.
+
+    Attributes
+    ----------
+    tokens : int
+        Tokens of the text, but for the first one, which comes from the prompt's pass.
+    rounds : int
+        Passes of the target.
+    calls : int
+        Tokens that the draft computed.
+    drafted, accepted : int
+        Of them, those that were verified, and those that are in the text.
+    seconds : float
+    """
+
+    tokens: int
+    rounds: int
+    calls: int
+    drafted: int
+    accepted: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of a policy on all texts of a record.
+
+    Attributes
+    ----------
+    policy : str
+    ms_per_token, ms_per_token_error : float
+        Milliseconds, and one standard error, texts being what is drawn at random.
+    gain : float
+        Milliseconds of the target alone over these.
+    tokens_per_round : float
+    acceptance : float or None
+        Accepted of verified tokens; None where nothing was drafted.
+    tokens, rounds, calls, drafted, accepted : int
+        Sums of what `Replayed` has.
+    """
+
+    policy: str
+    ms_per_token: float
+    ms_per_token_error: float
+    gain: float
+    tokens_per_round: float
+    acceptance: float | None
+    tokens: int
+    rounds: int
+    calls: int
+    drafted: int
+    accepted: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant draft simulate --json` prints each of its `policies`."""
+        return asdict(self)
+
+
+class Simulation:
+    """A record and costs, on which any policy can be replayed.
+
+    Parameters
+    ----------
+    record
+    costs
+    seed
+        Of the random numbers that decide, where the target draws, which tokens are accepted; the same ones
+        for all policies.
+    """
+
+    def __init__(self, record: Record, costs: Costs, *, seed: int = 0) -> None:
+        self.record, self.costs = record, costs
+        numbers = np.random.default_rng(seed)
+        self.accepted = [numbers.random(len(text)) < text.accepted for text in record.texts]
+        # Where tokens are drawn, none is dropped for what it is: see `Speculation`.
+        self._drops = record.source.temperature == 0
+        self._texts = [_Text.of(text, accepted) for text, accepted in zip(record.texts, self.accepted)]
+
+    def run(self, policy: str) -> Simulated:
+        """Replay a policy by its name and parameters; "oracle" is the least that any policy could take.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if policy == ORACLE:
+            return self._sum_up(policy, [_best(text, self.costs) for text in self._texts])
+        decide = make_policy("fixed:k=0" if policy == NONE else policy, self.costs)
+        return self._sum_up(policy, [self._replay(text, decide) for text in self._texts])
+
+    def rounds(self, policy: str) -> list[History]:
+        """Return the rounds of each text: (drafted, accepted). Raises ConfigError."""
+        decide = make_policy(policy, self.costs)
+        return [History([played for _, played in _rounds(text, decide, self._drops)]) for text in self._texts]
+
+    def calibrated(self) -> str:
+        """Return policy `expected_value` with the chances of this record's tokens."""
+        chances = calibrate(self.record.joined("top_p"), self.record.joined("accepted"))
+        family = FAMILIES["expected_value"].parameters
+        defaults = {name: parameter.default for name, parameter in family.items()}
+        return policy_text("expected_value", defaults | chances)
+
+    def _replay(self, text: _Text, decide: Policy) -> Replayed:
+        costs = self.costs
+        rounds = calls = drafted = accepted = 0
+        seconds = 0.0
+        for n_calls, (n_drafted, n_accepted) in _rounds(text, decide, self._drops):
+            rounds += 1
+            calls += n_calls
+            drafted += n_drafted
+            accepted += n_accepted
+            seconds += n_calls * costs.draft + costs.of_pass(n_drafted + 1)
+        return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
+
+    def _sum_up(self, policy: str, texts: Sequence[Replayed]) -> Simulated:
+        sums = {
+            name: sum(getattr(text, name) for text in texts)
+            for name in ("tokens", "rounds", "calls", "drafted", "accepted")
+        }
+        tokens = np.array([text.tokens for text in texts], float)
+        seconds = np.array([text.seconds for text in texts])
+        mean = float(seconds.sum() / tokens.sum()) if tokens.sum() else 0.0
+        n = len(texts)
+        spread = float(((seconds - mean * tokens) ** 2).sum())
+        error = math.sqrt(spread * n / (n - 1)) / float(tokens.sum()) if n > 1 and tokens.sum() else 0.0
+        return Simulated(
+            policy=policy,
+            ms_per_token=1000 * mean,
+            ms_per_token_error=1000 * error,
+            gain=self.costs.of_pass(1) / mean if mean else 1.0,
+            tokens_per_round=sums["tokens"] / sums["rounds"] if sums["rounds"] else 0.0,
+            acceptance=sums["accepted"] / sums["drafted"] if sums["drafted"] else None,
+            **sums,
+        )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text as lists, whose elements Python takes faster than those of arrays."""
+
+    n: int
+    ended: bool
+    entropy: list[float]
+    top_p: list[float]
+    token_p: list[float]
+    accepted: list[bool]
+
+    @classmethod
+    def of(cls, text: Along, accepted: NDArray[np.bool_]) -> _Text:
+        entropy, top_p, token_p = (array.tolist() for array in (text.entropy, text.top_p, text.token_p))
+        return cls(len(text), text.ended, entropy, top_p, token_p, accepted.tolist())
+
+
+def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield for each round the tokens that the draft computed, and those that are verified and accepted.
+
+    The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted, so
+    a draft leaves room for it; one that ends with the text's end needs none.
+    """
+    history = History()
+    at = 1
+    while at < text.n:
+        known, calls, verified = Round(previous=history), 0, 0
+        most = min(LONGEST, text.n - at - (not text.ended))
+        while calls < most:
+            decision = decide(known)
+            if decision is not Decision.MORE:
+                verified -= decision is Decision.DROP and calls > 0 and drops
+                break
+            known.entropies.append(text.entropy[at + calls])
+            known.top_p.append(text.top_p[at + calls])
+            known.token_p.append(text.token_p[at + calls])
+            calls += 1
+            verified += 1
+        accepted = 0
+        while accepted < verified and text.accepted[at + accepted]:
+            accepted += 1
+        history.append((verified, accepted))
+        yield calls, (verified, accepted)
+        at += accepted + 1
+
+
+def _best(text: _Text, costs: Costs) -> Replayed:
+    """Find the drafts that take least, all acceptances being known: from the text's end to its beginning."""
+    of_round = np.array([costs.of_round(k) for k in range(LONGEST + 1)])
+    least = np.zeros(text.n + 2)
+    choice = [0] * (text.n + 2)
+    run = 0  # accepted tokens from here on
+    for at in range(text.n - 1, 0, -1):
+        run = run + 1 if text.accepted[at] else 0
+        most = min(run, LONGEST, text.n - at - (not text.ended))
+        taken = of_round[: most + 1] + least[at + 1 : at + most + 2]
+        choice[at] = int(taken.argmin())
+        least[at] = taken[choice[at]]
+    rounds, drafted, at = 0, 0, 1
+    while at < text.n:
+        rounds, drafted, at = rounds + 1, drafted + choice[at], at + choice[at] + 1
+    seconds = float(least[1]) if text.n > 1 else 0.0
+    return Replayed(max(text.n - 1, 0), rounds, drafted, drafted, drafted, seconds)

@@ -1,0 +1,169 @@
+"""Records: what is in them, going on with an interrupted one, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import data
+from pyquant.drafting import make_record as making
+from pyquant.drafting.make_record import Wanted, make_record
+from pyquant.drafting.record import ARRAYS, SCHEMA, read_record
+from pyquant.errors import ConfigError, OutputError
+from pyquant.generate.generate import generate, make_plan
+from pyquant.generate.prompt import read_prompts
+from pyquant.llama.model import Model
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.reference import kernels as reference
+from pyquant.schemes.settings import make_mode
+
+MOST = 24
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> Wanted:
+    folder = tmp_path_factory.mktemp("record")
+    quantize_model(data.model_path(), folder / "q4_0.gguf", make_mode({"mode": "q4_0"}))
+    prompts = folder / "prompts.jsonl"
+    texts = ["def main(", "The module", "import os\n"]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    return Wanted(data.model_path(), folder / "q4_0.gguf", prompts, n_samples=2, max_tokens=MOST)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_record_has_the_drafts_own_distribution(wanted: Wanted, temperature: float, tmp_path: Path) -> None:
+    asked = Wanted(
+        wanted.target, wanted.draft, wanted.prompts, max_tokens=MOST, temperature=temperature, seed=3
+    )
+    assert make_record(asked, tmp_path / "r", threads=1) == 0
+    record = read_record(tmp_path / "r")
+    assert record.source == asked.source()
+    with Model(asked.target) as target, Model(asked.draft) as draft:
+        plan = make_plan(target, read_prompts(asked.prompts), max_tokens=MOST)
+        for text, sample in zip(
+            record.texts, sorted(generate(target, plan, asked.sampling), key=lambda s: s.prompt)
+        ):
+            assert (text.prompt, text.sample, text.ended) == (sample.prompt, 0, sample.finish == "end")
+            assert len(text) == len(sample.log_p)
+            prompt, n = plan.prompts[sample.prompt], len(sample.tokens)
+            read = np.concatenate([prompt, np.array(sample.tokens, np.int32)])
+            logits = []
+            for model in (target, draft):
+                with model.context(n_ctx=len(read), threads=1) as context:
+                    wanted_rows = np.arange(len(read)) >= len(prompt) - 1
+                    logits.append(context.decode(read[None], 0, wanted_rows)[0][:n].astype(np.float64))
+            p, q = (np.exp(x - x.max(1, keepdims=True)) for x in (x / (temperature or 1) for x in logits))
+            p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
+            one = np.exp(logits[1] - logits[1].max(1, keepdims=True))
+            one /= one.sum(1, keepdims=True)
+            close = {"rtol": 1e-2, "atol": 1e-4}  # other portions are other sums of floats
+            np.testing.assert_allclose(text.entropy[:n], -(one * np.log(one)).sum(1), **close)
+            np.testing.assert_allclose(text.top_p[:n], one.max(1), **close)
+            tokens = np.array(sample.tokens)
+            if temperature == 0:
+                assert np.mean(text.accepted[:n] == (q.argmax(1) == tokens)) > 0.95  # but for ties
+                np.testing.assert_array_equal(text.token_p, text.top_p)
+            else:
+                rows = np.arange(n)
+                ratio = np.minimum(1, q[rows, tokens] / p[rows, tokens])
+                np.testing.assert_allclose(text.accepted[:n], ratio, rtol=0.05, atol=1e-3)
+                overlap = np.minimum(p, q).sum(1)
+                np.testing.assert_allclose(text.overlap[:n], overlap, **close)
+
+
+def test_portions_do_not_matter(wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_record(wanted, tmp_path / "whole", threads=1)
+    monkeypatch.setattr(making, "PORTION", 5)
+    make_record(wanted, tmp_path / "portions", threads=1)
+    whole, portions = read_record(tmp_path / "whole"), read_record(tmp_path / "portions")
+    for name in ARRAYS:
+        if name != "accepted":
+            np.testing.assert_allclose(whole.joined(name), portions.joined(name), rtol=1e-2, atol=1e-4)
+    assert np.mean(whole.joined("accepted") == portions.joined("accepted")) > 0.95
+
+
+def test_an_interrupted_record_goes_on(wanted: Wanted, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        assert total == 6
+        if done == 3:
+            raise KeyboardInterrupt
+
+    path, partial = tmp_path / "r", tmp_path / ".r.partial"
+    with pytest.raises(KeyboardInterrupt):
+        make_record(wanted, path, threads=1, progress=stop)
+    assert not path.exists()
+    with partial.open("a") as file:
+        file.write('{"prompt": 2, "sam')  # cut off while it was written
+    seen = []
+    assert make_record(wanted, path, threads=1, progress=lambda done, total: seen.append(done)) == 3
+    assert seen == [4, 5, 6]
+    assert not partial.exists()
+    make_record(wanted, tmp_path / "at once", threads=1)
+    resumed, at_once = read_record(path), read_record(tmp_path / "at once")
+    assert resumed.source == at_once.source
+    for name in ARRAYS:
+        np.testing.assert_array_equal(resumed.joined(name), at_once.joined(name))
+
+
+def test_an_interrupted_record_of_something_else_is_not_gone_on_with(wanted: Wanted, tmp_path: Path) -> None:
+    path, partial = tmp_path / "r", tmp_path / ".r.partial"
+    make_record(wanted, path, threads=1)
+    lines = path.read_text().splitlines(keepends=True)
+    partial.write_text("".join(lines[:3]))
+    path.unlink()
+    other = Wanted(wanted.draft, wanted.draft, wanted.prompts, n_samples=2, max_tokens=MOST)
+    with pytest.raises(ConfigError, match="an interrupted record of other models, prompts or settings"):
+        make_record(other, path, threads=1)
+    partial.write_text(lines[0].replace(SCHEMA, "pyquant.draft_record/0") + lines[1])
+    with pytest.raises(ConfigError, match="is of another version"):
+        make_record(wanted, path, threads=1)
+    assert make_record(wanted, path, threads=1, force=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: "", "is no output of `pyquant draft record`"),
+        (lambda text: "{}\n", "is no output of `pyquant draft record`"),
+        (lambda text: "[" * 100_000, "is no output of `pyquant draft record`"),
+        (lambda text: text.replace(SCHEMA, "pyquant.draft_record/9"), "is of another version"),
+        (lambda text: text.splitlines()[0] + "\n", "has no texts"),
+        (lambda text: text[:-20], ":7: is damaged"),
+        (lambda text: text.replace('"entropy": [', '"entropy": [NaN, ', 1), ":2: is damaged"),
+        (lambda text: text.replace('"accepted": [', '"accepted": [7, ', 1), ":2: is damaged"),
+        (lambda text: text.replace('"top_p"', '"top"', 1), ":2: is damaged"),
+    ],
+)
+def test_files_that_are_no_records(
+    wanted: Wanted, damage: Callable[[str], str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "r"
+    make_record(wanted, path, threads=1)
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ConfigError, match=message.replace("`", ".")):
+        read_record(path)
+
+
+def test_what_is_there_is_not_replaced(wanted: Wanted, tmp_path: Path) -> None:
+    (tmp_path / "r").write_text("precious")
+    with pytest.raises(OutputError, match="exists; --force replaces it"):
+        make_record(wanted, tmp_path / "r")
+    (tmp_path / ".s.partial").symlink_to(tmp_path / "r")
+    with pytest.raises(OutputError):
+        make_record(wanted, tmp_path / "s", threads=1)
+    assert (tmp_path / "r").read_text() == "precious"
+
+
+def test_the_overlap_of_logits_is_what_speculative_sampling_accepts() -> None:
+    rng = np.random.default_rng(0)
+    target, draft = (rng.normal(size=(1, 4)).astype(np.float32) for _ in range(2))
+    p, q = (np.exp(x[0].astype(float)) / np.exp(x[0].astype(float)).sum() for x in (target, draft))
+    n = 200_000
+    drafted = rng.choice(4, n, p=q)
+    accepted = rng.random(n) < np.minimum(1, p[drafted] / q[drafted])
+    overlap = reference.compare_logits(target, draft, np.zeros(1, np.int32))[3][0]
+    assert accepted.mean() == pytest.approx(overlap, abs=5 * 0.5 / np.sqrt(n))

@@ -1,0 +1,232 @@
+"""Policies replayed on records: by hand, and beside what drafting really does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import data
+from pyquant.drafting.calibrate import calibrate
+from pyquant.drafting.costs import Costs
+from pyquant.drafting.make_record import Wanted, make_record
+from pyquant.drafting.pair import open_draft
+from pyquant.drafting.policies import FAMILIES, make_policy
+from pyquant.drafting.predict import predict
+from pyquant.drafting.record import Along, Record, Source, read_record
+from pyquant.drafting.search import search
+from pyquant.drafting.simulate import NONE, ORACLE, Simulation
+from pyquant.drafting.speculate import Speculation
+from pyquant.errors import ConfigError
+from pyquant.generate.generate import make_plan
+from pyquant.generate.prompt import read_prompts
+from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
+from pyquant.llama.model import Model
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+
+COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)))
+SOURCE = Source("0", "t.gguf", "d.gguf", "", "", "", False, 1, 64, 0.0, 0)
+
+
+def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = None) -> Along:
+    """A text whose tokens are accepted (1) or not (0)."""
+    facts = np.array([float(c) for c in accepted])
+    certain = np.full(len(facts), 0.9)
+    entropies = np.array(entropy if entropy is not None else np.where(facts == 1, 0.5, 3.0))
+    return Along(0, 0, ended, entropies, certain, certain, facts, facts)
+
+
+def simulation(*texts: Along) -> Simulation:
+    return Simulation(Record(SOURCE, list(texts)), COSTS)
+
+
+def test_a_fixed_length_by_hand() -> None:
+    # The first token comes from the prompt. Drafts of 2: [1 1] brings 3; [0 1] 1; [1 0] 2; and at the end
+    # there is room for one: [1] brings 2.
+    done = simulation(text("111101011"))
+    result = done.run("fixed:k=2")
+    assert done.rounds("fixed:k=2") == [[(2, 2), (2, 0), (2, 1), (1, 1)]]
+    assert (result.tokens, result.rounds, result.calls, result.drafted, result.accepted) == (8, 4, 7, 7, 4)
+    seconds = 7 * 0.004 + 3 * 0.012 + 0.011
+    assert result.ms_per_token == pytest.approx(1000 * seconds / 8)
+    assert result.gain == pytest.approx(0.010 * 8 / seconds)
+    assert result.tokens_per_round == 2
+    assert result.acceptance == pytest.approx(4 / 7)
+
+
+def test_a_text_that_ends_needs_no_token_behind_its_draft() -> None:
+    assert simulation(text("1111", ended=True)).rounds("fixed:k=9") == [[(3, 3)]]
+    assert simulation(text("1111")).rounds("fixed:k=9") == [[(2, 2)]]
+
+
+def test_a_dropped_token_is_paid_for_and_not_verified() -> None:
+    done = simulation(text("111011"))
+    kept, dropped = (done.run(f"static:threshold=2.25,keep={keep},most=3") for keep in (1, 0))
+    assert (kept.calls, kept.drafted, kept.accepted, kept.rounds) == (4, 4, 3, 2)
+    assert (dropped.calls, dropped.drafted, dropped.accepted, dropped.rounds) == (4, 3, 3, 2)
+    assert dropped.ms_per_token == pytest.approx(kept.ms_per_token - 1000 * 0.001 / 5)
+
+
+def test_texts_without_a_token_behind_the_first() -> None:
+    for policy in (NONE, "fixed", ORACLE):
+        result = simulation(text("1"), text("")).run(policy)
+        assert (result.tokens, result.rounds, result.gain) == (0, 0, 1.0)
+
+
+def every_choice(accepted: str) -> float:
+    """Least seconds of a text over all lengths of all its drafts."""
+    best = float("inf")
+    for lengths in itertools.product(range(len(accepted)), repeat=len(accepted) - 1):
+        at, seconds = 1, 0.0
+        for length in lengths:
+            if at >= len(accepted):
+                break
+            length = min(length, len(accepted) - at - 1)
+            run = len(accepted[at : at + length]) - len(accepted[at : at + length].lstrip("1"))
+            seconds, at = seconds + COSTS.of_round(length), at + run + 1
+        if at >= len(accepted):
+            best = min(best, seconds)
+    return best
+
+
+@pytest.mark.parametrize("accepted", ["11111", "10101", "11011", "10000", "111011"])
+def test_the_oracle_is_the_best_of_all_choices(accepted: str) -> None:
+    done = simulation(text(accepted))
+    found = done.run(ORACLE)
+    assert found.ms_per_token * (len(accepted) - 1) == pytest.approx(1000 * every_choice(accepted))
+    for policy in ["fixed:k=1", "fixed:k=2", "plus_minus", "static", NONE]:
+        assert found.ms_per_token <= done.run(policy).ms_per_token + 1e-12
+
+
+def test_a_record_that_draws_accepts_by_chance_and_drops_nothing() -> None:
+    drawn = Source("0", "t.gguf", "d.gguf", "", "", "", False, 1, 64, 1.0, 0)
+    n = 5000
+    halves = np.full(n, 0.5)
+    record = Record(drawn, [Along(0, 0, False, np.full(n, 9.0), halves, halves, halves, halves)])
+    done = Simulation(record, COSTS, seed=1)
+    assert done.run("fixed:k=1").acceptance == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(n / 1.5))
+    assert done.run("static:keep=0") == done.run("static:keep=0")
+    assert done.run("static:keep=0").drafted == done.run("static:keep=0").calls > 0
+
+
+def test_chances_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, 20_000)
+    logit = 1.0 + 0.5 * np.log(p / (1 - p))
+    accepted = (rng.random(len(p)) < 1 / (1 + np.exp(-logit))).astype(float)
+    found = calibrate(p, accepted)
+    assert found["bias"] == pytest.approx(1.0, abs=0.1)
+    assert found["slope"] == pytest.approx(0.5, abs=0.1)
+    assert found["mean"] == pytest.approx(accepted.mean(), abs=1e-4)
+    every = calibrate(np.full(50, 1.0), np.ones(50))
+    assert np.isfinite(list(every.values())).all()
+
+
+def test_a_search_tries_the_grid_and_finds_its_best() -> None:
+    rng = np.random.default_rng(2)
+    entropy = rng.exponential(1.5, 400)
+    accepted = "".join("1" if rng.random() < np.exp(-x / 3) else "0" for x in entropy)
+    done = simulation(text(accepted, entropy=entropy.tolist()))
+    found = search(done, "static:most=8")
+    grid = FAMILIES["static"].parameters
+    assert found.grid == {
+        "threshold": list(grid["threshold"].grid),
+        "keep": list(grid["keep"].grid),
+        "most": [8],
+    }
+    assert len(found.surface) == len(grid["threshold"].grid) * 2
+    assert found.best.ms_per_token == min(result.ms_per_token for _, result in found.surface)
+    assert found.best == done.run(found.best.policy)
+    json.dumps(found.to_json(), allow_nan=False)
+    with pytest.raises(ConfigError, match="no parameter 'k'"):
+        search(done, "static:k=1")
+
+
+def test_what_is_predicted_is_what_a_simulation_of_independent_tokens_finds() -> None:
+    rng = np.random.default_rng(0)
+    accepted = "".join("01"[rng.random() < 0.8] for _ in range(20_000))
+    done = simulation(text(accepted))
+    for k in (0, 1, 3, 7):
+        expected = predict(0.8, COSTS, k)
+        assert done.run(f"fixed:k={k}").gain == pytest.approx(expected.gain, rel=0.02)
+        assert expected.tokens_per_round == pytest.approx((1 - 0.8 ** (k + 1)) / 0.2)
+    assert predict(1.0, COSTS, 3).tokens_per_round == 4
+    with pytest.raises(ConfigError, match="acceptance"):
+        predict(1.1, COSTS, 3)
+
+
+def test_a_thousand_samples_are_replayed_in_well_under_a_second() -> None:
+    rng = np.random.default_rng(0)
+    texts = [
+        Along(n, 0, False, *(rng.random(25) for _ in range(3)), (rng.random(25) < 0.85) * 1.0, rng.random(25))
+        for n in range(1000)
+    ]
+    done = simulation(*texts)
+    for policy in [*FAMILIES, ORACLE]:
+        begin = time.process_time()
+        done.run(policy)
+        assert time.process_time() - begin < 1, policy
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Wanted, Path]:
+    """The model in the box drafted by itself in 4 bits, and a record of that."""
+    folder = tmp_path_factory.mktemp("pair")
+    quantize_model(data.model_path(), folder / "q4_0.gguf", make_mode({"mode": "q4_0"}))
+    prompts = folder / "prompts.jsonl"
+    texts = [
+        *("def main(", "The module", "import os\n", "class Error(", "To install", "Once upon", "for name in"),
+        *(
+            "Returns",
+            "# Copyright",
+            "The value of",
+            "if not",
+            "try:\n",
+            "Note that",
+            "self.",
+            "Added in",
+            "In",
+        ),
+        *("A list of", "while True", "with open(", "print("),
+    ]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    made = Wanted(data.model_path(), folder / "q4_0.gguf", prompts, max_tokens=96)
+    make_record(made, folder / "record", threads=1)
+    return made, folder / "record"
+
+
+SLOW = ["fixed:k=4", "plus_minus", "cumulative", "confidence:p=0.6"]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["static:keep=0", "expected_value", *(pytest.param(policy, marks=pytest.mark.slow) for policy in SLOW)],
+)
+def test_a_replay_has_the_rounds_of_real_drafting(pair: tuple[Wanted, Path], policy: str) -> None:
+    made, record = pair
+    replayed = Simulation(read_record(record), COSTS).run(policy)
+    with Model(made.target) as model:
+        plan = make_plan(model, read_prompts(made.prompts), max_tokens=96)
+        sampling = Sampling(temperature=0)
+        with (
+            open_draft(made.draft, made.target, sampling, plan.n_ctx, threads=1) as drafting,
+            Session(model, 1, plan.n_ctx, threads=1) as session,
+        ):
+            writer = Speculation(session, drafting, sampling, make_policy(policy, COSTS))
+            texts = list(writer.texts(plan))
+    rounds = sum(len(text.rounds) for text in texts)
+    drafted = sum(text.n_drafted for text in texts)
+    assert replayed.tokens == sum(text.n_tokens - 1 for text in texts)
+    assert replayed.rounds == pytest.approx(rounds, rel=0.03)
+    assert replayed.accepted == pytest.approx(sum(text.n_accepted for text in texts), rel=0.03)
+    # What it takes, by the same costs: tokens behind a refused one are all that a record does not know.
+    seconds = sum(COSTS.of_round(n) for text in texts for n, _ in text.rounds)
+    missing = (replayed.calls - replayed.drafted) * COSTS.draft  # dropped tokens, not among the rounds
+    assert replayed.ms_per_token * replayed.tokens / 1000 - missing == pytest.approx(seconds, rel=0.03)
+    assert drafted > 0
