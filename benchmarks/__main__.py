@@ -3,7 +3,7 @@
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
 divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion; masks
-of grammars beside llguidance. Prints ratios with their spread, as a table or as JSON.
+of grammars beside llguidance; passes of few tokens. Prints ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
 from benchmarks.pqz import pqz
+from benchmarks.small_batches import small_batches
 from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.evaluate.speed import measure_speed
@@ -42,7 +43,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
     parser.add_argument("--threads", type=int, default=n_threads(None))
     parser.add_argument("--layers", type=int, help="of the model of a billion weights; default: all")
-    parser.add_argument("--model", type=Path, help="what `generate` writes with; default: that in the box")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        help="for `generate`; default: that in the box; `small_batches`: a generated one",
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
     arguments = parser.parse_args()
@@ -85,6 +90,10 @@ def line(result: dict[str, Any]) -> str:
         text += f"{seconds:9.3f} s" if seconds > 1e-3 else f"{1e6 * seconds:9.1f} us"
     if result.get("gb_per_second"):
         text += f"{result['gb_per_second']:8.2f} GB/s"
+    if "of_one" in result:
+        text += f"   {result['of_one']:.2f} x one token"
+    if "stock_of_one" in result:
+        text += f" (stock {result['stock_of_one']:.2f})"
     if "added_us" in result:
         text += f"   {result['added_us']:.1f} us more with a grammar"
     if "share" in result:
@@ -301,6 +310,7 @@ SUITES = {
     "generate": generate,
     "grammar": grammar,
     "added": added,
+    "small_batches": small_batches,
 }
 
 if __name__ == "__main__":

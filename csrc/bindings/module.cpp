@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     using namespace pyquant::bindings;
     register_kernels(module);
     register_table(module);
+    register_few_columns(module);
     register_stream(module);
     register_compensate(module);
     register_pqz(module);

@@ -1,6 +1,7 @@
 // Buffers that hold Q4_T tensors, and what computes with them.
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
+#include "ggml/few_columns_op.h"
 #include "ggml/table_ops.h"
 #include "kernels/table_product.h"
 #include "traits.h"
@@ -34,6 +35,21 @@ class Operations : public ggml::cpu::tensor_traits {
     }
 };
 
+class FewColumns : public ggml::cpu::tensor_traits {
+    bool work_size(int, const ggml_tensor * op, size_t & size) override {
+        size = few_columns_work_size(op);
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        if (params->use_ref) {
+            return false;
+        }
+        multiply_few_columns(params, op);
+        return true;
+    }
+};
+
 class BufferType : public ggml::cpu::extra_buffer_type {
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const int n_dims = op->op == GGML_OP_MUL_MAT ? 2 : op->op == GGML_OP_MUL_MAT_ID ? 3 : 0;
@@ -45,12 +61,18 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     // Serves tensors in every buffer: GGML's own operations know no tables.
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         static Operations operations;
+        static FewColumns few_columns;
         switch (op->op) {
             case GGML_OP_NONE:
             case GGML_OP_RESHAPE:
             case GGML_OP_VIEW:
             case GGML_OP_PERMUTE:
             case GGML_OP_TRANSPOSE: return nullptr;
+            case GGML_OP_MUL_MAT:
+                if (has_few_columns(op)) {
+                    return &few_columns;
+                }
+                [[fallthrough]];
             default: return op->src[0] && op->src[0]->type == GGML_TYPE_Q4_T ? &operations : nullptr;
         }
     }

@@ -24,6 +24,7 @@ from pyquant.reference.kernels.block_scale import GRIDS, grid_q4_0, grid_q8_0
 from pyquant.reference.kernels.count import RUN_BINS, code_counts, zero_runs
 from pyquant.reference.kernels.divergence import compare_logits, negative_log_likelihood
 from pyquant.reference.kernels.error import error, weighted_error
+from pyquant.reference.kernels.few_columns import multiply_few
 from pyquant.reference.kernels.scheme import encode, fold, folded_codes
 from pyquant.reference.kernels.table_product import multiply_table
 
@@ -47,6 +48,7 @@ __all__ = [
     "grid_q8_0",
     "load_q4_0",
     "load_q8_0",
+    "multiply_few",
     "multiply_table",
     "negative_log_likelihood",
     "nibbles",
