@@ -156,6 +156,8 @@ def test_what_is_expected_of_queries_can_be_carried_out() -> None:
         ("int sq(int n) { return n * n; }", Verdict(parses=True, evaluates=True)),
         ("int square(int n) { return m; }", Verdict(parses=True)),
         ("int square(int n) { return pow(n, 2); }", Verdict(parses=True)),
+        # lark's own lexer ends the first name after `_t`, as one of a type.
+        ("int square(int n) { int sum_to = n; return sum_to * n; }", RIGHT),
         ("int square(int n) { return n * n }", Verdict()),
         ("def square(n): return n * n", Verdict()),
         ('#include "/etc/passwd"\nint square(int n) { return n; }', Verdict()),

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
-from pyquant import _core
 from pyquant.grammar.grammar import GRAMMARS, read_grammar
-from pyquant.grammar.lr.lark_tables import make_tables
+from pyquant.grammar.lr.bytewise import bytewise
 
 CORPORA = Path(__file__).parents[1] / "grammar" / "corpora"
-END = 256  # of the vocabulary of single bytes
-
-
-@lru_cache
-def bytewise(name: str) -> _core.Grammar:
-    """Compile a grammar in the box for the vocabulary of single bytes."""
-    tables = make_tables(read_grammar(GRAMMARS / f"{name}.lark"))
-    pieces = [*(bytes([byte]) for byte in range(256)), b""]
-    return _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[END])
 
 
 def refusal(name: str, text: str) -> str:
     """Return the end of what a grammar in the box takes of a text and what follows; empty: it accepts it."""
-    state = bytewise(name).start()
+    state = bytewise(read_grammar(GRAMMARS / f"{name}.lark")).start()
     data = text.encode()
     for place, byte in enumerate(data):
         if not state.advance(byte):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 from pyquant.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.grammar.lr.bytewise import takes
 from pyquant.structured.task import Item, Verdict
 
 COMPILER = "cc"
@@ -76,11 +75,7 @@ class CFunction:
 
         Whether the function computes what it should is not looked at, for that it would have to be run.
         """
-        from lark.exceptions import LarkError
-
-        try:
-            _parser().parse(answer)
-        except LarkError:
+        if not takes(GRAMMAR, answer):
             return Verdict()
         if not compiles(answer):
             return Verdict(parses=True)
@@ -95,13 +90,6 @@ def compiles(text: str) -> bool:
     command += ["-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration", "-"]
     done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=SECONDS, check=False)
     return done.returncode == 0
-
-
-@cache
-def _parser() -> Any:
-    from lark import Lark
-
-    return Lark(GRAMMAR.text, parser="lalr", lexer="basic", maybe_placeholders=False)
 
 
 TASK = CFunction()
