@@ -1,11 +1,11 @@
 """`python -m benchmarks added`: what a grammar adds to a token beside the forward pass.
 
-A real text is followed. Where a model would compute, as much memory as a small one has is read: that empties
-the processor's caches. Masks that a draw needs first are made in a thread of their own meanwhile. Logits are
-made up, as there is no model of most vocabularies: the text's next token has 0.4 of the probability, tokens
-that the grammar refuses have 0.05, and others the rest. SmolLM2 gives them 0.02 along the text of C, 0.05
-along SQL and 0.04 along JSON. The processor time of the thread that writes is measured, with a grammar
-and without one, in turns. The least of a place's rounds counts: what else the machine does only adds to it.
+A real text is followed. Where a model would compute, as much memory as a small one has is read: that
+empties the processor's caches. Logits are made up, as there is no model of most vocabularies: the text's
+next token has 0.4 of the probability, tokens that the grammar refuses have 0.05, and others the rest.
+SmolLM2 gives them 0.02 along the text of C, 0.05 along SQL and 0.04 along JSON. The processor time of the
+thread that writes is measured, with a grammar and without one, in turns. The least of a place's rounds
+counts: what else the machine does only adds to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.grammar import CASES, TEXTS, VOCABULARIES, Case, first_file, onl
 from pyquant.generate.choose import Chooser
 from pyquant.generate.result import Sample
 from pyquant.generate.sampling import Sampling
-from pyquant.grammar.engine import Compiled, allowed_tokens
+from pyquant.grammar.engine import Compiled, allowed_tokens, kernel_state
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.llama.vocabulary import Vocabulary
@@ -93,11 +93,10 @@ def _follow(
             memory.sum()
             begin = time.thread_time()
             chooser.choose([text], logits)
-            text.sample.tokens.append(token)
-            text.advance(token)
-            assert not text.must_end or token == tokens[-1]
             seconds[-1] += time.thread_time() - begin
             state.advance(token)
+            text.kernel = kernel_state(state.copy()) if masked else None  # what was drawn is another token
+            text.sample.tokens.append(token)
     return seconds
 
 

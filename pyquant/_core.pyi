@@ -529,6 +529,16 @@ def draw_again(
     top_p: float,
     min_p: float,
 ) -> tuple: ...
+def draw_kept(
+    logits: numpy.typing.NDArray[numpy.float32],
+    states: collections.abc.Sequence[GrammarState],
+    uniform: numpy.typing.NDArray[numpy.float64],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> tuple: ...
 def encode(scheme: Scheme, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.uint8]: ...
 def encode_frame(layout: Layout, data: bytes) -> bytes: ...
 def entropy(
@@ -617,6 +627,7 @@ def token_pieces(llama_token_to_piece: int, vocabulary: int, n_tokens: int) -> l
 def tokens_that_end(
     llama_vocab_is_eog: int, vocabulary: int, n_tokens: int
 ) -> numpy.typing.NDArray[numpy.int32]: ...
+def uniform(seed: int, sample: int, position: int, attempt: int) -> float: ...
 def uniform_encoder(steps: collections.abc.Sequence[float], factor: Factor) -> Encoder: ...
 def unpack_frames(
     *,

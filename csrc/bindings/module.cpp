@@ -19,4 +19,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_calibrate(module);
     register_sample(module);
     register_grammar(module);
+    register_kept(module);
 }

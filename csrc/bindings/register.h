@@ -17,5 +17,6 @@ void register_vocabulary(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
 void register_sample(pybind11::module_ & module);
 void register_grammar(pybind11::module_ & module);
+void register_kept(pybind11::module_ & module);
 
 }  // namespace pyquant::bindings

@@ -12,6 +12,27 @@ Scratch & cleared_scratch() {
     return scratch;
 }
 
+// Says whether a class is among those that come whatever the parser would take after them.
+bool comes_anyhow(const TokenClasses & classes, const SequenceNode & node) {
+    const TokenClass * const first = classes.classes(node);
+    return std::any_of(first, first + node.n_classes,
+                       [](const TokenClass & tokens) { return tokens.coming == kNone; });
+}
+
+// Where the text may end, the parser takes the terminal that ends in the lexer's state, if any does.
+std::vector<char> find_going_on(const Lexer & lexer, const TokenClasses & classes) {
+    std::vector<char> result(size_t(lexer.n_states()));
+    for (int32_t state = 0; state < lexer.n_states(); state++) {
+        const SequenceNode * const nodes = classes.begin(state);
+        bool goes_on = comes_anyhow(classes, nodes[0]);
+        for (int32_t i = 1; !goes_on && i < nodes[0].beyond; i = nodes[i].beyond) {
+            goes_on = nodes[i].terminal == lexer.ends[size_t(state)] && comes_anyhow(classes, nodes[i]);
+        }
+        result[size_t(state)] = goes_on;
+    }
+    return result;
+}
+
 }  // namespace
 
 Compiled::Compiled(Lexer lexer_, const ParserTables & tables, std::vector<std::string> pieces_,
@@ -20,7 +41,8 @@ Compiled::Compiled(Lexer lexer_, const ParserTables & tables, std::vector<std::s
       parser(tables),
       pieces(std::move(pieces_)),
       end_tokens(std::move(ends)),
-      classes(found ? std::move(*found) : find_classes(lexer, parser, pieces)) {}
+      classes(found ? std::move(*found) : find_classes(lexer, parser, pieces)),
+      goes_on(find_going_on(lexer, classes)) {}
 
 State::State(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {
     auto * place = new Place;
@@ -85,6 +107,9 @@ void State::mask(int32_t * words) const {
 }
 
 bool State::must_end() const {
+    if (!place_->ended && compiled_->goes_on[size_t(place_->lexer)]) {
+        return false;
+    }
     bool none = may_end();
     if (none) {
         each_class([&](const TokenClass &) { return none = false; });
@@ -155,6 +180,13 @@ bool State::advance(int32_t token) {
     place->below = place_.get();
     place_ = Ref<Place>(place);
     return true;
+}
+
+State::Step State::take(int32_t token) {
+    if (!advance(token)) {
+        return Step::kRefused;
+    }
+    return must_end() ? Step::kMustEnd : Step::kMore;
 }
 
 std::string State::forced() const {

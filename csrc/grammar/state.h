@@ -19,6 +19,8 @@ struct Compiled {
     std::vector<std::string> pieces;  // the bytes of each token; without any: it never comes
     std::vector<int32_t> end_tokens;
     TokenClasses classes;
+    // By state of the lexer: whether a token may follow, such as blanks, wherever the text may end.
+    std::vector<char> goes_on;
 
     size_t n_words() const { return (pieces.size() + 31) / 32; }
 };
@@ -34,6 +36,8 @@ struct Place {
 
 // Copying one costs as much as copying a pointer.
 class State {
+    friend class Asker;
+
 public:
     explicit State(std::shared_ptr<const Compiled> compiled);
 
@@ -41,6 +45,8 @@ public:
     void mask(int32_t * words) const;
     bool allows(int32_t token) const;
     bool advance(int32_t token);  // false: it may not come, and nothing changes
+    enum class Step { kRefused, kMore, kMustEnd };
+    Step take(int32_t token);  // the same, and says whether nothing but an end may come then
     bool roll_back(int64_t n_tokens);
     bool may_end() const;
     bool must_end() const;  // nothing but an end may come

@@ -61,14 +61,48 @@ public:
         const float largest = kernels::largest_of(logits, weights_.n_vocab);
         weights_.set(logits, largest, 1.0f);
         sums = {double(largest), weights_.total};
+        plain_ = mask == nullptr;
         if (mask != nullptr) {
             weights_.keep(mask);
         }
         return of_allowed(logits, mask, uniform, sums);
     }
 
+    // The same with top-k and a mask, but for the share that it leaves. It is made where it is needed.
+    Row kept(const float * logits, Keeper & keeper, double uniform, Sums & sums,
+             std::vector<int32_t> & mask) {
+        const float largest = kernels::largest_of(logits, weights_.n_vocab);
+        weights_.set(logits, largest, 1.0f);
+        sums = {double(largest), weights_.total};
+        if (is_finite(sums)) {
+            std::vector<int32_t> tokens = truncate_asking(logits, weights_, settings_, keeper);
+            if (!tokens.empty()) {
+                return row_of(among(logits, tokens, uniform), logits, sums, 1);
+            }
+            mask.resize(size_t(mask_words(weights_.n_vocab)));
+            keeper.mask(mask.data());
+            tokens = truncate_few(logits, weights_, settings_, mask.data());
+            if (!tokens.empty() && weights_.values[tokens[0]] >= kTooLight) {
+                return row_of(among(logits, tokens, uniform), logits, sums, 1);
+            }
+            weights_.keep(mask.data());
+        }
+        return of_allowed(logits, mask.data(), uniform, sums);
+    }
+
+    // The same as `again` for the row that was drawn from last, without a mask.
+    Row refused(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
+        if (!plain_) {
+            return again(logits, mask, uniform, sums);
+        }
+        plain_ = false;
+        weights_.keep(mask);
+        return of_allowed(logits, mask, uniform, sums);
+    }
+
     // The same with a mask, of a row whose sums are known already: only tokens that it allows are weighed.
     Row again(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
+        plain_ = false;
         weights_.set(logits, float(sums.largest), 1.0f, mask);
         return of_allowed(logits, mask, uniform, sums);
     }
@@ -76,14 +110,21 @@ public:
 private:
     // weights_ are those of the tokens that the mask allows, at temperature 1.
     Row of_allowed(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
-        if (!std::isfinite(sums.largest) || !std::isfinite(sums.total)) {
+        if (!is_finite(sums)) {
             return {0, std::numeric_limits<double>::quiet_NaN(), 1};
         }
         const double allowed = weights_.total / sums.total;
         if (!keep_digits(weights_, logits, mask)) {
             return {-1, 0, allowed};
         }
-        const int32_t token = choose(logits, mask, uniform);
+        return row_of(choose(logits, mask, uniform), logits, sums, allowed);
+    }
+
+    static bool is_finite(const Sums & sums) {
+        return std::isfinite(sums.largest) && std::isfinite(sums.total);
+    }
+
+    static Row row_of(int32_t token, const float * logits, const Sums & sums, double allowed) {
         return {token, double(logits[token]) - (std::log(sums.total) + sums.largest), allowed};
     }
 
@@ -94,11 +135,16 @@ private:
         }
         if (!settings_.truncates()) {
             if (settings_.temperature != 1) {
+                plain_ = false;
                 weights_.set(logits, logits[most_likely(logits)], settings_.temperature, mask);
             }
             return invert(weights_, uniform);
         }
-        const std::vector<int32_t> tokens = truncate(logits, weights_, settings_);
+        return among(logits, truncate(logits, weights_, settings_), uniform);
+    }
+
+    // What is left by truncation, the most likely first.
+    int32_t among(const float * logits, const std::vector<int32_t> & tokens, double uniform) const {
         std::vector<float> weights;
         const float scale = scale_of(settings_.temperature);
         for (const int32_t token : tokens) {
@@ -124,6 +170,7 @@ private:
 
     Settings settings_;
     Weights weights_;
+    bool plain_ = false;  // they are those of the whole vocabulary at temperature 1
 };
 
 }  // namespace
@@ -147,6 +194,30 @@ void draw_again(const float * logits, const int64_t * rows, const Sums * sums, c
         const float * row = logits + rows[i] * n_vocab;
         drawn.sums[i] = sums[rows[i]];
         drawn.set(i, drawer.again(row, mask + i * mask_words(n_vocab), uniform[i], drawn.sums[i]));
+    }
+}
+
+void draw_kept(const float * logits, int64_t n_rows, int64_t n_vocab, const Settings & settings,
+               const double * uniform, Keeper & keeper, const Drawn & drawn) {
+    Drawer drawer(n_vocab, settings);
+    const bool masked = settings.truncates() && settings.temperature > 0;
+    std::vector<int32_t> mask;
+    for (int64_t i = 0; i < n_rows; ++i) {
+        const float * row = logits + i * n_vocab;
+        const double * numbers = uniform + 2 * i;
+        Sums & sums = drawn.sums[i];
+        keeper.turn_to(i);
+        Row chosen = masked ? drawer.kept(row, keeper, numbers[0], sums, mask)
+                            : drawer(row, nullptr, numbers[0], sums);
+        if (chosen.token >= 0 && std::isfinite(chosen.log_p) && !keeper.take(chosen.token)) {
+            mask.resize(size_t(mask_words(n_vocab)));
+            keeper.mask(mask.data());
+            chosen = drawer.refused(row, mask.data(), numbers[1], sums);
+            if (chosen.token >= 0) {
+                keeper.take(chosen.token);
+            }
+        }
+        drawn.set(i, chosen);
     }
 }
 

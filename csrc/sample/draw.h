@@ -54,4 +54,25 @@ void draw_again(const float * logits, const int64_t * rows, const Sums * sums, c
                 int64_t n_rows, int64_t n_vocab, const Settings & settings, const double * uniform,
                 const Drawn & drawn);
 
+// Says which tokens may come in the text of each row, and follows it.
+class Keeper {
+public:
+    virtual ~Keeper() = default;
+    // Turns to a row; what is asked and done next is about its text.
+    virtual void turn_to(int64_t row) = 0;
+    // Gets ready what a question about a token takes from memory.
+    virtual void expect(int32_t token) = 0;
+    virtual bool allows(int32_t token) = 0;
+    virtual void mask(int32_t * words) = 0;
+    // Takes a token; false: it may not come, and nothing changes.
+    virtual bool take(int32_t token) = 0;
+};
+
+// Draws tokens that may come, and takes them. Where top-k leaves tokens out, it is `draw` with the keeper's
+// masks and the first random number of a row, but that `allowed` is not computed; no mask is made where few
+// of the most likely tokens are refused. Else, without truncation, a token is drawn freely; if it is refused,
+// another one with a mask and the second number. uniform: (n_rows, 2). Settings that truncate have a top-k.
+void draw_kept(const float * logits, int64_t n_rows, int64_t n_vocab, const Settings & settings,
+               const double * uniform, Keeper & keeper, const Drawn & drawn);
+
 }  // namespace pyquant::sample

@@ -5,6 +5,10 @@ temperature changes probabilities, a token is drawn freely first, and only if th
 made and another token drawn, by a random number of its own. Where top-k, top-p or min-p leave tokens out, the
 mask has to come before them, for what is left depends on it: then masks are made in a thread of their own
 while the model runs.
+
+With engine lr, drawing a token and taking it in the grammar is one call of a kernel: after a forward pass the
+processor's caches are empty, and each call of Python's costs microseconds. With top-k it asks the grammar
+about the most likely tokens, and needs no mask where few of those are refused.
 """
 
 from __future__ import annotations
@@ -17,28 +21,37 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.generate.beside import Beside
 from pyquant.generate.result import Sample, Times
 from pyquant.generate.sampling import Drawn, Sampling, uniform
-from pyquant.grammar.engine import Compiled, State
+from pyquant.grammar.engine import Compiled, State, kernel_state
 
 
 @dataclass
 class Text:
-    """A text that is being written, and where it is in its grammar."""
+    """A text that is being written, and where it is in its grammar.
+
+    Attributes
+    ----------
+    sample : Sample
+    state : State or None
+    kernel : GrammarState or None
+        The kernel's state, where that draws: then tokens are taken as they are drawn.
+    must_end : bool
+        Whether the grammar lets nothing follow what was taken.
+    """
 
     sample: Sample
     state: State | None = None
+    kernel: _core.GrammarState | None = None
+    must_end: bool = False
 
-    def advance(self, token: int) -> None:
-        """Take a token in the grammar."""
-        if self.state is not None:
+    def take(self, token: int) -> None:
+        """Take a token in the grammar, if it was not taken as it was drawn."""
+        if self.kernel is None and self.state is not None:
             self.state.advance(token)
-
-    @property
-    def must_end(self) -> bool:
-        """Say whether the grammar lets nothing follow."""
-        return self.state is not None and self.state.must_end
+            self.must_end = self.state.must_end
 
 
 class Chooser:
@@ -70,13 +83,21 @@ class Chooser:
         self._sampling, self._grammars = sampling, grammars
         self.measures = measure_mask and grammars is not None
         self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
-        masks_first = grammars is not None and (self._truncates or measure_mask)
+        # Without top-k, top-p needs the sum of all that a mask leaves.
+        self._kept = (
+            grammars is not None
+            and not measure_mask
+            and (sampling.top_k > 0 or not sampling.truncates)
+            and all(kernel_state(grammar.start()) for grammar in grammars)
+        )
+        masks_first = grammars is not None and not self._kept and (self._truncates or measure_mask)
         self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
         self._beside = Beside(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
         """Return a text without tokens."""
-        return Text(sample, self._grammars[sample.prompt].start() if self._grammars else None)
+        state = self._grammars[sample.prompt].start() if self._grammars else None
+        return Text(sample, state, kernel_state(state) if self._kept and state else None)
 
     def prepare(self, texts: Sequence[Text]) -> None:
         """Begin to make the masks of what will be chosen next, if they are needed.
@@ -99,6 +120,8 @@ class Chooser:
         ------
         GrammarError
         """
+        if self._kept:
+            return self._choose_kept(texts, logits)
         masks = self._made_masks(len(texts))
         begin = time.perf_counter()
         drawn = self._sampling.draw(
@@ -119,6 +142,20 @@ class Chooser:
             drawn.tokens[refused], drawn.log_p[refused] = masked.tokens, masked.log_p
             drawn.allowed[refused] = masked.allowed
         return drawn
+
+    def _choose_kept(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
+        begin = time.perf_counter()
+        numbers = np.array(
+            [[_number(self._sampling.seed, text, attempt) for attempt in (0, 1)] for text in texts]
+        )
+        tokens, log_p, allowed, sums, ended, seconds = _core.draw_kept(
+            logits, _kernels(texts), numbers, **self._sampling.for_kernel
+        )
+        for text, must_end in zip(texts, ended):
+            text.must_end = must_end
+        self._times.mask += seconds
+        self._times.sampling += time.perf_counter() - begin - seconds
+        return Drawn(tokens, log_p, allowed, sums)
 
     def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
         if self._beside is None:
@@ -148,9 +185,7 @@ class Chooser:
         return masked
 
     def _numbers(self, texts: Sequence[Text], *, attempt: int) -> NDArray[np.float64]:
-        samples = [text.sample for text in texts]
-        seed = self._sampling.seed
-        return np.array([uniform(seed, s.prompt << 32 | s.number, len(s.tokens), attempt) for s in samples])
+        return np.array([_number(self._sampling.seed, text, attempt) for text in texts])
 
     def __enter__(self) -> Chooser:
         return self
@@ -160,6 +195,15 @@ class Chooser:
     ) -> None:
         if self._beside is not None:
             self._beside.close()
+
+
+def _number(seed: int, text: Text, attempt: int) -> float:
+    sample = text.sample
+    return uniform(seed, sample.prompt << 32 | sample.number, len(sample.tokens), attempt)
+
+
+def _kernels(texts: Sequence[Text]) -> list[_core.GrammarState]:
+    return [text.kernel for text in texts if text.kernel is not None]
 
 
 def _allows(text: Text, token: int) -> bool:

@@ -258,7 +258,7 @@ class _Writer:
             return
         sample.tokens.append(token)
         sample.data += self._pieces[token]
-        text.advance(token)
+        text.take(token)
         n_tokens = len(self._plan.prompts[sample.prompt]) + len(sample.tokens)
         if text.must_end:
             sample.finish = END

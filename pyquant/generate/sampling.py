@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -71,7 +70,8 @@ class Sampling:
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     @property
-    def _for_kernel(self) -> dict[str, Any]:
+    def for_kernel(self) -> dict[str, Any]:
+        """Settings as kernels name them."""
         return {
             "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p,
         }  # fmt: skip
@@ -96,7 +96,7 @@ class Sampling:
         threads
             Rows are shared among so many.
         """
-        return Drawn(*_core.draw(logits, mask, uniform, **self._for_kernel, n_threads=threads))
+        return Drawn(*_core.draw(logits, mask, uniform, **self.for_kernel, n_threads=threads))
 
     def draw_again(
         self,
@@ -120,7 +120,7 @@ class Sampling:
         mask : (n_rows, ceil(n_vocab / 32)) int32
             Bit j % 32 of word j // 32 allows token j.
         """
-        return Drawn(*_core.draw_again(logits, rows, drawn.sums, mask, uniform, **self._for_kernel))
+        return Drawn(*_core.draw_again(logits, rows, drawn.sums, mask, uniform, **self.for_kernel))
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as results name them."""
@@ -141,19 +141,4 @@ def uniform(seed: int, sample: int, position: int, attempt: int = 0) -> float:
     position, attempt
         Which token of the text, and which draw for it.
     """
-    _numbers.state["state"]["counter"][:2] = position, attempt
-    _numbers.state["state"]["key"][:] = seed, sample
-    _numbers.philox.state = _numbers.state
-    return float(_numbers.generator.random())
-
-
-class _Numbers(threading.local):
-    """A generator for each thread, which gets a new state for each number: quicker than a new generator."""
-
-    def __init__(self) -> None:
-        self.philox = np.random.Philox(0)
-        self.generator = np.random.Generator(self.philox)
-        self.state = np.random.Philox(key=[0, 0], counter=[0, 0, 0, 0]).state
-
-
-_numbers = _Numbers()
+    return _core.uniform(seed, sample, position, attempt)

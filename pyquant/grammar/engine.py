@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.grammar.grammar import Grammar
 
 
@@ -58,6 +59,12 @@ class State(Protocol):
     @property
     def must_end(self) -> bool:
         """Say whether nothing else can come."""
+
+
+def kernel_state(state: State) -> _core.GrammarState | None:
+    """Return the state that a kernel draws tokens for and takes them in; only engine lr has it."""
+    kernel: _core.GrammarState | None = getattr(state, "kernel", None)
+    return kernel
 
 
 class Compiled(Protocol):

@@ -75,32 +75,38 @@ class LrGrammar:
 
 
 class LrState:
-    """A place in a grammar; see `pyquant.grammar.engine.State`. Copies cost nothing."""
+    """A place in a grammar; see `pyquant.grammar.engine.State`. Copies cost nothing.
+
+    Attributes
+    ----------
+    kernel
+        The state itself.
+    """
 
     def __init__(self, state: _core.GrammarState, n_words: int) -> None:
-        self._state, self._n_words = state, n_words
+        self.kernel, self._n_words = state, n_words
 
     def mask(self, words: NDArray[np.int32]) -> None:
         """Write which tokens may come next. Python's lock is free meanwhile."""
-        self._state.mask(words)
+        self.kernel.mask(words)
 
     def allows(self, token: int) -> bool:
         """Return whether a token may come next."""
-        return self._state.allows(token)
+        return self.kernel.allows(token)
 
     def advance(self, token: int) -> None:
         """Take a token."""
-        if not self._state.advance(token):
+        if not self.kernel.advance(token):
             raise GrammarError(f"token {token} may not come here")
 
     def roll_back(self, n_tokens: int) -> None:
         """Take the last tokens back."""
-        if not self._state.roll_back(n_tokens):
+        if not self.kernel.roll_back(n_tokens):
             raise GrammarError(f"{n_tokens} tokens cannot be taken back: the text has fewer")
 
     def copy(self) -> LrState:
         """Return a state of its own at the same place."""
-        return LrState(self._state.copy(), self._n_words)
+        return LrState(self.kernel.copy(), self._n_words)
 
     def forced(self) -> list[int]:
         """Return the tokens that have to come now: each is the only one of the vocabulary that may."""
@@ -115,17 +121,17 @@ class LrState:
 
     def forced_bytes(self) -> bytes:
         """Return the bytes with which every text goes on from here."""
-        return self._state.forced()
+        return self.kernel.forced()
 
     @property
     def may_end(self) -> bool:
         """Say whether the text may end here."""
-        return self._state.may_end
+        return self.kernel.may_end
 
     @property
     def must_end(self) -> bool:
         """Say whether nothing else can come."""
-        return self._state.must_end
+        return self.kernel.must_end
 
     def _allowed(self) -> NDArray[np.int64]:
         words = np.empty(self._n_words, np.int32)

@@ -101,7 +101,7 @@ def own_names(names: str) -> LrGrammar:
 
 def taken(grammar: LrGrammar, text: str) -> bool:
     state = grammar.start()
-    return all(state._state.advance(byte) for byte in text.encode()) and state.may_end
+    return all(state.kernel.advance(byte) for byte in text.encode()) and state.may_end
 
 
 def test_names_of_types_can_be_given_by_a_list_or_by_their_spelling() -> None:

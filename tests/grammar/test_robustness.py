@@ -120,10 +120,10 @@ def test_special_tokens_are_never_part_of_a_text(vocabulary: Vocabulary) -> None
         compiled = Lr(vocabulary).compile(grammar)
         state = compiled.start()
         for token in vocabulary.tokenize(text, ends=False).tolist():
-            assert not mask_of(state._state, vocabulary.n_tokens)[special].any()
+            assert not mask_of(state.kernel, vocabulary.n_tokens)[special].any()
             state.advance(token)
         assert state.must_end
-        ends = mask_of(state._state, vocabulary.n_tokens)
+        ends = mask_of(state.kernel, vocabulary.n_tokens)
         np.testing.assert_array_equal(np.flatnonzero(ends), vocabulary.end_tokens())
 
 
