@@ -13,7 +13,8 @@ using namespace kernels;
 namespace {
 
 constexpr int64_t kRowsPerChunk = 48;  // a multiple of what kernels multiply at once; threads take a free one
-constexpr int64_t kSumsInOrder = 4;    // GGML sums otherwise where the number of rows is no multiple of it
+constexpr size_t kColumnsInCache = 48 << 10;  // bytes
+constexpr int64_t kSumsInOrder = 4;  // GGML sums otherwise where the number of rows is no multiple of it
 
 bool weights_of(ggml_type type, FewWeights & weights) {
     switch (type) {
@@ -24,10 +25,14 @@ bool weights_of(ggml_type type, FewWeights & weights) {
     }
 }
 
-// Columns up to which the kernel is faster than GGML. With more than kFewColumns a chunk of rows is read
-// again, from the cache.
-int64_t most_columns(FewWeights weights) {
-    return weights == FewWeights::q8_0 ? 2 * kFewColumns : kFewColumns;
+// Whether the kernel is faster than GGML. With more than kFewColumns a chunk of rows is read again, from the
+// cache. Long columns of floats leave it: with 64 KiB of them GGML was the faster one.
+bool pays(FewWeights weights, int64_t n_columns, int64_t n) {
+    if (weights == FewWeights::q8_0) {
+        return n_columns <= 2 * kFewColumns;
+    }
+    return n_columns <= kFewColumns / 2 ||
+           (n_columns <= kFewColumns && size_t(n_columns) * prepared_bytes(weights, n) <= kColumnsInCache);
 }
 
 FewWeights weights_of(const ggml_tensor * op) {
@@ -63,7 +68,7 @@ bool has_few_columns(const ggml_tensor * op) {
     const ggml_tensor *w = op->src[0], *x = op->src[1];
     FewWeights weights{};
     return op->op == GGML_OP_MUL_MAT && weights_of(w->type, weights) && few_lanes(weights) > 0 &&
-           x->type == GGML_TYPE_F32 && x->ne[1] >= 2 && x->ne[1] <= most_columns(weights) &&
+           x->type == GGML_TYPE_F32 && x->ne[1] >= 2 && pays(weights, x->ne[1], x->ne[0]) &&
            w->ne[0] % std::max(kBlock, few_step(weights)) == 0 && w->ne[1] % kSumsInOrder == 0 &&
            w->ne[2] * w->ne[3] * x->ne[2] * x->ne[3] == 1 && w->nb[0] == ggml_type_size(w->type) &&
            x->nb[0] == sizeof(float) && op->nb[0] == sizeof(float) &&
