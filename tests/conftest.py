@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from pyquant import data
 from pyquant.calibration.calibrate import calibrate_model
@@ -25,8 +25,15 @@ WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "
 # A shell ignores Ctrl-C for what it runs in the background, and processes inherit that: tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Deadlines measure how busy the machine is; failing examples are printed to be kept as tests.
-settings.register_profile("pyquant", deadline=None, max_examples=50, print_blob=True)
+# Deadlines measure how busy the machine is, and so does "too slow"; that many random grammars are refused is
+# chance. Failing examples are printed to be kept as tests.
+settings.register_profile(
+    "pyquant",
+    deadline=None,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 settings.load_profile("pyquant")
 
 

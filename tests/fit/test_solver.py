@@ -43,7 +43,7 @@ def _of(mixtures, tensor) -> set:
 
 
 @given(share=st.floats(0, 1), data=st.data())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 def test_never_above_the_size_and_never_worse_than_stock(files, mixtures, tmp_path, share, data) -> None:
     least, most = mixtures[0].n_bytes, mixtures[-1].n_bytes
     wanted = round(least + share * (most - least))
