@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 from pyquant import limits
-from pyquant.cli import draft_replay, options, paths
+from pyquant.cli import draft_replay, options, paths, writing_options
 from pyquant.cli.drafted import say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show
@@ -61,7 +60,8 @@ def costs(
 ) -> None:
     """Measure a draft token, and passes of the target over 1 to 32 tokens."""
     from pyquant.drafting.measure_costs import DEPTH, LARGEST, measure_costs
-    from pyquant.files.output_file import check_output, write_bytes
+    from pyquant.files.json import write_json
+    from pyquant.files.output_file import check_output
 
     hear_loggers()
     if output:
@@ -71,8 +71,7 @@ def costs(
         report = measure_costs(target, draft, rounds=rounds, threads=threads, progress=progress)
     result = report.to_json()
     if output:
-        text = json_module.dumps(result, indent=2) + "\n"
-        write_bytes(output, text.encode(), sources=[target, Path(draft)], force=force)
+        write_json(output, result, sources=[target, Path(draft)], force=force)
     show(result, json, _print_costs, keep=True)
 
 
@@ -94,25 +93,13 @@ def _milliseconds(row: dict[str, float]) -> list[str]:
 def run(
     target: Target,
     draft: DraftModel,
-    prompts: Annotated[
-        Path,
-        typer.Option(
-            "--prompts",
-            metavar="FILE.jsonl",
-            parser=paths.source,
-            help="A JSON object in each line, as for generate.",
-        ),
-    ],
+    prompts: writing_options.PromptsFile,
     policy: Annotated[
         Optional[list[str]],
         typer.Option(metavar="NAME:KEY=VALUE,...", help="How far drafts go; repeatable; default: fixed."),
     ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")
-    ] = False,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
-    ] = 128,
+    chat: writing_options.Chat = False,
+    max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
         float,
         typer.Option(
@@ -125,7 +112,7 @@ def run(
     turns: Annotated[
         int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
     ] = 3,
-    costs: options.CostsFile = None,
+    costs: writing_options.CostsFile = None,
     check: Annotated[
         bool,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import options, paths
+from pyquant.cli import options, paths, writing_options
 from pyquant.cli.drafted import say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
@@ -51,28 +51,13 @@ def record(
             metavar="DRAFT.gguf", parser=paths.source, help="The model that is to draft; same vocabulary."
         ),
     ],
-    prompts: Annotated[
-        Path,
-        typer.Option(
-            "--prompts",
-            metavar="FILE.jsonl",
-            parser=paths.source,
-            help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
-        ),
-    ],
+    prompts: writing_options.PromptsFile,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="RECORD", parser=paths.output, help="The file to write.")
     ],
-    chat: Annotated[bool, typer.Option("--chat", help="Ask by the target's chat template.")] = False,
-    n: Annotated[
-        int,
-        typer.Option(
-            "-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help="Texts for each prompt."
-        ),
-    ] = 1,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
-    ] = 128,
+    chat: writing_options.Chat = False,
+    n: writing_options.Samples = 1,
+    max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
         float,
         typer.Option(
@@ -206,7 +191,8 @@ def search(
     """
     from pyquant.drafting.policies import FAMILIES
     from pyquant.drafting.search import search
-    from pyquant.files.output_file import check_output, write_bytes
+    from pyquant.files.json import write_json
+    from pyquant.files.output_file import check_output
 
     if output is not None:
         check_output(output, sources=[], force=force)
@@ -223,9 +209,7 @@ def search(
         "policies": {name: its.to_json() for name, its in found.items()},
     }
     if output is not None:
-        import json as json_module
-
-        write_bytes(output, (json_module.dumps(result, indent=2) + "\n").encode(), sources=[], force=force)
+        write_json(output, result, sources=[], force=force)
     show(result, json, _print_found, keep=True)
 
 

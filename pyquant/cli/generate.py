@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import drafted, options, paths
+from pyquant.cli import drafted, options, paths, writing_options
 from pyquant.cli.live import SCHEMA, print_live
 from pyquant.cli.number import Number
 from pyquant.cli.output import remark, size
@@ -38,18 +38,8 @@ def generate(
     prompt: Annotated[
         Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
     ] = None,
-    prompts: Annotated[
-        Optional[Path],
-        typer.Option(
-            "--prompts",
-            metavar="FILE.jsonl",
-            parser=paths.source,
-            help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
-        ),
-    ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")
-    ] = False,
+    prompts: Annotated[Optional[Path], writing_options.PROMPTS] = None,
+    chat: writing_options.Chat = False,
     grammar: Annotated[
         Optional[Path],
         typer.Option(
@@ -66,15 +56,8 @@ def generate(
         Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
     ] = None,
     engine: options.Engine = "llguidance",
-    n: Annotated[
-        int,
-        typer.Option(
-            "-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help="Texts for each prompt."
-        ),
-    ] = 1,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
-    ] = 128,
+    n: writing_options.Samples = 1,
+    max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
         float,
         typer.Option(metavar="X", parser=Number(limits.TEMPERATURE), help="0: always the most likely token."),
@@ -103,9 +86,9 @@ def generate(
         int,
         typer.Option(metavar="N", parser=Number(limits.ATTEMPTS), help="With --exact: for a text, at most."),
     ] = 1000,
-    draft: options.Draft = None,
-    policy: options.DraftPolicy = None,
-    costs: options.CostsFile = None,
+    draft: writing_options.Draft = None,
+    policy: writing_options.DraftPolicy = None,
+    costs: writing_options.CostsFile = None,
     seed: options.Seed = 0,
     ctx: Annotated[
         Optional[int],

@@ -194,30 +194,6 @@ Engine = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
-Draft = Annotated[
-    Optional[str],
-    typer.Option(
-        metavar="FILE|ngram",
-        parser=paths.source_or_word,
-        help="Let a cheaper model with the same vocabulary write ahead, or look up what was written (ngram), "
-        "and verify it: the same text in less time, one text after the other.",
-    ),
-]
-DraftPolicy = Annotated[
-    Optional[str],
-    typer.Option(
-        metavar="NAME:KEY=VALUE,...",
-        help="With --draft: how far it goes, such as fixed:k=4 or static:threshold=2; default: fixed.",
-    ),
-]
-CostsFile = Annotated[
-    Optional[Path],
-    typer.Option(
-        metavar="FILE.json",
-        parser=paths.source,
-        help="What `pyquant draft costs -o` wrote, for policy expected_value.",
-    ),
-]
 
 
 def mode_from_options(

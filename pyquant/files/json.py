@@ -1,4 +1,4 @@
-"""Read JSON in the same way for results, histograms and what is kept between runs."""
+"""Read and write JSON in the same way for results, histograms and what is kept between runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.files.nesting import TooDeep, check_content
+from pyquant.files.output_file import write_bytes
 
 
 def parse_json(text: str) -> Any:
@@ -37,3 +38,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         It is not JSON in UTF-8, or is nested too deeply.
     """
     return parse_json(Path(path).read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any, *, sources: list[Path], force: bool) -> None:
+    """Write a JSON file, indented. Takes `sources` and `force`, and raises, as `write_bytes` does."""
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode(), sources=sources, force=force)
