@@ -14,8 +14,8 @@ from types import ModuleType
 from pyquant.errors import ConfigError
 
 
-def run_python_file(path: str | os.PathLike[str], what: str) -> ModuleType:
-    """Run a Python file, whatever its name ends in, as a module that others of this process can look up.
+def find_python_file(path: str | os.PathLike[str], what: str) -> Path:
+    """Return a file's absolute path, through links.
 
     Parameters
     ----------
@@ -23,6 +23,24 @@ def run_python_file(path: str | os.PathLike[str], what: str) -> ModuleType:
         The file.
     what
         What it should be, for the message where there is none: "a scheme is a Python file that ...".
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or no file can have the name.
+    """
+    if not os.path.isfile(path):
+        raise ConfigError(f"{path}: no such file; {what}")
+    return Path(path).resolve()
+
+
+def run_python_file(path: str | os.PathLike[str]) -> ModuleType:
+    """Run a Python file, whatever its name ends in, as a module that others of this process can look up.
+
+    Parameters
+    ----------
+    path
+        A file that is there.
 
     Returns
     -------
@@ -35,8 +53,6 @@ def run_python_file(path: str | os.PathLike[str], what: str) -> ModuleType:
         The file cannot be read or run; its line is named.
     """
     path = Path(path)
-    if not os.path.isfile(path):
-        raise ConfigError(f"{path}: no such file; {what}")
     resolved = path.resolve()
     name = f"pyquant_file_{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
     loader = importlib.machinery.SourceFileLoader(name, str(resolved))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.python_file import run_python_file
+from pyquant.files.python_file import find_python_file, run_python_file
 from pyquant.schemes.mode import Mode
 
 ENTRY_POINTS = "pyquant.schemes"
@@ -28,12 +28,12 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
     ConfigError
         The file cannot be read or run (its line is named), defines no mode, or a mode whose name is taken.
     """
-    resolved = Path(path).resolve()
+    resolved = find_python_file(path, "a scheme is a Python file that defines a Mode")
     if resolved in _loaded:
         return _loaded[resolved]
     before = dict(Mode.registry)
     try:
-        module = run_python_file(path, "a scheme is a Python file that defines a Mode")
+        module = run_python_file(path)
         modes = [mode for mode in Mode.registry.values() if mode.__module__ == module.__name__]
         if not modes:
             raise ConfigError(

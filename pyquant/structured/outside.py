@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from pyquant.errors import ConfigError
-from pyquant.files.python_file import run_python_file
+from pyquant.files.python_file import find_python_file, run_python_file
 from pyquant.structured.task import Item, Task
 
 SUFFIX = ".py"
@@ -25,10 +25,10 @@ def load_task_file(path: str | os.PathLike[str]) -> Task:
     ConfigError
         The file cannot be read or run (its line is named), or its TASK lacks something.
     """
-    resolved = Path(path).resolve()
+    resolved = find_python_file(path, "a task of one's own is a Python file that defines TASK")
     if resolved in _loaded:
         return _loaded[resolved]
-    module = run_python_file(path, "a task of one's own is a Python file that defines TASK")
+    module = run_python_file(path)
     task: Task | None = getattr(module, "TASK", None)
     if task is None or type(task).__module__ != module.__name__:
         raise ConfigError(f"{path}: defines no TASK: an object of a class of its own")

@@ -11,6 +11,7 @@ from pyquant.errors import PyquantError
 from pyquant.files.text import read_text
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode, read_config
+from pyquant.structured.outside import load_task_file
 from pyquant.study.config import read_study
 
 LONG, ZERO = "x" * 5000, "a\\u0000b"
@@ -43,6 +44,6 @@ def test_in_modes_and_studies(tmp_path: Path, key: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", [LONG, "a\0b"])
 def test_where_they_are_opened(name: str) -> None:
-    for use in (load_modes, read_text, Calibration.read):
+    for use in (load_modes, load_task_file, read_text, Calibration.read):
         with pytest.raises(PyquantError):
             use(Path(name))
