@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,10 @@ from pyquant.errors import GrammarError
 from pyquant.grammar.bounds import DEEPEST, LEAST, MOST_RULES, check_bounds
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
+from pyquant.grammar.lr import lark_tables
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
+from tests.support.command import ENVIRONMENT, run
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,33 @@ def test_near_the_bounds_engines_work(engine: str, grammar: Grammar, vocabulary:
     state = make_engine(engine, vocabulary).compile(grammar).start()
     assert not state.must_end
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chains_of_rules_do_not_depend_on_the_order_of_sets(seed: int, tmp_path: Path) -> None:
+    """lark calls itself along a chain, in an order that the seed of Python's hashes decides."""
+    (tmp_path / "chain.lark").write_text(rules(Language.LARK, MOST_RULES).text)
+    ran = run(
+        "generate", data.model_path(), "--prompt", "x", "--max-tokens", "2", "--engine", "lr",
+        "--grammar", tmp_path / "chain.lark",
+        environment={**ENVIRONMENT, "PYTHONHASHSEED": str(2 * seed + 1), "PYQUANT_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "x\n"), ran.stderr
+
+
+def test_deeper_recursion_than_python_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def deep(grammar: Grammar) -> None:
+        limits.append(sys.getrecursionlimit())
+        deep(grammar)
+
+    before = sys.getrecursionlimit()
+    monkeypatch.setattr(lark_tables, "_make_tables", deep)
+    with pytest.raises(GrammarError, match=r"^g: its rules name one another too deeply for engine lr"):
+        lark_tables.make_tables(rules(Language.LARK, 2))
+    assert set(limits) == {lark_tables.CALLS_A_RULE * MOST_RULES}
+    assert sys.getrecursionlimit() == before
 
 
 @pytest.mark.parametrize("engine", ["llguidance", "gbnf", "lr"])

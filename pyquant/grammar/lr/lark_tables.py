@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import warnings
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import GrammarError
+from pyquant.grammar.bounds import MOST_RULES
 from pyquant.grammar.grammar import GRAMMARS, Grammar
 from pyquant.grammar.lr.boundaries import check_boundaries
 from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
@@ -27,6 +31,7 @@ from pyquant.grammar.lr.regex_automaton import RegexAutomaton
 from pyquant.grammar.lr.size import bounded_terminals, check_size
 
 START, END = "start", "$END"
+CALLS_A_RULE = 8  # that lark nests for each rule of a chain, at most
 RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; the parser never takes it
 
 
@@ -81,11 +86,27 @@ def make_tables(grammar: Grammar) -> Tables:
         It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _recursion():
             warnings.simplefilter("ignore", FutureWarning)  # of expressions that Python may read otherwise
             return _make_tables(grammar)
+    except RecursionError:
+        raise GrammarError(f"{grammar.name}: its rules name one another too deeply for engine lr") from None
     except GrammarError as error:
         raise GrammarError(f"{grammar.name}: {error}") from None
+
+
+@contextmanager
+def _recursion() -> Iterator[None]:
+    """Let functions call themselves as often as the package lark does along a chain of MOST_RULES rules.
+
+    How often that is depends on the order of its sets, and so on the process.
+    """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, CALLS_A_RULE * MOST_RULES))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _make_tables(grammar: Grammar) -> Tables:
