@@ -86,11 +86,9 @@ def make_tables(grammar: Grammar) -> Tables:
         It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
     """
     try:
-        with warnings.catch_warnings(), _recursion():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of expressions that Python may read otherwise
             return _make_tables(grammar)
-    except RecursionError:
-        raise GrammarError(f"{grammar.name}: its rules name one another too deeply for engine lr") from None
     except GrammarError as error:
         raise GrammarError(f"{grammar.name}: {error}") from None
 
@@ -105,6 +103,8 @@ def _recursion() -> Iterator[None]:
     sys.setrecursionlimit(max(before, CALLS_A_RULE * MOST_RULES))
     try:
         yield
+    except RecursionError:
+        raise GrammarError("its rules name one another too deeply for engine lr") from None
     finally:
         sys.setrecursionlimit(before)
 
@@ -120,7 +120,8 @@ def _make_tables(grammar: Grammar) -> Tables:
     if len(terminals) > _core.GRAMMAR_TERMINALS:
         raise GrammarError(f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most")
     lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
-    tables = _parser(rules, terminals, lexer, imports)
+    with _recursion():
+        tables = _parser(rules, terminals, lexer, imports)
     check_boundaries(lexer, tables.actions, terminals)
     return tables
 
