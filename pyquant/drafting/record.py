@@ -167,7 +167,7 @@ def read_line(line: str, path: Path, number: int) -> Along:
         entry: Any = parse_json(line)
         arrays = {name: np.array(entry[name], np.float64) for name in ARRAYS}
         text = Along(int(entry["prompt"]), int(entry["sample"]), bool(entry["ended"]), **arrays)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise ConfigError(f"{path}:{number}: is damaged; record it anew") from None
     shapes = {array.shape for array in arrays.values()}
     sound = all(np.isfinite(array).all() and (array >= 0).all() for array in arrays.values())

@@ -136,6 +136,7 @@ def test_an_interrupted_record_of_something_else_is_not_gone_on_with(wanted: Wan
         (lambda text: text.replace('"entropy": [', '"entropy": [NaN, ', 1), ":2: is damaged"),
         (lambda text: text.replace('"accepted": [', '"accepted": [7, ', 1), ":2: is damaged"),
         (lambda text: text.replace('"top_p"', '"top"', 1), ":2: is damaged"),
+        (lambda text: text.replace('"sample": 0', '"sample": 1e400', 1), ":2: is damaged"),
     ],
 )
 def test_files_that_are_no_records(
