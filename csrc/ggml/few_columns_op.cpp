@@ -4,6 +4,7 @@
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
+#include "ggml/chunks.h"
 #include "kernels/few_columns.h"
 
 namespace pyquant::in_ggml {
@@ -12,7 +13,7 @@ using namespace kernels;
 
 namespace {
 
-constexpr int64_t kRowsPerChunk = 48;  // a multiple of what kernels multiply at once; threads take a free one
+constexpr int64_t kRowsAtOnce = 12;           // a multiple of what each kernel multiplies at once
 constexpr size_t kColumnsInCache = 48 << 10;  // bytes
 constexpr int64_t kSumsInOrder = 4;  // GGML sums otherwise where the number of rows is no multiple of it
 
@@ -90,9 +91,11 @@ void multiply_few_columns(ggml_compute_params * params, ggml_tensor * op) {
     }
     ggml_barrier(params->threadpool);
     const int64_t n_columns = x->ne[1], n_tiles = (n_columns + kFewColumns - 1) / kFewColumns;
-    const int64_t n_chunks = (w->ne[1] + kRowsPerChunk - 1) / kRowsPerChunk;
+    const int64_t shortest = rows_per_chunk(w->ne[1], int64_t(w->nb[1]), params->nth);
+    const int64_t at_once = (shortest + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
+    const int64_t n_chunks = (w->ne[1] + at_once - 1) / at_once;
     for (int64_t i = params->ith; i < n_chunks; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-        const int64_t row = i * kRowsPerChunk, n_rows = std::min(kRowsPerChunk, w->ne[1] - row);
+        const int64_t row = i * at_once, n_rows = std::min(at_once, w->ne[1] - row);
         const char * rows = static_cast<const char *>(w->data) + size_t(row) * w->nb[1];
         for (int64_t tile = 0; tile < n_tiles; ++tile) {
             const int64_t begin = n_columns * tile / n_tiles, end = n_columns * (tile + 1) / n_tiles;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ggml-cpu.h"
+#include "ggml/chunks.h"
 #include "ggml/table.h"
 #include "ggml/table_batches.h"
 #include "kernels/scheme.h"
@@ -15,9 +16,6 @@ using namespace kernels;
 
 namespace {
 
-constexpr int64_t kChunkBytes = 256 << 10;  // of weights that stay in cache for all columns
-constexpr int64_t kMinChunks = 64;          // of a matrix: threads take one when they are free
-
 // Layout of a product in its workspace, and how it is cut into chunks of groups of rows.
 template <class Columns>
 struct Layout {
@@ -27,8 +25,7 @@ struct Layout {
           n_groups((n_rows + kGroup - 1) / kGroup),
           n_columns(Columns::n_columns(op)),
           n_batches(Columns::n_batches(op)) {
-        const int64_t in_cache = kChunkBytes / (n_blocks * int64_t(sizeof(TableGroup)));
-        groups_per_chunk = std::max<int64_t>(1, std::min(in_cache, n_groups / kMinChunks));
+        groups_per_chunk = rows_per_chunk(n_groups, n_blocks * int64_t(sizeof(TableGroup)), n_threads);
         n_chunks = (n_groups + groups_per_chunk - 1) / groups_per_chunk;
         activations = GGML_PAD(Columns::work_size(op), 64);
         groups = activations + GGML_PAD(size_t(n_columns * n_blocks) * sizeof(Activations), 64);
