@@ -93,7 +93,10 @@ def wilson(n_hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
     center = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)
+    # Rounding would leave the share outside of its own interval.
+    low = 0.0 if n_hits == 0 else (center - half) / scale
+    high = 1.0 if n_hits == n else (center + half) / scale
+    return low, high
 
 
 def mcnemar(n_first: int, n_second: int) -> float:

@@ -87,6 +87,12 @@ def test_wilsons_interval_is_scipys() -> None:
         expected = stats.binomtest(n_hits, n).proportion_ci(method="wilson")
         assert wilson(n_hits, n) == pytest.approx((expected.low, expected.high), abs=1e-6)
     assert wilson(0, 0) == (0, 1)
+    for n in range(1, 120):
+        assert wilson(0, n)[0] == 0
+        assert wilson(n, n)[1] == 1
+        for hits in range(n + 1):
+            low, high = wilson(hits, n)
+            assert 0 <= low <= hits / n <= high <= 1
 
 
 def test_mcnemars_test_is_the_binomial_one() -> None:

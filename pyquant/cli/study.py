@@ -77,6 +77,14 @@ def run(
             help="Chunks of each text, instead of what the TOML says.",
         ),
     ] = None,
+    samples: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=Number(limits.SAMPLES),
+            help="Texts that models write for each task and technique, instead of what the TOML says.",
+        ),
+    ] = None,
     workers: Annotated[
         Optional[int],
         typer.Option(
@@ -111,7 +119,7 @@ def run(
     from pyquant.study.run import run_study
 
     study = read_study(
-        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks,
+        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks, samples=samples,
         # The option's parser makes this type of it, which typer does not let be said.
         calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
     )  # fmt: skip

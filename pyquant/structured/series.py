@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def measure_series(
     file: Path,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Answers, Costs]:
+) -> tuple[Answers, Costs, bytes]:
     """Write texts, keep each in a file as soon as it is complete, and check them all.
 
     Parameters
@@ -50,12 +51,18 @@ def measure_series(
         Texts of each task under each technique.
     seed
     file
-        Texts, a JSON object in each line. Those that are in it are not written again. When all are there,
-        they are in order.
+        Texts, a JSON object in each line. Those that are in it are not written again. Others stay in it: of
+        further tasks, techniques and samples. When all are there, they are in order.
     threads
         None: all processors.
     progress
         Called with the number of texts that are done, and of all.
+
+    Returns
+    -------
+    answers, costs
+    texts : bytes
+        The lines of the texts that were asked for.
 
     Raises
     ------
@@ -64,6 +71,7 @@ def measure_series(
     check_settings(techniques, lengths, samples)
     texts = read_texts(file)
     _write(file, texts)  # without a line that was cut off
+    wanted = set(product(tasks, techniques, range(samples)))
     answers: Answers = {}
     costs: Costs = {}
     with Model(model) as loaded, file.open("a", encoding="utf-8") as lines:
@@ -83,7 +91,7 @@ def measure_series(
                     lines.write(_line(name, technique, sample))
                     lines.flush()
                     if progress:
-                        progress(len(texts), len(tasks) * len(techniques) * samples)
+                        progress(len(wanted & texts.keys()), len(wanted))
                 if cost.n_texts:
                     costs[name, technique] = cost
             with Checker(task) as checker:
@@ -101,7 +109,7 @@ def measure_series(
                             for number, item in enumerate(asked)
                         ]
     _write(file, texts)
-    return answers, costs
+    return answers, costs, _lines({place: texts[place] for place in wanted})
 
 
 def read_texts(file: Path) -> Texts:
@@ -121,8 +129,13 @@ def read_texts(file: Path) -> Texts:
 
 
 def _write(file: Path, texts: Texts) -> None:
-    lines = [_line(name, technique, texts[name, technique, i]) for name, technique, i in sorted(texts)]
-    write_bytes(file, "".join(lines).encode(), sources=[], force=True)
+    write_bytes(file, _lines(texts), sources=[], force=True)
+
+
+def _lines(texts: Texts) -> bytes:
+    return "".join(
+        _line(name, technique, texts[name, technique, i]) for name, technique, i in sorted(texts)
+    ).encode()
 
 
 def _line(task: str, technique: str, sample: Sample) -> str:

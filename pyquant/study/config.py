@@ -147,6 +147,7 @@ def read_study(
     models: Sequence[Path] = (),
     texts: Sequence[Path] = (),
     calibration_texts: Sequence[tuple[str, Path]] = (),
+    samples: int | None = None,
     **overrides: Any,
 ) -> StudyConfig:
     """Read a study from a TOML file.
@@ -159,6 +160,8 @@ def read_study(
         More models and texts than the file names.
     calibration_texts
         More texts for calibrations: name of the calibration, and file.
+    samples
+        Samples of each metric that has such a setting; None leaves what the file says.
     **overrides
         Keys that are given elsewhere; None leaves what the file says.
 
@@ -189,6 +192,8 @@ def read_study(
             if key in quantizer:
                 quantizer[key] = _beside(path, quantizer[key])
     settings |= {key: value for key, value in overrides.items() if value is not None}
+    if samples is not None:
+        _set_samples(settings, samples)
     if isinstance(settings.get("scheme"), str):
         settings["scheme"] = path.parent / settings["scheme"]
     try:
@@ -208,6 +213,12 @@ def read_study(
             f"{path}: texts: none are given, and {on_texts} is measured on one; --text FILE adds one"
         )
     return study
+
+
+def _set_samples(settings: dict[str, Any], samples: int) -> None:
+    for metric in MEASURABLE:
+        if metric.unit == "sample" and isinstance(settings.get(metric.name, {}), dict):
+            settings[metric.name] = {**settings.get(metric.name, {}), "samples": samples}
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:

@@ -175,7 +175,10 @@ class _Model:
         )
 
     def _finished(self, metric: Metric, row: Row) -> Path | None:
-        return self.store.samples_path(row.runs[metric.name, None].key) if metric.unit == "sample" else None
+        if metric.unit != "sample":
+            return None
+        samples = Run(metric.name, metric.inputs_of_samples(row.runs[metric.name, None].inputs))
+        return self.store.samples_path(samples.key)
 
     def _cost(self, tokens: float) -> float:
         return tokens * (self.base.source.n_weights + OVERHEAD)

@@ -67,7 +67,7 @@ class Store:
     """A results folder, to be read; a context manager where it is written into.
 
     The folder has runs/KEY.json with results, and runs/KEY.npz with results per item,
-    and runs/KEY.jsonl with what a model wrote; models/ with
+    and runs/KEY.jsonl with what a model wrote, for all runs that share it; models/ with
     quantized models and calibration/ with what they are made of, both made again when they are missing;
     study.json, which says what the last `study run` asked for; and report.html, its report.
 
@@ -102,7 +102,7 @@ class Store:
         return self.path(record["key"]).with_suffix(".npz") if "items" in record else None
 
     def samples_path(self, key: str) -> Path:
-        """Return the file with the finished samples of a run, a JSON object in each line."""
+        """Return a file with finished samples, a JSON object in each line; the key is of their inputs."""
         return self.path(key).with_suffix(".jsonl")
 
     def has(self, key: str) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.grammar.engines import make_engine
+from pyquant.grammar.grammar import read_grammar
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.structured.task import TECHNIQUES, Item, Verdict, as_text, messages
@@ -43,6 +45,22 @@ def test_examples_keep_to_the_grammar(name: str, vocabulary: Vocabulary) -> None
         assert state.may_end
         verdict = task.check(task.items[0], answer)
         assert (verdict.parses, verdict.evaluates) == (True, True)
+
+
+@pytest.mark.parametrize("grammar", ["task", "box"])
+def test_a_fence_ends_the_text(grammar: str, vocabulary: Vocabulary) -> None:
+    """What is ignored elsewhere, such as comments, does not follow it: models would go on there."""
+    text = load_task("sql").items[0].grammar if grammar == "task" else read_grammar(Path("markdown_sql"))
+    state = make_engine("lr", vocabulary).compile(text).start()
+    query = b"```sql\n-- all\nSELECT /* each */ title FROM books -- of them\n;\n```"
+    for token in vocabulary.tokenize(query, ends=False).tolist():
+        state.advance(token)
+    ends = set(vocabulary.end_tokens().tolist())
+    pieces = vocabulary.pieces()
+    assert state.may_end
+    assert {pieces[i] for i in range(len(pieces)) if i not in ends and state.allows(i)} == {b"\n"}
+    state.advance(pieces.index(b"\n"))
+    assert state.must_end
 
 
 @pytest.mark.parametrize(

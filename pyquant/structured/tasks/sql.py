@@ -55,15 +55,13 @@ QUESTIONS = {
 }
 FENCE = re.compile(r"\s*```sql\s(.*?);?\s*```\s*", re.DOTALL)
 
-
 # The grammar markdown_sql.lark of the box, with one query in the place of any statements.
 GRAMMAR = Grammar(
     Language.LARK,
     r"""
 %import sql.select
-%import sql (SPACE, COMMENT, RESERVED)
+%import markdown_sql (FENCE, SPACE, COMMENT, RESERVED)
 start: "```sql\n" select [";"] FENCE
-FENCE: /```\n?/
 %ignore SPACE
 %ignore COMMENT
 """,

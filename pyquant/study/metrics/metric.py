@@ -141,6 +141,10 @@ class Metric:
         """Return what its result depends on beside the model and the quantizer, as JSON."""
         return {}
 
+    def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return those of a run's inputs that a sample depends on: runs that agree in them share samples."""
+        return inputs
+
     def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
         """Return what a task for a row takes; for texts and pairs, a task for several rows of a model."""
         raise NotImplementedError

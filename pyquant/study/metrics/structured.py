@@ -73,7 +73,7 @@ class Structured(Metric):
     """Lets models answer the questions of tasks, and checks form and sense of what they write."""
 
     name = "structured"
-    version = 1
+    version = 2
     unit = "sample"
     by_default = False
     has_items = True
@@ -95,6 +95,11 @@ class Structured(Metric):
     def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
         return config.settings_of(self.name).model_dump()
 
+    def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        of_all = {"tasks", "techniques", "samples"}
+        own = {key: value for key, value in inputs.items() if key not in of_all}
+        return own | {"lengths": max(inputs["lengths"])}
+
     def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
         asked: StructuredConfig = plan.config.settings_of(self.name)
         n_texts = asked.samples * len(asked.tasks) * len(asked.techniques)
@@ -103,7 +108,7 @@ class Structured(Metric):
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         (model,) = task.files
         assert task.finished is not None
-        answers, costs = measure_series(
+        answers, costs, texts = measure_series(
             model,
             file=task.finished,
             threads=threads,
@@ -114,7 +119,7 @@ class Structured(Metric):
             {"task": name, "technique": technique, "max_tokens": length, **count(of_cell, None)}
             for (name, technique, length), of_cell in answers.items()
         ]
-        written = hashlib.sha256(task.finished.read_bytes()).hexdigest()
+        written = {"file": task.finished.name, "sha256": hashlib.sha256(texts).hexdigest()}
         took = [
             {"task": name, "technique": technique, "n": cost.n_texts, **cost.to_json()}
             for (name, technique), cost in costs.items()

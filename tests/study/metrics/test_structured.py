@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -48,6 +49,11 @@ def model_of(results: Path) -> ModelResults:
     return read_results(Store(results)).models[0]
 
 
+def texts_of(store: Store, key: str) -> Path:
+    """Return the file of the texts of a run."""
+    return store.runs / store.read(key)["result"]["texts"]["file"]
+
+
 def test_counts_are_the_librarys(results: Path) -> None:
     base = model_of(results).rows[0]
     written = base.result("structured")
@@ -70,7 +76,10 @@ def test_counts_are_the_librarys(results: Path) -> None:
 def test_all_texts_are_kept(results: Path) -> None:
     for row in model_of(results).rows:
         (key,) = row.keys["structured"]
-        lines = [json.loads(line) for line in Store(results).samples_path(key).read_text().splitlines()]
+        written = texts_of(Store(results), key).read_bytes()
+        of_run = Store(results).read(key)["result"]["texts"]
+        assert of_run["sha256"] == hashlib.sha256(written).hexdigest()
+        lines = [json.loads(line) for line in written.splitlines()]
         assert [(line["technique"], line["sample"]) for line in lines] == [
             (technique, sample) for technique in ("free", "grammar") for sample in range(5)
         ]
@@ -112,19 +121,60 @@ def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None
     results = shutil.copytree(results.parent, tmp_path / "copy") / "results"
     (key,) = model_of(results).rows[0].keys["structured"]
     store = Store(results)
-    lines = store.samples_path(key).read_bytes().splitlines(keepends=True)
+    texts = texts_of(store, key)
+    lines = texts.read_bytes().splitlines(keepends=True)
     cells = json.loads(store.path(key).read_text())["result"]["cells"]
     store.path(key).unlink()
     marked = json.loads(lines[0])
     marked["log_p"][0] = -0.125  # would not be there if the text were written again
     lines[0] = json.dumps(marked).encode() + b"\n"
-    store.samples_path(key).write_bytes(b"".join(lines[:7]) + lines[7][:40])
+    texts.write_bytes(b"".join(lines[:7]) + lines[7][:40])
     config = read_study(results.parent / "study.toml", models=[data.model_path()])
     run_study(config, results, workers=1)
-    assert store.samples_path(key).read_bytes() == b"".join(lines)
+    assert texts.read_bytes() == b"".join(lines)
     written = json.loads(store.path(key).read_text())
     assert written["result"]["cells"] == cells
     assert [part["n"] for part in written["provenance"]["writing"]] == [3]
+
+
+def test_more_samples_go_on_from_fewer(tmp_path: Path) -> None:
+    """Texts depend on neither how many there are, nor on which techniques: none is written twice."""
+    fewer = STUDY.replace("samples = 5", "samples = 2").replace('"free", "grammar"', '"grammar"')
+    results = run(tmp_path, fewer)
+    store = Store(results)
+    before = model_of(results).rows[0].keys["structured"][0]
+    texts = texts_of(store, before)
+    written = [json.loads(line) for line in texts.read_text().splitlines()]
+    for text in written:
+        text["log_p"][0] = -0.125  # would not be there if the text were written again
+    texts.write_text("".join(json.dumps(text) + "\n" for text in written))
+
+    (tmp_path / "study.toml").write_text(STUDY)
+    config = read_study(tmp_path / "study.toml", models=[data.model_path()], samples=4)
+    run_study(config, results, workers=1)
+    (key,) = model_of(results).rows[0].keys["structured"]
+    assert key != before
+    assert texts_of(store, key) == texts
+    together = [json.loads(line) for line in texts.read_text().splitlines()]
+    assert [(text["technique"], text["sample"]) for text in together] == [
+        (technique, sample) for technique in ("free", "grammar") for sample in range(4)
+    ]
+    assert together[4:6] == written
+    record = store.read(key)
+    assert [(part["technique"], part["n"]) for part in record["provenance"]["writing"]] == [
+        ("free", 4), ("grammar", 2),
+    ]  # fmt: skip
+    assert {cell["n"] for cell in record["result"]["cells"]} == {4}
+
+
+def test_samples_override_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "study.toml"
+    without_table = 'measure = ["structured"]\n' + STUDY[STUDY.index("[[") :]
+    for study, default in ((STUDY, 5), (without_table, 100)):
+        config.write_text(study)
+        for samples, expected in ((7, 7), (None, default)):
+            read = read_study(config, models=[data.model_path()], samples=samples)
+            assert read.settings_of("structured").samples == expected
 
 
 def test_the_report_shows_it(results: Path) -> None:
