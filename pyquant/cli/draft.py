@@ -113,6 +113,14 @@ def run(
         int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
     ] = 3,
     costs: writing_options.CostsFile = None,
+    record: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="RECORD",
+            parser=paths.source,
+            help="Of the same texts: also show what its replay with --costs, and its acceptance, foretell.",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -123,13 +131,27 @@ def run(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Write the same texts with no draft and with each policy, in turns, and compare their times."""
+    """Write the same texts with no draft and with each policy, in turns, and compare their times.
+
+    With --costs it also shows what the same rounds take by these.
+    """
     from pyquant.drafting.costs import read_costs
+    from pyquant.drafting.make_record import Wanted
+    from pyquant.drafting.record import read_record_of
     from pyquant.drafting.run import run_policies
+    from pyquant.drafting.simulate import Simulation
+    from pyquant.errors import ConfigError
     from pyquant.generate.prompt import read_prompts
     from pyquant.generate.sampling import Sampling
 
     hear_loggers()
+    if record is not None and costs is None:
+        raise ConfigError("run: --record needs --costs")
+    measured = read_costs(costs) if costs is not None else None
+    replay = None
+    if record is not None and measured is not None:
+        wanted = Wanted(target, Path(draft), prompts, chat, 1, max_tokens, temperature, seed)
+        replay = Simulation(read_record_of(record, wanted.source()), measured, seed=seed)
     asked = read_prompts(prompts)
     say_pair(target, draft, max_tokens)
     with count_bar("writing", "texts") as progress:
@@ -141,12 +163,15 @@ def run(
             sampling=Sampling(temperature, seed=seed),
             max_tokens=max_tokens,
             turns=turns,
-            costs=read_costs(costs) if costs is not None else None,
+            costs=measured,
             check=check,
             threads=threads,
             progress=progress,
         )
-    show(report.to_json(), json, _print_run, keep=True)
+    result = report.to_json()
+    if measured is not None:
+        result["foretold"] = [foretold.to_json() for foretold in report.foretold(measured, replay)]
+    show(result, json, _print_run, keep=True)
 
 
 def _print_run(result: dict[str, Any]) -> None:
@@ -169,9 +194,28 @@ def _print_run(result: dict[str, Any]) -> None:
         ],
         title=f"{result['prompts']} texts of at most {result['max_tokens']} tokens, {result['turns']} turns",
     )  # fmt: skip
+    if "foretold" in result:
+        _print_foretold(result["foretold"])
     for row in result["policies"]:
         if "flips" in row:
             print(f"{row['policy']}: {_flips(row['flips'])}")
+
+
+def _print_foretold(foretold: list[dict[str, Any]]) -> None:
+    names = ("by_costs", "replayed", "predicted")
+    print_table(
+        ["policy", "ms/token", "by costs", "replayed", "by acceptance"],
+        [
+            [row["policy"] or "no draft", f"{row['measured']:.3f}"]
+            + [_beside(row[name], row["measured"]) for name in names]
+            for row in foretold
+        ],
+        title="Measured behind each text's first round, and foretold",
+    )
+
+
+def _beside(foretold: float | None, measured: float) -> str:
+    return "-" if foretold is None else f"{foretold:.3f} ({100 * (foretold / measured - 1):+.1f} %)"
 
 
 def _flips(of_texts: list[list[dict[str, Any]]]) -> str:

@@ -35,6 +35,13 @@ Policies = Annotated[
         help="A rule that ends drafts, such as static:threshold=2.25; repeatable; default: all.",
     ),
 ]
+OtherModels = Annotated[
+    bool,
+    typer.Option(
+        "--other-models",
+        help="Take costs of other models than the record's: a prediction for those, with this acceptance.",
+    ),
+]
 Output = Annotated[
     Optional[Path],
     typer.Option("--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."),
@@ -112,6 +119,7 @@ def simulate(
     costs: CostsFile,
     policy: Policies = None,
     seed: options.Seed = 0,
+    other_models: OtherModels = False,
     figures: Annotated[
         Optional[Path],
         typer.Option(metavar="FOLDER", parser=paths.folder, help="Draw figures of the record there."),
@@ -123,13 +131,14 @@ def simulate(
     from pyquant.drafting.policies import FAMILIES
     from pyquant.drafting.simulate import NONE, ORACLE
 
-    simulation = _simulation(record, costs, seed)
+    simulation = _simulation(record, costs, seed, other_models)
     names = policy or [name for name in FAMILIES if name != "expected_value"] + [simulation.calibrated()]
     results = [simulation.run(name) for name in (NONE, *names, ORACLE)]
     result: dict[str, Any] = {
         "schema": "pyquant.draft.simulate/1",
         "record": str(record),
         "costs": str(costs),
+        "predicted": other_models,
         "texts": len(simulation.record.texts),
         "tokens": results[0].tokens,
         "policies": [simulated.to_json() for simulated in results],
@@ -141,20 +150,25 @@ def simulate(
     show(result, json, _print_simulated)
 
 
-def _simulation(record: Path, costs: Path, seed: int) -> Simulation:
+def _simulation(record: Path, costs: Path, seed: int, other_models: bool) -> Simulation:
     from pyquant.drafting.costs import read_costs
     from pyquant.drafting.record import read_record
     from pyquant.drafting.simulate import Simulation
 
-    return Simulation(read_record(record), read_costs(costs), seed=seed)
+    return Simulation(read_record(record), read_costs(costs), seed=seed, other_models=other_models)
 
 
 def _print_simulated(result: dict[str, Any]) -> None:
     _print_policies(
-        result["policies"], f"{result['texts']:,} texts, {result['tokens']:,} tokens behind their first ones"
+        result["policies"],
+        f"{result['texts']:,} texts, {result['tokens']:,} tokens behind their first ones{_predicted(result)}",
     )
     for path in result.get("figures", []):
         print(path)
+
+
+def _predicted(result: dict[str, Any]) -> str:
+    return "; a prediction: costs are of other models" if result["predicted"] else ""
 
 
 def _print_policies(policies: Sequence[dict[str, Any]], title: str) -> None:
@@ -181,6 +195,7 @@ def search(
     costs: CostsFile,
     policy: Policies = None,
     seed: options.Seed = 0,
+    other_models: OtherModels = False,
     output: Output = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -196,7 +211,7 @@ def search(
 
     if output is not None:
         check_output(output, sources=[], force=force)
-    simulation = _simulation(record, costs, seed)
+    simulation = _simulation(record, costs, seed, other_models)
     found = {}
     for name in policy or FAMILIES:
         with count_bar(name, "settings") as progress:
@@ -205,6 +220,7 @@ def search(
         "schema": "pyquant.draft.search/1",
         "record": str(record),
         "costs": str(costs),
+        "predicted": other_models,
         "texts": len(simulation.record.texts),
         "policies": {name: its.to_json() for name, its in found.items()},
     }
@@ -216,7 +232,7 @@ def search(
 def _print_found(result: dict[str, Any]) -> None:
     tried = sum(len(found["surface"]) for found in result["policies"].values())
     best = [found["best"] for found in result["policies"].values()]
-    _print_policies(best, f"Best of {tried:,} settings on {result['texts']:,} texts")
+    _print_policies(best, f"Best of {tried:,} settings on {result['texts']:,} texts{_predicted(result)}")
 
 
 def predict(

@@ -11,6 +11,7 @@ from pyquant.errors import ConfigError
 from pyquant.files.json import read_json
 
 SCHEMA = "pyquant.draft.costs/1"
+REMEDY = "`pyquant draft costs` measures them; --other-models takes these, for a prediction"
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,13 @@ class Costs:
         Seconds of a draft token.
     verify : tuple of float
         Seconds of a pass of the target over 1, 2, ... tokens.
+    models : (str, str) or None
+        SHA-256 of the target and of the draft that were measured, or "ngram"; None where that is not known.
     """
 
     draft: float
     verify: tuple[float, ...]
+    models: tuple[str, str] | None = None
 
     def of_pass(self, n_tokens: int) -> float:
         """Return the seconds of a pass over n tokens; what was not measured goes on in a straight line."""
@@ -39,6 +43,35 @@ class Costs:
     def of_round(self, n_drafted: int) -> float:
         """Return the seconds of drafting n tokens and of verifying them: a pass over one more."""
         return n_drafted * self.draft + self.of_pass(n_drafted + 1)
+
+
+def check_models(costs: Costs, target: str, draft: str, of: str) -> None:
+    """Refuse costs of other models than those of a record, or at hand.
+
+    Parameters
+    ----------
+    costs
+    target, draft
+        SHA-256 of both, or "ngram".
+    of
+        What these are the models of, for the message.
+
+    Raises
+    ------
+    ConfigError
+        The message says which of both differs.
+    """
+    if costs.models is None:
+        raise ConfigError(f"costs: they do not say which models they are of, to be used for {of}: {REMEDY}")
+    pairs = zip(("target", "draft"), costs.models, (target, draft))
+    for name, measured, wanted in pairs:
+        if measured != wanted:
+            what = f"another {name} ({_short(measured)}) than {of} ({_short(wanted)})"
+            raise ConfigError(f"costs: they are of {what}: {REMEDY}")
+
+
+def _short(sha256: str) -> str:
+    return sha256 if len(sha256) < 16 else f"SHA-256 {sha256[:12]}..."
 
 
 def read_costs(path: Path) -> Costs:
@@ -62,4 +95,11 @@ def read_costs(path: Path) -> Costs:
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
     if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify)):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
-    return Costs(draft, verify)
+    return Costs(draft, verify, _models(content))
+
+
+def _models(content: dict[str, Any]) -> tuple[str, str] | None:
+    entries = [content.get(name) for name in ("target", "draft")]
+    names = [entry.get("sha256") or entry.get("model") for entry in entries if isinstance(entry, dict)]
+    target, draft = names if len(names) == 2 else (None, None)
+    return (target, draft) if isinstance(target, str) and isinstance(draft, str) else None

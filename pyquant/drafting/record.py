@@ -148,6 +148,23 @@ def read_record(path: Path) -> Record:
     return Record(source, sorted(texts, key=lambda text: (text.prompt, text.sample)))
 
 
+def read_record_of(path: Path, source: Source) -> Record:
+    """Read a record that has to be of these models, prompts and settings.
+
+    Raises
+    ------
+    ConfigError
+        Something differs; its name is said.
+    """
+    record = read_record(path)
+    ours, theirs = asdict(source), asdict(record.source)
+    same = {"version", "target", "draft"}  # names may change, and what is recorded does not by itself
+    different = [name for name in ours if name not in same and ours[name] != theirs[name]]
+    if different:
+        raise ConfigError(f"{path}: is of other texts: {', '.join(different)} differ; record it anew")
+    return record
+
+
 def read_header(line: str, path: Path) -> Source:
     """Read the first line of a record. Raises ConfigError."""
     try:

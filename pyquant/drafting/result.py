@@ -19,6 +19,8 @@ class DraftedText:
     rounds : History
         Of each round, how many tokens were drafted, and how many of them accepted. A round is a draft and its
         verification; the first token follows the prompt without one.
+    spent : list of (int, float)
+        Of each round, how many tokens the draft computed, dropped ones too, and seconds of all of it.
     seconds : float
         All of it, the prompts of both models too.
     prompt_seconds : float
@@ -31,6 +33,7 @@ class DraftedText:
 
     sample: Sample
     rounds: History = field(default_factory=History)
+    spent: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
     prompt_seconds: float = 0.0
     draft_seconds: float = 0.0

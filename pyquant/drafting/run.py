@@ -13,9 +13,11 @@ import numpy as np
 from pyquant import limits
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.flips import Flip, find_flips
+from pyquant.drafting.foretell import Foretold, foretell
 from pyquant.drafting.pair import check_both, open_draft
 from pyquant.drafting.policies import make_policy
 from pyquant.drafting.result import DraftedText
+from pyquant.drafting.simulate import Simulation
 from pyquant.drafting.speculate import Speculation
 from pyquant.errors import ConfigError
 from pyquant.generate.generate import Plan, make_plan
@@ -103,6 +105,19 @@ class RunReport:
     n_prompts: int
     n_threads: int
     runs: list[PolicyRun]
+
+    def foretold(self, costs: Costs, simulation: Simulation | None = None) -> list[Foretold]:
+        """Put milliseconds per token beside what costs and a record of the same texts say; see `foretell`."""
+        every = (
+            foretell(
+                None if run.policy == ALONE else run.policy,
+                [text for turn in run.texts for text in turn],
+                costs,
+                simulation,
+            )
+            for run in self.runs
+        )
+        return [foretold for foretold in every if foretold is not None]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `pyquant draft run --json` prints it."""

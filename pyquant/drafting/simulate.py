@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.drafting.calibrate import calibrate
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.costs import Costs, check_models
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
 from pyquant.drafting.policy import Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
@@ -90,9 +90,20 @@ class Simulation:
     seed
         Of the random numbers that decide, where the target draws, which tokens are accepted; the same ones
         for all policies.
+    other_models
+        Whether costs may be of other models than the record is of: a prediction for those, if their draft is
+        accepted as often.
+
+    Raises
+    ------
+    ConfigError
+        The costs are of other models.
     """
 
-    def __init__(self, record: Record, costs: Costs, *, seed: int = 0) -> None:
+    def __init__(self, record: Record, costs: Costs, *, seed: int = 0, other_models: bool = False) -> None:
+        source = record.source
+        if not other_models:
+            check_models(costs, source.target_sha256, source.draft_sha256, "the record")
         self.record, self.costs = record, costs
         numbers = np.random.default_rng(seed)
         self.accepted = [numbers.random(len(text)) < text.accepted for text in record.texts]

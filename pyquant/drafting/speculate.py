@@ -113,7 +113,8 @@ class Speculation:
     def _round(self, writing: _Writing) -> None:
         """Draft, verify, and go back to where both models agree."""
         text, n_before = writing.text, len(writing.tokens)
-        drafted, masks = self._drafted(writing)
+        began = time.perf_counter()
+        drafted, masks, n_calls = self._drafted(writing)
         begin = time.perf_counter()
         given = [writing.tokens[-1], *(token.token for token in drafted)][: len(masks)]
         logits = self._session.follow(0, np.array(given, np.int32))
@@ -122,10 +123,12 @@ class Speculation:
         if self._draft is not None:
             self._draft.keep(n_before + n_accepted)
         text.rounds.append((len(drafted), n_accepted))
-        text.verify_seconds += time.perf_counter() - begin
+        end = time.perf_counter()
+        text.spent.append((n_calls, end - began))
+        text.verify_seconds += end - begin
 
-    def _drafted(self, writing: _Writing) -> tuple[list[Drafted], list[Mask]]:
-        """Draft as far as the policy wants; return the tokens, and masks as `verify` takes them."""
+    def _drafted(self, writing: _Writing) -> tuple[list[Drafted], list[Mask], int]:
+        """Draft as far as the policy wants; return tokens, masks as `verify` takes them, and drafted ones."""
         text, tokens, state = writing.text, list(writing.tokens), writing.state
         numbers = Numbers.of(self._sampling, text.sample)
         drafted: list[Drafted] = []
@@ -153,7 +156,7 @@ class Speculation:
                 masks.append(self._mask(state))
         if state is not None:
             state.roll_back(sum(token.token not in self._ends for token in drafted))
-        return drafted, masks
+        return drafted, masks, len(known.entropies)
 
     def _decide(self, text: DraftedText, known: Round) -> Decision:
         begin = time.perf_counter()

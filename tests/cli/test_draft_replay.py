@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.returncode == 0, made.stderr
     lines = [json.dumps({"prompt": prompt, "name": prompt.split()[0]}) + "\n" for prompt in PROMPTS]
     (folder / "prompts.jsonl").write_text("".join(lines))
-    write_costs(folder / "costs.json")
+    write_costs(folder / "costs.json", (data.model_path(), folder / "q4_0.gguf"))
     made = run(*record(), "-o", "record", cwd=folder)
     assert made.returncode == 0, made.stderr
     assert re.search(r"^acceptance +[89]\d\.\d\d % of drafted tokens$", made.stdout, re.MULTILINE)
@@ -112,6 +112,38 @@ def test_what_is_refused(arguments: list[str], status: int, message: str, folder
     assert done.returncode == status
     assert message in done.stderr
     assert done.stdout == ""
+
+
+def test_costs_of_other_models(folder: Path) -> None:
+    """Costs of the target as its own draft: refused for the record, and taken for a prediction."""
+    write_costs(folder / "other.json", (data.model_path(), data.model_path()))
+    for command in ("simulate", "search"):
+        words = ["draft", command, "record", "--costs", "other.json", "--policy", "fixed:k=2"]
+        refused = run(*words, cwd=folder)
+        assert refused.returncode == 2
+        assert "they are of another draft (SHA-256 " in refused.stderr
+        assert refused.stdout == ""
+        taken = run(*words, "--other-models", cwd=folder)
+        assert taken.returncode == 0
+        assert "a prediction: costs are of other models" in " ".join(taken.stdout.split())
+
+
+def test_a_run_beside_what_is_foretold(folder: Path) -> None:
+    words = ["draft", "run", data.model_path(), "q4_0.gguf", "--prompts", "prompts.jsonl"]
+    words += ["--turns", 1, "--threads", 1, "--policy", "fixed:k=2", "--policy", "static", "--json"]
+    words += ["--costs", "costs.json"]
+    done = run(*words, "--max-tokens", 40, "--record", "record", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    alone, fixed, static = json.loads(done.stdout)["foretold"]
+    assert (alone["policy"], fixed["policy"], static["policy"]) == (None, "fixed:k=2", "static")
+    assert [alone[name] for name in ("by_costs", "replayed", "predicted")] == pytest.approx([10] * 3)
+    assert fixed["by_costs"] == pytest.approx(fixed["replayed"], rel=0.1)
+    assert static["predicted"] is None
+    assert all(row["measured"] > 0 for row in (alone, fixed, static))
+    shorter = run(*words, "--max-tokens", 20, "--record", "record", cwd=folder)
+    assert shorter.returncode == 2
+    assert "is of other texts: max_tokens differ" in shorter.stderr
+    assert "--record needs --costs" in run(*words[:-2], "--record", "record", cwd=folder).stderr
 
 
 def test_another_vocabulary_is_refused(

@@ -39,7 +39,7 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "table.toml").write_text(TABLE)
     (folder / "types.txt").write_text("attn_v=q8_0")
     (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
-    write_costs(folder / "costs.json")
+    write_costs(folder / "costs.json", (folder / "model.gguf", folder / "other.gguf"))
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
     assert made.returncode == 0, made.stderr
     made = run("draft", "record", "model.gguf", "other.gguf", *PROMPTS, "-o", "record", cwd=folder)

@@ -115,7 +115,7 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "types.txt").write_text("attn_v=q8_0\n")
     (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
     (folder / "record").write_text("{}\n")
-    write_costs(folder / "costs.json")
+    write_costs(folder / "costs.json", (model, model))
     (folder / "sensitivity.toml").write_text("[sensitivity]\nattn_q = 1.0\n")
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import time
@@ -30,8 +31,8 @@ from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
-COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)))
-SOURCE = Source("0", "t.gguf", "d.gguf", "", "", "", False, 1, 64, 0.0, 0)
+COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)), ("t", "d"))
+SOURCE = Source("0", "t.gguf", "d.gguf", "t", "d", "", False, 1, 64, 0.0, 0)
 
 
 def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = None) -> Along:
@@ -63,6 +64,20 @@ def test_a_fixed_length_by_hand() -> None:
 def test_a_text_that_ends_needs_no_token_behind_its_draft() -> None:
     assert simulation(text("1111", ended=True)).rounds("fixed:k=9") == [[(3, 3)]]
     assert simulation(text("1111")).rounds("fixed:k=9") == [[(2, 2)]]
+
+
+def test_costs_of_other_models_are_refused_but_for_a_prediction() -> None:
+    record = Record(SOURCE, [text("111")])
+    for models, message in [
+        (("t", "x"), "another draft"),
+        (("x", "d"), "another target"),
+        (None, "do not say which models"),
+    ]:
+        costs = dataclasses.replace(COSTS, models=models)
+        with pytest.raises(ConfigError, match=message):
+            Simulation(record, costs)
+        predicted = Simulation(record, costs, other_models=True).run("fixed")
+        assert predicted == simulation(text("111")).run("fixed")
 
 
 def test_a_dropped_token_is_paid_for_and_not_verified() -> None:
@@ -105,7 +120,7 @@ def test_the_oracle_is_the_best_of_all_choices(accepted: str) -> None:
 
 
 def test_a_record_that_draws_accepts_by_chance_and_drops_nothing() -> None:
-    drawn = Source("0", "t.gguf", "d.gguf", "", "", "", False, 1, 64, 1.0, 0)
+    drawn = Source("0", "t.gguf", "d.gguf", "t", "d", "", False, 1, 64, 1.0, 0)
     n = 5000
     halves = np.full(n, 0.5)
     record = Record(drawn, [Along(0, 0, False, np.full(n, 9.0), halves, halves, halves, halves)])
@@ -210,7 +225,7 @@ SLOW = ["fixed:k=4", "plus_minus", "cumulative", "confidence:p=0.6"]
 )
 def test_a_replay_has_the_rounds_of_real_drafting(pair: tuple[Wanted, Path], policy: str) -> None:
     made, record = pair
-    replayed = Simulation(read_record(record), COSTS).run(policy)
+    replayed = Simulation(read_record(record), COSTS, other_models=True).run(policy)
     with Model(made.target) as model:
         plan = make_plan(model, read_prompts(made.prompts), max_tokens=96)
         sampling = Sampling(temperature=0)

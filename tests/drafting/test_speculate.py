@@ -31,6 +31,7 @@ PROMPTS = [Prompt("def main(", name="code"), Prompt("The module", name="prose")]
 GREEDY = Sampling(temperature=0)
 LIST = {
     "llguidance": Grammar(Language.REGEX, r"\[([0-9]+, ){6,12}[0-9]+\]"),
+    "gbnf": Grammar(Language.GBNF, 'root ::= "[" ([0-9]+ ", ")+ [0-9]+ "]"', "list"),
     "lr": Grammar(Language.LARK, 'start: "[" (NUMBER ", ")+ "]"\nNUMBER: /[0-9]+/', "list"),
 }
 
@@ -149,7 +150,7 @@ def test_pieces_come_as_they_are_written() -> None:
     assert b"".join(heard) == b"".join(text.sample.data for text in texts)
 
 
-@pytest.mark.parametrize("engine", ["llguidance", "lr"])
+@pytest.mark.parametrize("engine", ["llguidance", "lr", "gbnf"])
 @pytest.mark.parametrize("draft", ["model", NGRAM])
 def test_a_draft_keeps_to_the_grammar(draft: str, engine: str, q4_0: Path) -> None:
     drafted: list[int] = []

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 from pyquant.drafting.costs import SCHEMA
+from pyquant.files.sha256 import files_sha256
 
 
-def write_costs(path: Path, draft: float = 0.004, verify: float = 0.001) -> None:
+def write_costs(path: Path, models: tuple[Path, Path], draft: float = 0.004, verify: float = 0.001) -> None:
     """Write seconds of a draft token, and of each token of a pass behind the first, which takes 10 ms."""
     passes = [{"seconds": 0.010 + verify * n} for n in range(32)]
-    path.write_text(json.dumps({"schema": SCHEMA, "draft": {"seconds": draft}, "verify": passes}))
+    target, its_draft = ({"sha256": files_sha256([model])} for model in models)
+    content = {"schema": SCHEMA, "target": target, "draft": {"seconds": draft} | its_draft, "verify": passes}
+    path.write_text(json.dumps(content))

@@ -10,6 +10,10 @@ from pathlib import Path
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.drafting.costs import read_costs
+from pyquant.drafting.policies import FAMILIES
+from pyquant.drafting.record import read_record
+from pyquant.drafting.simulate import ORACLE, Simulation
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.generate.prompt import read_prompts
@@ -79,6 +83,8 @@ def mutations() -> list[Mutation]:
         TextMutation("recipe", "TOML: recipe", 20, "recipe.toml", typed),
         TextMutation("types", "types by patterns, as llama-quantize reads them", 50, "types.txt", matched),
         TextMutation("prompts", "JSON lines: prompts", 20, "prompts.jsonl", always(read_prompts)),
+        JsonMutation("draft-costs", "JSON: costs of drafting", 20, "costs.json", always(read_costs)),
+        TextMutation("draft-record", "record of drafts: replayed", 50, "pair.record", replayed),
         TextMutation("lark", "grammar in Lark: llguidance", 50, "grammar.lark", followed("llguidance")),
         TextMutation("lark-lr", "grammar in Lark: lr", 200, "grammar.lark", followed("lr")),
         TextMutation("gbnf", "grammar in GBNF: llama.cpp", 50, "grammar.gbnf", followed("gbnf")),
@@ -191,6 +197,18 @@ def resumed(samples: Samples) -> Use:
             shutil.copy(squares, path.parent)
         calibrate_model(samples.model_gguf, [samples.text_txt], output, **STOPPED, threads=1, force=True)
         everything(output)
+
+    return use
+
+
+def replayed(samples: Samples) -> Use:
+    """A record of drafts, on which all policies are replayed."""
+    costs = read_costs(samples.costs_json)
+
+    def use(path: Path) -> None:
+        simulation = Simulation(read_record(path), costs, other_models=True)
+        for policy in (*FAMILIES, simulation.calibrated(), ORACLE):
+            simulation.run(policy)
 
     return use
 
