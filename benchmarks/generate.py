@@ -1,7 +1,8 @@
 """`make bench BENCH=generate`: tokens per second of writing, and what drawing and grammars take of them.
 
-Many texts side by side beside one after the other; one text beside llama-completion; the time that a token
-takes in the grammar beside its forward pass; a draw by itself. `--model` takes a model that people run.
+Many texts side by side beside one after the other; one text beside llama-completion; texts in grammars of
+JSON and SQL beside free ones, and the time that a token takes in the grammar beside its forward pass; a draw
+by itself. `--model` takes a model that people run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pyquant import data
 from pyquant.generate.generate import generate as write
 from pyquant.generate.generate import make_plan
 from pyquant.generate.prompt import Prompt
+from pyquant.generate.result import Sample, Times
 from pyquant.generate.sampling import Sampling
+from pyquant.grammar.engine import Compiled
 from pyquant.grammar.engines import make_engine
 from pyquant.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.llama.model import Model
@@ -31,6 +34,7 @@ PROMPT = Prompt("Once upon a time there was a")
 ALL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 N_TEXTS, N_TOKENS = 100, 32
 N_GREEDY = 128
+N_GRAMMAR = 10
 VOCABULARIES = (49_152, 262_144)
 RATE = re.compile(r"eval time = .*?([0-9.]+) tokens per second\)\s*$", re.MULTILINE)
 
@@ -46,7 +50,8 @@ def generate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         ]
         rows = _versus(("100 texts, 16 side by side", "one after the other"), batches, arguments.rounds)
         rows += _versus(("1 text, greedy", "llama-completion"), alone, arguments.rounds)
-        rows += [_grammar(model, name, arguments.threads) for name in ("json", "arithmetic")]
+        for name in ("json", "sql"):
+            rows += _grammar(model, name, arguments)
     return rows + [_draw(n_vocab) for n_vocab in VOCABULARIES]
 
 
@@ -105,23 +110,36 @@ def _completion(path: Path, threads: int) -> float:
     return float(rates[-1])
 
 
-def _grammar(model: Model, name: str, threads: int) -> dict[str, Any]:
-    """The time that mask and state of engine lr take along a text, by the time of writing it."""
-    grammar = read_grammar(GRAMMARS / f"{name}.lark")
-    compiled = make_engine("lr", model.vocabulary).compile(grammar)
-    state, seconds, n_masks = compiled.start(), 0.0, 0
-    words = np.empty(compiled.n_words, np.int32)
-    plan = make_plan(model, [PROMPT], max_tokens=N_GREEDY)
-    begin = time.perf_counter()
-    (sample,) = write(model, plan, Sampling(**ALL, seed=3), grammar=compiled, threads=threads)
-    whole = time.perf_counter() - begin
-    for token in sample.tokens:
+def _grammar(model: Model, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Texts in a grammar beside free ones; and mask and state of engine lr along them, by a forward pass."""
+    compiled = make_engine("lr", model.vocabulary).compile(read_grammar(GRAMMARS / f"{name}.lark"))
+    plan = make_plan(model, [PROMPT], n_samples=N_GRAMMAR, max_tokens=N_GREEDY, n_parallel=1)
+    times = Times()
+    written: list[Sample] = []
+
+    def rate(grammar: Compiled | None) -> float:
         begin = time.perf_counter()
-        state.mask(words)
-        state.advance(token)
-        seconds += time.perf_counter() - begin
-        n_masks += 1
-    return {"command": f"{name}.lark, each token", "seconds": seconds / n_masks, "share": seconds / whole}
+        samples = list(
+            write(model, plan, Sampling(**ALL), grammar=grammar, threads=arguments.threads, times=times)
+        )
+        seconds = time.perf_counter() - begin
+        written.extend(samples)
+        return sum(len(sample.log_p) for sample in samples) / seconds
+
+    names = (f"texts in {name}.lark", "texts without a grammar")
+    rows = _versus(names, [lambda: rate(compiled), lambda: rate(None)], arguments.rounds)
+    forward = times.forward / sum(len(sample.log_p) for sample in written)
+    seconds, n_masks, words = 0.0, 0, np.empty(compiled.n_words, np.int32)
+    for sample in written[:N_GRAMMAR]:  # the first round's, in the grammar
+        state = compiled.start()
+        for token in sample.tokens:
+            begin = time.perf_counter()
+            state.mask(words)
+            state.advance(token)
+            seconds += time.perf_counter() - begin
+            n_masks += 1
+    each = seconds / n_masks
+    return [*rows, {"command": f"{name}.lark, each token", "seconds": each, "share": each / forward}]
 
 
 def _draw(n_vocab: int) -> dict[str, Any]:

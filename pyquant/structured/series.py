@@ -16,9 +16,9 @@ from pyquant.structured.answers import Answer, answer_of
 from pyquant.structured.checker import Checker
 from pyquant.structured.cost import Cost
 from pyquant.structured.measure import ask, check_settings, compile_for, questions
-from pyquant.structured.tasks import load_task
+from pyquant.structured.tasks import key_of, label_of, load_task
 
-# A text by its task, technique and number.
+# A text by its task's key, technique and number.
 Texts = dict[tuple[str, str, int], Sample]
 # Answers of a task under a technique, at most so many tokens a text.
 Answers = dict[tuple[str, str, int], list[Answer]]
@@ -44,7 +44,7 @@ def measure_series(
     ----------
     model
     tasks, techniques
-        Names.
+        Names; for a task of one's own, its file. Answers have these names without folders.
     lengths
         Tokens of a text, at most; shorter ones are the beginnings of the longest.
     samples
@@ -71,35 +71,36 @@ def measure_series(
     check_settings(techniques, lengths, samples)
     texts = read_texts(file)
     _write(file, texts)  # without a line that was cut off
-    wanted = set(product(tasks, techniques, range(samples)))
+    keys = {name: key_of(name) for name in tasks}
+    wanted = set(product(keys.values(), techniques, range(samples)))
     answers: Answers = {}
     costs: Costs = {}
     with Model(model) as loaded, file.open("a", encoding="utf-8") as lines:
         for name in tasks:
-            task = load_task(name)
+            task, label, key = load_task(name), label_of(name), keys[name]
             asked = questions(task, samples)
             compiled = compile_for(loaded.vocabulary, asked, techniques, task.engine)
             for technique in techniques:
-                done = {number for other, way, number in texts if (other, way) == (name, technique)}
+                done = {number for other, way, number in texts if (other, way) == (key, technique)}
                 cost = Cost()
                 written = ask(
                     loaded, task, asked, technique, compiled, max(lengths), seed,
                     threads=threads, times=cost.times, done=done,
                 )  # fmt: skip
                 for sample in cost.of(written):
-                    texts[name, technique, sample.prompt] = sample
-                    lines.write(_line(name, technique, sample))
+                    texts[key, technique, sample.prompt] = sample
+                    lines.write(_line(key, technique, sample))
                     lines.flush()
                     if progress:
                         progress(len(wanted & texts.keys()), len(wanted))
                 if cost.n_texts:
-                    costs[name, technique] = cost
+                    costs[label, technique] = cost
             with Checker(task) as checker:
                 for technique in techniques:
                     for length in sorted(lengths):
-                        answers[name, technique, length] = [
+                        answers[label, technique, length] = [
                             answer_of(
-                                texts[name, technique, number],
+                                texts[key, technique, number],
                                 item,
                                 length,
                                 number,

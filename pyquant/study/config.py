@@ -192,6 +192,9 @@ def read_study(
             if key in quantizer:
                 quantizer[key] = _beside(path, quantizer[key])
     settings |= {key: value for key, value in overrides.items() if value is not None}
+    for metric in MEASURABLE:
+        if isinstance(settings.get(metric.name), dict):
+            metric.place(settings[metric.name], path.parent)
     if samples is not None:
         _set_samples(settings, samples)
     if isinstance(settings.get("scheme"), str):

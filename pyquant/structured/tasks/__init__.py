@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, said_by_system
 from pyquant.structured.outside import SUFFIX, load_task_file
 from pyquant.structured.task import Task
 
 TASKS = tuple(sorted(module.name for module in iter_modules(__path__)))
+
+
+def label_of(name: str) -> str:
+    """Return what results call a task: one of one's own by the name of its file, without folders."""
+    return Path(name).name if name.endswith(SUFFIX) else name
+
+
+def key_of(name: str) -> str:
+    """Return what texts of a task are kept as: one of one's own has the hash of its file, which may change.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read.
+    """
+    if not name.endswith(SUFFIX):
+        return name
+    try:
+        return f"{label_of(name)} {hashlib.sha256(Path(name).read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise ConfigError(said_by_system(error, name)) from None
 
 
 def load_task(name: str) -> Task:

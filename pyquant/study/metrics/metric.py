@@ -141,6 +141,9 @@ class Metric:
         """Return what its result depends on beside the model and the quantizer, as JSON."""
         return {}
 
+    def place(self, settings: dict[str, Any], folder: Path) -> None:
+        """Make paths in a TOML's table of settings, which nobody has checked yet, relative to its folder."""
+
     def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return those of a run's inputs that a sample depends on: runs that agree in them share samples."""
         return inputs

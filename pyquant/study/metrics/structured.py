@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from pyquant.files.text import Text
 from pyquant.formulas import wilson
 from pyquant.structured.answers import count
 from pyquant.structured.measure import LENGTHS
+from pyquant.structured.outside import SUFFIX
 from pyquant.structured.series import Answers, measure_series
 from pyquant.structured.task import TECHNIQUES
-from pyquant.structured.tasks import TASKS
+from pyquant.structured.tasks import TASKS, key_of, label_of, load_task
 from pyquant.study.items import Items
 from pyquant.study.metrics.metric import Grid, Metric, Work
 from pyquant.study.report import structured_thesis as thesis
@@ -49,13 +51,30 @@ def _one_of(names: tuple[str, ...]) -> Any:
     return AfterValidator(known)
 
 
+def _known_task(name: str) -> str:
+    if name.endswith(SUFFIX):
+        load_task(name)
+    elif name not in TASKS:
+        raise ValueError(f"choices: {', '.join(map(repr, TASKS))}, or a file 'FILE{SUFFIX}'")
+    return name
+
+
+def _apart(names: list[str]) -> list[str]:
+    labels = [label_of(name) for name in names]
+    if twice := {label for label in labels if labels.count(label) > 1}:
+        raise ValueError(f"two are called {min(twice)!r}")
+    return names
+
+
 class StructuredConfig(BaseModel):
     """Settings of what models are asked, and how."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tasks: list[Annotated[str, _one_of(TASKS)]] = Field(
-        ["arithmetic", "function_call"], min_length=1, description="tasks in the box"
+    tasks: Annotated[list[Annotated[str, AfterValidator(_known_task)]], AfterValidator(_apart)] = Field(
+        ["arithmetic", "function_call"],
+        min_length=1,
+        description="tasks in the box, or Python files with tasks of one's own, which are run",
     )
     techniques: list[Annotated[str, _one_of(TECHNIQUES)]] = Field(
         list(TECHNIQUES), min_length=1, description="how models are asked"
@@ -93,7 +112,14 @@ class Structured(Metric):
     )  # fmt: skip
 
     def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
-        return config.settings_of(self.name).model_dump()
+        asked: StructuredConfig = config.settings_of(self.name)
+        return {**asked.model_dump(), "tasks": [key_of(name) for name in asked.tasks]}
+
+    def place(self, settings: dict[str, Any], folder: Path) -> None:
+        tasks = settings.get("tasks")
+        if isinstance(tasks, list):
+            own = {name for name in tasks if isinstance(name, str) and name.endswith(SUFFIX)}
+            settings["tasks"] = [str(folder / name) if name in own else name for name in tasks]
 
     def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
         of_all = {"tasks", "techniques", "samples"}
