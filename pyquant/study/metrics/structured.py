@@ -30,6 +30,7 @@ from pyquant.study.report.structured import (
     of_tasks,
     pooled,
     shares_against,
+    tables_of_removed,
     tables_of_tasks,
 )
 from pyquant.study.report.writing import table_of_costs
@@ -192,7 +193,8 @@ class Structured(Metric):
         return differences(model) + ([slower] if slower else [])
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        tables = tables_of_tasks(model, of_tasks(model)) + thesis.tables_beside(model)
+        tasks = of_tasks(model)
+        tables = tables_of_tasks(model, tasks) + tables_of_removed(model, tasks) + thesis.tables_beside(model)
         costs = table_of_costs(model)
         return [Grid(*table) for table in (*tables, *([costs] if costs else []))]
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-from pyquant.figures.style import BLUE, GRAY
+from pyquant.figures.style import BLUE
 from pyquant.formulas import mcnemar, wilson
-from pyquant.structured.answers import discordant
+from pyquant.structured.answers import SCORES, discordant
 from pyquant.structured.task import TECHNIQUES
 from pyquant.study.report.columns import get
 from pyquant.study.report.figures import OTHERS, Panel, plain, scale_x
@@ -20,9 +20,14 @@ SCORES_SHOWN = {"parses": "it has the form", "right": "it is what was asked for"
 CERTAIN = 0.05  # of McNemar's test, divided by the number of tests
 HEADS = [
     ("parses", "share of texts that have the form, with Wilson's 95 % interval"),
+    ("evaluates", "share of texts that can be computed or carried out, with Wilson's 95 % interval"),
     ("right", "share of texts that are what was asked for, with Wilson's 95 % interval"),
     ("cut off", "share of texts that had not ended at the length"),
     ("p", "McNemar's exact test of right answers against the unquantized model, text by text"),
+]
+REMOVED = [
+    ("token", "share of the model's probability that the grammar took away from a token, in the mean"),
+    ("text", "one minus the probability that the model would have kept to the grammar along a text"),
 ]
 Cell = dict[str, Any]
 Hits = dict[tuple[str, int], bool]
@@ -49,27 +54,29 @@ def pooled(row: RowResults, technique: str, score: str) -> tuple[int, int]:
     return sum(cell["scores"][score]["n"] for cell in cells), sum(cell["n"] for cell in cells)
 
 
-def p_value(row: RowResults, base: RowResults, technique: str, task: str | None, length: int) -> float | None:
-    """Test right answers against the unquantized model's; None where one of both is not there.
+def p_value(
+    row: RowResults, base: RowResults, technique: str, task: str | None, length: int, score: str = "right"
+) -> float | None:
+    """Test a score's answers against the unquantized model's; None where one of both is not there.
 
     task: None for all tasks together.
     """
-    ours, theirs = (_right(of, technique, task, length) for of in (row, base))
+    ours, theirs = (_hits(of, technique, task, length, score) for of in (row, base))
     both = sorted(ours.keys() & theirs.keys())
     if row is base or not both:
         return None
     return mcnemar(*discordant([ours[key] for key in both], [theirs[key] for key in both]))
 
 
-def _right(row: RowResults, technique: str, task: str | None, length: int) -> Hits:
+def _hits(row: RowResults, technique: str, task: str | None, length: int, score: str) -> Hits:
     measured = row.measurement(METRIC)
     items = measured.items() if measured else None
     if items is None:
         return {}
-    columns = [items[name].tolist() for name in ("task", "technique", "max_tokens", "sample", "right")]
+    columns = [items[name].tolist() for name in ("task", "technique", "max_tokens", "sample", score)]
     return {
-        (name, sample): right
-        for name, way, tokens, sample, right in zip(*columns)
+        (name, sample): hit
+        for name, way, tokens, sample, hit in zip(*columns)
         if way == technique and tokens == length and task in (None, name)
     }
 
@@ -99,7 +106,7 @@ def tables_of_tasks(model: ModelResults, tasks: list[str]) -> list[Table]:
 
 
 def _texts(cell: Cell, p: float | None) -> list[str]:
-    shares = [cell["scores"][score] for score in SCORES_SHOWN]
+    shares = [cell["scores"][score] for score in SCORES]
     intervals = [
         f"{100 * share['share']:.0f} ({100 * share['low']:.0f}..{100 * share['high']:.0f})"
         for share in shares
@@ -107,26 +114,50 @@ def _texts(cell: Cell, p: float | None) -> list[str]:
     return [*intervals, f"{100 * cell['cut_off'] / cell['n']:.0f}", "-" if p is None else f"{p:.3f}"]
 
 
+def tables_of_removed(model: ModelResults, tasks: list[str]) -> list[Table]:
+    """Return a table for each task: the probability that grammars took away, at the greatest length."""
+    used = [
+        name
+        for name in TECHNIQUES
+        if any(cell["removed"] is not None for row in model.rows for cell in _longest(row, name))
+    ]
+    tables: list[Table] = []
+    for task in tasks if used else []:
+        rows = []
+        for row in model.rows:
+            cells = {name: cell for name in used for cell in _longest(row, name) if cell["task"] == task}
+            if cells:
+                both = [(name, key) for name in used for key in ("removed", "removed_text")]
+                rows.append((row.label, [_percent(cells.get(name, {}).get(key)) for name, key in both]))
+        tables.append((f"Task {task}: probability that the grammar took away (%)", used, REMOVED, rows))
+    return tables
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
 def differences(model: ModelResults) -> list[str]:
-    """Say of each technique which quantizers are right more or less often than the unquantized model."""
+    """Say of each technique which quantizers' texts have the form, or are right, more or less often."""
     base, sentences = model.rows[0], []
     for technique in TECHNIQUES:
-        hits, n = pooled(base, technique, "right")
         others = [row for row in model.rows[1:] if pooled(row, technique, "right")[1]]
-        if not n or not others:
+        if not pooled(base, technique, "right")[1] or not others:
             continue
-        low, high = wilson(hits, n)
         length = _longest(base, technique)[0]["max_tokens"]
-        certain = []
-        for row in others:
-            p = p_value(row, base, technique, None, length)
-            if p is not None and p < CERTAIN / len(others):
-                certain.append(f"{row.label} ({100 * pooled(row, technique, 'right')[0] / n:.0f} %)")
-        sentences.append(
-            f"Technique {technique}: the unquantized model is right in {100 * hits / n:.0f} % of {n} texts "
-            f"(95 %: {100 * low:.0f} to {100 * high:.0f}). Beyond chance (McNemar, p < {CERTAIN} for all "
-            f"together) others differ: {', '.join(certain) or 'none'}."
-        )
+        for score in SCORES_SHOWN:
+            hits, n = pooled(base, technique, score)
+            low, high = wilson(hits, n)
+            certain = []
+            for row in others:
+                p = p_value(row, base, technique, None, length, score)
+                if p is not None and p < CERTAIN / len(others):
+                    certain.append(f"{row.label} ({100 * pooled(row, technique, score)[0] / n:.0f} %)")
+            sentences.append(
+                f"Technique {technique}, {score}: {100 * hits / n:.0f} % of {n} texts of the unquantized "
+                f"model (95 %: {100 * low:.0f} to {100 * high:.0f}). Beyond chance (McNemar, p < {CERTAIN} "
+                f"for all together) others differ: {', '.join(certain) or 'none'}."
+            )
     return sentences
 
 
@@ -160,7 +191,7 @@ def shares_against(model: ModelResults, score: str, of: Literal["bits", "diverge
             known = [point for point in known if point[2]]
             shares, errors = with_interval([(hits, n) for _, hits, n in known])
             axes.errorbar(
-                [at for at, *_ in known], shares, yerr=errors, fmt="o", color=color, ecolor=GRAY,
+                [at for at, *_ in known], shares, yerr=errors, fmt="o", color=color, ecolor=color,
                 capsize=2, markersize=4, label=plain(technique),
             )  # fmt: skip
         axes.set_ylabel(f"{score} (%)")

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from pyquant.figures.style import BLUE, GRAY
+from pyquant.figures.style import BLUE
 from pyquant.structured.cost import slowdown
 from pyquant.structured.task import TECHNIQUES
 from pyquant.study.report.columns import get
@@ -115,7 +115,7 @@ def shares_by_length(model: ModelResults, score: str) -> Panel | None:
             shares, errors = with_interval([(hits, n) for _, hits, n in mine])
             at = [length for length, *_ in mine]
             axes.errorbar(
-                at, shares, yerr=errors, fmt="o-", color=color, ecolor=GRAY, capsize=2, markersize=4,
+                at, shares, yerr=errors, fmt="o-", color=color, ecolor=color, capsize=2, markersize=4,
                 label=plain(technique),
             )  # fmt: skip
             for line, of in zip((":", "--"), THESIS.values()):

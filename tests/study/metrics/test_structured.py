@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pyquant.structured.tasks import load_task
 from pyquant.study.config import read_study
 from pyquant.study.report import structured_thesis as thesis
 from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.report.structured import tables_of_removed, tables_of_tasks
 from pyquant.study.report.writing import took
 from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of
@@ -113,7 +115,8 @@ def test_what_texts_took_is_provenance(results: Path) -> None:
             if (cell["technique"], cell["max_tokens"]) == ("grammar", 10)
         ]
         assert cost is not None
-        assert cost["tokens"] >= longest["tokens_per_text"]  # with the one that ended it
+        # With the one that ended it; they are a rate times seconds, which is rounded.
+        assert round(cost["tokens"], 9) >= longest["tokens_per_text"]
 
 
 def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None:
@@ -181,11 +184,39 @@ def test_the_report_shows_it(results: Path) -> None:
     page = (results / "report.html").read_text()
     assert "Structured output: form and sense" in page
     assert "Task arithmetic, at most 10 tokens (%)" in page
-    assert "Technique grammar: the unquantized model is right in" in page
+    for score in ("parses", "right"):
+        assert re.search(rf"Technique grammar, {score}: \d+ % of 5 texts of the unquantized model", page)
+    assert "Task arithmetic: probability that the grammar took away (%)" in page
     assert "García Casasola" in page
     assert "Task arithmetic beside a thesis" in page
     assert "What a text took" in page
     assert "A token under the grammar takes" in page
+
+
+def test_every_score_is_in_a_table(results: Path) -> None:
+    model = model_of(results)
+    row = model.rows[1]
+    cells = {
+        (cell["technique"], cell["max_tokens"]): cell for cell in (row.result("structured") or {})["cells"]
+    }
+    for title, techniques, heads, rows in tables_of_tasks(model, ["arithmetic"]):
+        length = int(title.split()[-3])
+        shown = iter(dict(rows)[row.label])
+        for technique in techniques:
+            cell = cells[technique, length]
+            for head, _ in heads:
+                value = next(shown)
+                if head in cell["scores"]:
+                    share = cell["scores"][head]
+                    assert value == "{share:.0f} ({low:.0f}..{high:.0f})".format(
+                        **{name: 100 * share[name] for name in ("share", "low", "high")}
+                    )
+                elif head == "cut off":
+                    assert value == f"{100 * cell['cut_off'] / 5:.0f}"
+    ((_, techniques, heads, rows),) = tables_of_removed(model, ["arithmetic"])
+    assert (techniques, [head for head, _ in heads]) == (["grammar"], ["token", "text"])
+    cell = cells["grammar", 10]
+    assert dict(rows)[row.label] == [f"{100 * cell[key]:.1f}" for key in ("removed", "removed_text")]
 
 
 def test_a_thesis_stands_beside_it(results: Path) -> None:
