@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.billion import billion
 from benchmarks.compensation import compensation
+from benchmarks.drafting import drafting
 from benchmarks.generate import generate
 from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument(
         "--model",
         type=Path,
-        help="for `generate`; default: that in the box; `small_batches`: a generated one",
+        help="for `generate` and `drafting`; default: that in the box; `small_batches`: a generated one",
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
@@ -311,6 +312,7 @@ SUITES = {
     "grammar": grammar,
     "added": added,
     "small_batches": small_batches,
+    "drafting": drafting,
 }
 
 if __name__ == "__main__":

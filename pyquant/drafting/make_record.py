@@ -28,6 +28,7 @@ from pyquant.generate.sampling import Sampling
 from pyquant.llama.model import Context, Model
 from pyquant.models.model_file import AnyModel, open_model
 
+REPEATED = 6  # tokens that come again are a repetition, as in entropy drafting's experiments
 PORTION = 128  # tokens whose logits of both models are in memory at a time
 
 # (texts done, all texts)
@@ -254,7 +255,19 @@ def along(
     joined = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
     if not all(np.isfinite(values).all() for values in joined.values()):
         raise ModelFileError(f"{draft.model.path}: not finite logits: the model is broken")
-    return Along(sample.prompt, sample.number, sample.finish == END, **joined)
+    fresh = _first_repetition(prompt.tolist(), sample.tokens)
+    return Along(sample.prompt, sample.number, sample.finish == END, **joined, fresh=fresh)
+
+
+def _first_repetition(prompt: list[int], text: list[int]) -> int | None:
+    """Return which token of a text is the first to end REPEATED tokens that were there before."""
+    tokens, seen = prompt + text, set()
+    for end in range(REPEATED, len(tokens) + 1):
+        last = tuple(tokens[end - REPEATED : end])
+        if last in seen and end > len(prompt):
+            return end - 1 - len(prompt)
+        seen.add(last)
+    return None
 
 
 def _measure(

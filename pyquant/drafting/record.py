@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 
-SCHEMA = "pyquant.draft_record/1"
+SCHEMA = "pyquant.draft_record/2"
 DIGITS = 7  # of numbers in the file: as many as float32 has
 
 
@@ -83,6 +83,9 @@ class Along:
         was drawn in place of a refused one: min(p, q) of p.
     overlap : float64
         Sum of min(p, q) over the vocabulary: the acceptance that is expected before the token is known.
+    fresh : int or None
+        Tokens before the first that ends 6 tokens which the prompt or the text has had in this order; None
+        for all. Behind it a text may go round in circles, and circles are drafted for free.
     """
 
     prompt: int
@@ -93,6 +96,14 @@ class Along:
     token_p: NDArray[np.float64]
     accepted: NDArray[np.float64]
     overlap: NDArray[np.float64]
+    fresh: int | None = None
+
+    def before_repetition(self) -> Along:
+        """Return the text up to its first repetition."""
+        if self.fresh is None or self.fresh >= len(self):
+            return self
+        cut = {name: getattr(self, name)[: self.fresh] for name in ARRAYS}
+        return Along(self.prompt, self.sample, False, **cut)
 
     def __len__(self) -> int:
         return len(self.entropy)
@@ -101,10 +112,11 @@ class Along:
         """Return it as a line of the file."""
         values = asdict(self)
         lists = {name: [float(f"{x:.{DIGITS}g}") for x in values[name]] for name in ARRAYS}
-        return json.dumps({name: values[name] for name in ("prompt", "sample", "ended")} | lists) + "\n"
+        return json.dumps({name: values[name] for name in FACTS} | lists) + "\n"
 
 
-ARRAYS = tuple(field.name for field in fields(Along) if field.name not in ("prompt", "sample", "ended"))
+FACTS = ("prompt", "sample", "ended", "fresh")
+ARRAYS = tuple(field.name for field in fields(Along) if field.name not in FACTS)
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,10 @@ class Record:
     def n_tokens(self) -> int:
         """Tokens of all texts."""
         return sum(map(len, self.texts))
+
+    def before_repetitions(self) -> Record:
+        """Return the texts up to their first repetitions."""
+        return Record(self.source, [text.before_repetition() for text in self.texts])
 
     def joined(self, name: str) -> NDArray[np.float64]:
         """Return one of the arrays of all texts, one after the other."""
@@ -183,7 +199,14 @@ def read_line(line: str, path: Path, number: int) -> Along:
     try:
         entry: Any = parse_json(line)
         arrays = {name: np.array(entry[name], np.float64) for name in ARRAYS}
-        text = Along(int(entry["prompt"]), int(entry["sample"]), bool(entry["ended"]), **arrays)
+        fresh = entry["fresh"]
+        text = Along(
+            int(entry["prompt"]),
+            int(entry["sample"]),
+            bool(entry["ended"]),
+            **arrays,
+            fresh=None if fresh is None else max(int(fresh), 0),
+        )
     except (ValueError, KeyError, TypeError, OverflowError):
         raise ConfigError(f"{path}:{number}: is damaged; record it anew") from None
     shapes = {array.shape for array in arrays.values()}

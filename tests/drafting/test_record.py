@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pyquant import data
 from pyquant.drafting import make_record as making
 from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.record import ARRAYS, SCHEMA, read_record
+from pyquant.drafting.record import ARRAYS, SCHEMA, Along, read_record
 from pyquant.errors import ConfigError, OutputError
 from pyquant.generate.generate import generate, make_plan
 from pyquant.generate.prompt import read_prompts
@@ -32,6 +33,25 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Wanted:
     texts = ["def main(", "The module", "import os\n"]
     prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
     return Wanted(data.model_path(), folder / "q4_0.gguf", prompts, n_samples=2, max_tokens=MOST)
+
+
+def test_where_a_text_begins_to_repeat_itself() -> None:
+    first = making._first_repetition
+    assert first([], [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]) == 11
+    assert first([], [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 7]) is None
+    assert first([9, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]) == 6
+    assert first([8] * 9, [8, 1]) == 0  # a prompt that repeats itself is no repetition of the text
+    assert first([8] * 9, [1, 2]) is None
+
+
+def test_a_text_up_to_its_first_repetition() -> None:
+    values = np.arange(4) / 4
+    text = Along(2, 0, True, *[values] * 5, fresh=3)
+    cut = text.before_repetition()
+    assert (cut.prompt, cut.ended, len(cut)) == (2, False, 3)
+    assert (cut.entropy == values[:3]).all()
+    for whole in (None, 4, 9):
+        assert dataclasses.replace(text, fresh=whole).before_repetition().ended
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])

@@ -18,7 +18,7 @@ ROOM = Path(pyquant.study.__file__).parent
 def test_metrics_are_in_order() -> None:
     assert [metric.name for metric in METRICS] == [
         "calibrate", "learn", "mix", "sensitivity", "codes", "size", "quality", "ranks",
-        "structured", "speed",
+        "drafting", "structured", "speed",
     ]  # fmt: skip
     assert [metric.name for metric in METRICS if metric.makes_model] == ["size"]
 

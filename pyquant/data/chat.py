@@ -1,0 +1,38 @@
+"""Questions that people ask an assistant, for prompts of chat."""
+
+from __future__ import annotations
+
+QUESTIONS = (
+    "Explain to a child of ten why the sky is blue in the day and red in the evening.",
+    "Write a short letter to a landlord that asks for the heating to be repaired before winter.",
+    "What are three ways to learn the words of a new language, and when does each work best?",
+    "Give me a recipe for a soup with lentils, carrots and onions, with amounts for four people.",
+    "Compare trains and buses for a trip of two hundred kilometers: cost, comfort and time.",
+    "Tell a story of a cat who keeps a lighthouse, in about two hundred words.",
+    "How does a bicycle stay upright when it moves, and why does it fall when it stands?",
+    "List the steps to change a flat tire safely at the side of a busy road.",
+    "Summarize what photosynthesis does, where in a plant it happens, and what it needs.",
+    "I have a job interview next week. Which five questions should I prepare for, and how?",
+    "Write a polite message to a friend whose party I cannot come to, and propose another day.",
+    "What is the difference between a virus and a bacterium, and why does it matter for medicine?",
+    "Plan a day in a city that I have never been to, with little money and good weather.",
+    "Why did people build walls around cities, and why did they tear them down later?",
+    "Explain what inflation is, with an example of bread, and who gains and loses by it.",
+    "Describe how to plant tomatoes on a balcony, from the seed to the first harvest.",
+    "What should I look for when I buy a used computer for writing and browsing?",
+    "Give arguments for and against homework in the first years of school.",
+    "How do ships made of steel float, although steel is heavier than water?",
+    "Write a poem of eight lines about a river that runs through a town at night.",
+    "My plants lose their leaves in autumn. What can be the reason, and what can I do?",
+    "Explain the rules of chess to somebody who knows only checkers.",
+    "Which habits help to fall asleep early, and which ones make it harder?",
+    "How is paper made from wood, step by step?",
+    "Describe the water cycle, and say what a drought changes about it.",
+    "What does a lawyer do on an ordinary day? Give an example for each task.",
+    "Write an advertisement for a small shop that repairs old radios.",
+    "How would you divide the work of a house among three people who share it?",
+    "Why are there leap years, and how does one know which years they are?",
+    "Explain what a computer program is to somebody who has only used a typewriter.",
+    "Name some animals that live in the desert, and say how each finds water.",
+    "What should a family pack for a weekend of camping in the rain?",
+)

@@ -1,0 +1,232 @@
+"""Measure a pair for a study: its costs, records of its drafts, the best parameters of policies, and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyquant.drafting.costs import Costs
+from pyquant.drafting.make_record import Wanted, make_record
+from pyquant.drafting.measure_costs import CostReport, measure_costs
+from pyquant.drafting.pair import NGRAM
+from pyquant.drafting.policies import FAMILIES
+from pyquant.drafting.prompts import make_prompts
+from pyquant.drafting.record import Record, read_record, read_record_of
+from pyquant.drafting.run import run_policies
+from pyquant.drafting.search import search
+from pyquant.drafting.simulate import NONE, ORACLE, Simulated, Simulation
+from pyquant.errors import ConfigError
+from pyquant.files.output_file import write_bytes
+from pyquant.generate.prompt import read_prompts
+from pyquant.generate.sampling import Sampling
+from pyquant.llama.model import Model
+
+THESIS = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
+NGRAM_POLICIES = ("fixed:k=2", "fixed:k=4", "fixed:k=8")
+
+# (share done, what is at work)
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Length:
+    """Texts of a record: tokens of a prompt and behind it, and how many texts."""
+
+    prompt: int
+    new: int
+    texts: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A record of prompts of a sort."""
+
+    sort: str
+    length: Length
+    record: Record
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """What is measured of a pair.
+
+    Attributes
+    ----------
+    sorts
+        Of prompts: code, prose, chat.
+    lengths
+        Of texts.
+    rounds
+        Measurements of each cost.
+    confirm
+        Prompts of each sort, of the middle one of the lengths, that texts are drafted for in earnest.
+    turns
+        How often these are written with each policy.
+    """
+
+    sorts: Sequence[str]
+    lengths: Sequence[Length]
+    rounds: int
+    confirm: int
+    turns: int
+
+    @property
+    def confirmed(self) -> Length:
+        """The length of texts that are drafted in earnest."""
+        return self.lengths[len(self.lengths) // 2]
+
+
+@dataclass
+class PairReport:
+    """What was measured of a pair.
+
+    Attributes
+    ----------
+    costs : CostReport
+    cells : list of Cell
+        None with n-grams, of which there are no distributions to be recorded.
+    best : dict of list
+        By sort of prompts, over texts of all lengths up to their first repetitions: the target alone, each
+        policy with its best parameters, and the least possible.
+    runs : list of dict
+        Of each sort, as `pyquant draft run --costs C --record R --json` prints it.
+    """
+
+    costs: CostReport
+    cells: list[Cell] = field(default_factory=list)
+    best: dict[str, list[Simulated]] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+def measure_pair(
+    target: Path,
+    draft: Path | str,
+    settings: PairSettings,
+    *,
+    work: Path,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> PairReport:
+    """Measure a pair.
+
+    Parameters
+    ----------
+    target
+    draft
+        A model with the target's vocabulary, or "ngram".
+    settings
+    work
+        Beginning of the names of files in which prompts and records are kept; records that are there are not
+        made again, and one that was interrupted goes on.
+    threads
+        None: all processors.
+    progress
+
+    Raises
+    ------
+    ConfigError, ModelFileError, TextError, OutputError, NotEnoughMemory
+    """
+    tell = progress or (lambda share, what: None)
+    chat = _write_prompts(target, settings, work)
+    report = PairReport(measure_costs(target, draft, rounds=settings.rounds, threads=threads))
+    costs = report.costs.costs
+    for n, sort in enumerate(settings.sorts):
+        share = n / len(settings.sorts)
+        asked = sort == "chat" and chat
+        cells = []
+        if draft != NGRAM:
+            for length in settings.lengths:
+                tell(share, f"records of {sort}")
+                record = _record(target, Path(draft), sort, length, asked, work, threads)
+                cells.append(Cell(sort, length, record))
+            report.cells += cells
+            tell(share, f"policies for {sort}")
+            report.best[sort] = best_policies(pooled([cell.record for cell in cells]), costs)
+        if settings.confirm:
+            tell(share, f"runs of {sort}")
+            report.runs.append(
+                {"sort": sort} | _run(target, draft, sort, settings, asked, report, costs, work, threads)
+            )
+    return report
+
+
+def pooled(records: Sequence[Record]) -> Record:
+    """Put texts of records of the same models together, each up to its first repetition."""
+    fresh = [record.before_repetitions() for record in records]
+    return Record(fresh[0].source, [text for record in fresh for text in record.texts])
+
+
+def best_policies(record: Record, costs: Costs) -> list[Simulated]:
+    """Search every policy on a record; return the target alone, the best of each, and the least possible."""
+    simulation = Simulation(record, costs, other_models=True)
+    found = [search(simulation, name).best for name in FAMILIES]
+    return [simulation.run(NONE), *found, simulation.run(ORACLE)]
+
+
+def _write_prompts(target: Path, settings: PairSettings, work: Path) -> bool:
+    """Write files of prompts; return whether the target has a chat template."""
+    with Model(target) as model:
+        for sort in settings.sorts:
+            for length in settings.lengths:
+                prompts = make_prompts(model, sort, length.texts, length.prompt)
+                write_bytes(_file(work, sort, length, "jsonl"), prompts, sources=[], force=True)
+        return model.chat_template() is not None
+
+
+def _file(work: Path, sort: str, length: Length, ending: str) -> Path:
+    return work.with_name(f"{work.name}.{sort}-{length.prompt}-{length.new}.{ending}")
+
+
+def _record(
+    target: Path, draft: Path, sort: str, length: Length, chat: bool, work: Path, threads: int | None
+) -> Record:
+    prompts, path = (_file(work, sort, length, ending) for ending in ("jsonl", "record"))
+    wanted = Wanted(target, draft, prompts, chat, max_tokens=length.new)
+    try:
+        return read_record_of(path, wanted.source())
+    except ConfigError:  # there is none yet, or one of another version of the draft
+        make_record(wanted, path, force=True, threads=threads)
+    return read_record(path)
+
+
+def _run(
+    target: Path,
+    draft: Path | str,
+    sort: str,
+    settings: PairSettings,
+    chat: bool,
+    report: PairReport,
+    costs: Costs,
+    work: Path,
+    threads: int | None,
+) -> dict[str, Any]:
+    """Write a few texts with no draft and with some policies, in turns."""
+    length = settings.confirmed
+    prompts = read_prompts(_file(work, sort, length, "jsonl"))[: settings.confirm]
+    simulation = None
+    if draft != NGRAM:
+        (record,) = [cell.record for cell in report.cells if (cell.sort, cell.length) == (sort, length)]
+        some = [text for text in record.texts if text.prompt < len(prompts)]
+        simulation = Simulation(Record(record.source, some), costs, other_models=True)
+    ran = run_policies(
+        target,
+        draft,
+        _confirmed(report.best[sort]) if draft != NGRAM else NGRAM_POLICIES,
+        [prompt.chat() for prompt in prompts] if chat else prompts,
+        sampling=Sampling(temperature=0),
+        max_tokens=length.new,
+        turns=settings.turns,
+        costs=costs,
+        threads=threads,
+    )
+    kept = {key: value for key, value in ran.to_json().items() if key not in ("target", "draft")}
+    return kept | {"foretold": [foretold.to_json() for foretold in ran.foretold(costs, simulation)]}
+
+
+def _confirmed(best: list[Simulated]) -> list[str]:
+    """Return the heuristic, the best of the thesis's strategies, and the expected value."""
+    by_name = {its.policy.partition(":")[0]: its for its in best}
+    strategy = min((by_name[name] for name in THESIS), key=lambda its: its.ms_per_token)
+    return [by_name["plus_minus"].policy, strategy.policy, by_name["expected_value"].policy]

@@ -1,0 +1,146 @@
+"""Metric drafting: records and counts of a study, what is replayed on them, its report, and going on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import data
+from pyquant.drafting.record import read_record
+from pyquant.errors import ConfigError
+from pyquant.study.config import read_study
+from pyquant.study.report import drafting as report
+from pyquant.study.report.drafting_figures import drawings
+from pyquant.study.report.drafting_tables import tables
+from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.run import run_study
+from pyquant.study.store import Store, digest_of
+
+STUDY = """
+measure = ["size", "drafting"]
+[drafting]
+sorts = ["code"]
+rounds = 1
+confirm = 1
+turns = 1
+[[drafting.lengths]]
+prompt = 8
+new = 24
+texts = 2
+[[quantizer]]
+mode = "ggml:Q4_0"
+"""
+
+
+def run(folder: Path, study: str = STUDY) -> Path:
+    config = folder / "study.toml"
+    config.write_text(study)
+    run_study(read_study(config, models=[data.model_path()]), folder / "results", workers=1)
+    return folder / "results"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("drafting"))
+
+
+def model_of(results: Path) -> ModelResults:
+    return read_results(Store(results)).models[0]
+
+
+def test_cells_are_those_of_the_records(results: Path) -> None:
+    ngram, row = model_of(results).rows
+    (cell,) = row.result("drafting")["cells"]
+    (path,) = (results / "runs").glob("*.record")
+    record = read_record(path)
+    fresh = record.before_repetitions()
+    assert (cell["target"], cell["sort"], cell["prompt"], cell["new"]) == ("unquantized", "code", 8, 24)
+    assert cell["all_tokens"] == record.n_tokens >= fresh.n_tokens == cell["fresh_tokens"] > 0
+    assert cell["fresh_acceptance"] == fresh.joined("accepted").mean()
+    items = row.measurement("drafting").items()
+    assert items["entropy"] == pytest.approx(record.joined("entropy"), rel=1e-6)
+    assert np.count_nonzero(items["fresh"]) == fresh.n_tokens
+    assert ngram.result("drafting")["cells"] == []
+
+
+def test_times_and_what_follows_from_them_is_provenance(results: Path) -> None:
+    for row in model_of(results).rows:
+        (key,) = row.keys["drafting"]
+        written = Store(results).read(key)
+        assert "seconds" not in json.dumps(written["result"])
+        (part,) = written["provenance"]["drafting"]
+        assert len(part["costs"]["verify"]) == 32
+        (ran,) = part["runs"]
+        assert [its["ratio"] > 0 for its in ran["policies"]] == [True] * 4
+        digest = written["digest"]
+        part["costs"]["draft"]["seconds"] *= 2
+        assert digest_of(written) == digest
+
+
+def test_gains_are_those_of_replays_on_what_is_kept(results: Path) -> None:
+    model = model_of(results)
+    row = report.best_row(model, "unquantized")
+    part = report.took(row)
+    simulation = report.simulation_of(model, row, "unquantized")
+    for its in part["best"]["code"]:
+        assert simulation.run(its["policy"]).gain == pytest.approx(its["gain"], rel=1e-6)
+    flat = report.flat(row)
+    assert flat["drafting_heuristic"] <= flat["drafting_best"] <= flat["drafting_oracle"]
+    assert set(flat) == {column.key for column in report.COLUMNS}
+
+
+def test_the_report_has_tables_and_figures(results: Path) -> None:
+    model = model_of(results)
+    titles = [title for title, *_ in tables(model)]
+    assert any("runs in turns" in title for title in titles)
+    assert any("Kluser" in title for title in titles)
+    for _, groups, heads, rows in tables(model):
+        assert all(len(cells) == len(groups) * len(heads) for _, cells in rows)
+    assert len(drawings(model)) == 7
+    assert "drafts best" in report.findings(model)[0]
+    page = (results / "report.html").read_text()
+    assert "Drafting: a quantized model writes ahead" in page
+    assert "OPT 6.7B, 25 + 25, thesis" in page
+
+
+def test_records_that_are_there_are_not_made_again(results: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(results.parent, tmp_path / "copy") / "results"
+    (key,) = model_of(copy).rows[1].keys["drafting"]
+    store = Store(copy)
+    (path,) = (copy / "runs").glob("*.record")
+    made = path.stat().st_mtime_ns
+    result = json.loads(store.path(key).read_text())["result"]
+    store.path(key).unlink()
+    run(copy.parent)
+    assert path.stat().st_mtime_ns == made
+    assert json.loads(store.path(key).read_text())["result"] == result
+
+
+@pytest.mark.slow
+def test_a_second_target(tmp_path: Path) -> None:
+    study = STUDY.replace("[drafting]\n", '[drafting]\ntargets = ["unquantized", "ggml:Q8_0"]\n')
+    results = run(tmp_path, study)
+    model = model_of(results)
+    assert report.targets(model) == ["unquantized", "ggml:Q8_0"]
+    for row in model.rows:
+        for target in report.targets(model):
+            assert report.took(row, target)["target"] == target
+    assert report.simulation_of(model, report.best_row(model, "ggml:Q8_0"), "ggml:Q8_0").record.n_tokens
+    assert len(drawings(model)) == 10
+    assert not list((results / "runs").glob("*.gguf"))
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    for was, becomes, message in [
+        ('"code"', '"verse"', "'code', 'prose', 'chat'"),
+        ("new = 24", "new = 0", "new"),
+        ("texts = 2", "text = 2", "texts"),
+    ]:
+        config = tmp_path / "study.toml"
+        config.write_text(STUDY.replace(was, becomes))
+        with pytest.raises(ConfigError, match=message):
+            read_study(config, models=[data.model_path()])
