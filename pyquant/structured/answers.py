@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyquant.formulas import mcnemar, wilson
-from pyquant.generate.result import END, Sample
+from pyquant.generate.result import CONTEXT, LENGTH, Sample
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.structured.checker import Checker
 from pyquant.structured.cost import Cost
@@ -65,7 +65,7 @@ def answer_of(
         item=item.name,
         sample=number,
         text=text,
-        cut_off=not (whole and sample.finish == END),
+        cut_off=not whole or sample.finish in (LENGTH, CONTEXT),
         verdict=verdict,
         error=error,
         n_tokens=min(len(sample.log_p), length),

@@ -11,8 +11,9 @@ import pytest
 
 from pyquant import data
 from pyquant.errors import ConfigError
-from pyquant.generate.result import Sample
+from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.grammar.grammar import Grammar, Language
+from pyquant.llama.model import Model
 from pyquant.structured.answers import answer_of, count
 from pyquant.structured.checker import Checker
 from pyquant.structured.measure import StructuredResult, measure_structured
@@ -93,6 +94,18 @@ def test_checks_that_fail_are_counted() -> None:
 def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
     cut_off = [answer for cell in result.cells if cell.technique == "grammar" for answer in cell.answers]
     assert all(answer.cut_off for answer in cut_off if not answer.verdict.parses)
+
+
+@pytest.mark.parametrize(
+    ("finish", "n_tokens", "cut_off"),
+    [(END, 3, False), (END, 4, True), (LENGTH, 3, True), (CONTEXT, 2, True), (DEAD_END, 2, False)],
+)
+def test_a_text_is_cut_off_by_a_length_alone(finish: str, n_tokens: int, cut_off: bool) -> None:
+    """One in which no token can follow is invalid."""
+    with Model(data.model_path()) as model, Checker(TASK) as checker:
+        sample = Sample(0, "x", 0, tokens=[40] * n_tokens, log_p=[0.0] * n_tokens, finish=finish)
+        answer = answer_of(sample, TASK.items[0], 3, 0, model.vocabulary, checker)
+    assert answer.cut_off == cut_off
 
 
 def test_a_grammar_that_no_technique_keeps_to_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
