@@ -94,7 +94,7 @@ def test_texts_without_a_token_behind_the_first() -> None:
         assert (result.tokens, result.rounds, result.gain) == (0, 0, 1.0)
 
 
-def every_choice(accepted: str) -> float:
+def every_choice(accepted: str, costs: Costs = COSTS) -> float:
     """Least seconds of a text over all lengths of all its drafts."""
     best = float("inf")
     for lengths in itertools.product(range(len(accepted)), repeat=len(accepted) - 1):
@@ -104,7 +104,7 @@ def every_choice(accepted: str) -> float:
                 break
             length = min(length, len(accepted) - at - 1)
             run = len(accepted[at : at + length]) - len(accepted[at : at + length].lstrip("1"))
-            seconds, at = seconds + COSTS.of_round(length), at + run + 1
+            seconds, at = seconds + costs.of_round(length), at + run + 1
         if at >= len(accepted):
             best = min(best, seconds)
     return best
@@ -116,6 +116,18 @@ def test_the_oracle_is_the_best_of_all_choices(accepted: str) -> None:
     found = done.run(ORACLE)
     assert found.ms_per_token * (len(accepted) - 1) == pytest.approx(1000 * every_choice(accepted))
     for policy in ["fixed:k=1", "fixed:k=2", "plus_minus", "static", NONE]:
+        assert found.ms_per_token <= done.run(policy).ms_per_token + 1e-12
+
+
+@pytest.mark.parametrize("accepted", ["10000", "101101", "11011"])
+def test_the_oracle_drafts_what_is_refused_where_a_larger_pass_takes_less(accepted: str) -> None:
+    costs = Costs(0.0005, (0.010, 0.008, 0.007, *[0.020] * 29), ("t", "d"))
+    done = Simulation(Record(SOURCE, [text(accepted)]), costs)
+    found = done.run(ORACLE)
+    assert found.ms_per_token * (len(accepted) - 1) == pytest.approx(1000 * every_choice(accepted, costs))
+    assert found.accepted <= found.drafted
+    assert found.tokens == found.rounds + found.accepted
+    for policy in ["fixed:k=1", "fixed:k=2", NONE]:
         assert found.ms_per_token <= done.run(policy).ms_per_token + 1e-12
 
 
