@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_kernels(module);
     register_table(module);
     register_few_columns(module);
+    register_few_queries(module);
     register_stream(module);
     register_compensate(module);
     register_pqz(module);

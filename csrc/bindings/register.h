@@ -8,6 +8,7 @@ namespace pyquant::bindings {
 void register_kernels(pybind11::module_ & module);
 void register_table(pybind11::module_ & module);
 void register_few_columns(pybind11::module_ & module);
+void register_few_queries(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
 void register_pqz(pybind11::module_ & module);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from ctypes import POINTER, c_bool, c_char_p, c_int, c_int8, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int8, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyquant.models.tensor_type import TensorType as Type
 
 FOLDER = Path(_core.build_info()["library_folder"])
 BASE, CPU = (ctypes.CDLL(str(FOLDER / f"libggml-{name}.so")) for name in ("base", "cpu"))
-TYPES = {np.dtype(np.float32): Type.F32, np.dtype(np.int32): Type.I32}
+TYPES = {np.dtype(np.float16): Type.F16, np.dtype(np.float32): Type.F32, np.dtype(np.int32): Type.I32}
 
 
 class InitParams(ctypes.Structure):
@@ -37,6 +37,9 @@ tensor_set = _declare(BASE, "ggml_backend_tensor_set", None, c_void_p, c_void_p,
 set_table = _declare(BASE, "pyquant_set_table", None, c_void_p, POINTER(c_int8))
 mul_mat = _declare(BASE, "ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
 mul_mat_id = _declare(BASE, "ggml_mul_mat_id", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+flash_attention = _declare(
+    BASE, "ggml_flash_attn_ext", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, *3 * [c_float]
+)
 get_rows = _declare(BASE, "ggml_get_rows", c_void_p, c_void_p, c_void_p, c_void_p)
 new_graph = _declare(BASE, "ggml_new_graph", c_void_p, c_void_p)
 expand = _declare(BASE, "ggml_build_forward_expand", None, c_void_p, c_void_p)
@@ -102,3 +105,33 @@ def run(
             buffer_free(allocated)
         free(work)
         free(weights)
+
+
+def attend(
+    q: NDArray[np.float32],
+    k: NDArray[np.float16],
+    v: NDArray[np.float16],
+    mask: NDArray[np.float16],
+    scale: float,
+    n_threads: int = 1,
+) -> NDArray[np.float32]:
+    """Attention as llama.cpp asks for it: (n_sequences, n_tokens, n_heads, size).
+
+    q: (n_sequences, n_heads, n_tokens, size). k, v: (n_sequences, n_heads of them, n_cells, size).
+    mask: (1, 1, n_tokens, n_cells).
+    """
+    work = init(InitParams(64 << 20, None, False))
+    try:
+        arguments = []
+        for array in (q, k, v, mask):
+            arguments.append(_new(work, TYPES[array.dtype], array.shape[::-1]))
+            kept = np.ascontiguousarray(array)
+            ctypes.memmove(get_data(arguments[-1]), kept.ctypes.data, kept.nbytes)
+        result = flash_attention(work, *arguments, scale, 0, 0)
+        graph = new_graph(work)
+        expand(graph, result)
+        assert compute(work, graph, n_threads) == 0
+        values = (ctypes.c_float * n_elements(result)).from_address(get_data(result))
+        return np.array(values, np.float32).reshape(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
+    finally:
+        free(work)

@@ -25,6 +25,7 @@ from pyquant.reference.kernels.count import RUN_BINS, code_counts, zero_runs
 from pyquant.reference.kernels.divergence import compare_logits, negative_log_likelihood
 from pyquant.reference.kernels.error import error, weighted_error
 from pyquant.reference.kernels.few_columns import multiply_few
+from pyquant.reference.kernels.few_queries import attend_few
 from pyquant.reference.kernels.scheme import encode, fold, folded_codes
 from pyquant.reference.kernels.table_product import multiply_table
 
@@ -35,6 +36,7 @@ __all__ = [
     "LOAD",
     "RUN_BINS",
     "STORE",
+    "attend_few",
     "code_counts",
     "compare_logits",
     "decode",
