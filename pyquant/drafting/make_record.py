@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -239,15 +240,17 @@ def along(
     columns: dict[str, list[NDArray[np.float64]]] = {
         name: [] for name in ("entropy", "top_p", "token_p", "accepted", "overlap")
     }
-    for begin in range(0, len(read), PORTION):
-        part = slice(begin, begin + PORTION)
+    # Portions of one size: a short last one would be computed by other kernels, those for few tokens.
+    size = math.ceil(len(read) / math.ceil(len(read) / PORTION))
+    for begin in range(0, len(read), size):
+        part = slice(begin, begin + size)
         positions = np.arange(len(read))[part]
         both = [
             context.run(read[part], positions, np.zeros_like(positions), wanted[part])
             for context in (target, draft)
         ]
         first = begin - len(prompt) + 1  # of the portion's predicted tokens, which one of the text it is
-        tokens = text[max(first, 0) : max(first + PORTION, 0)]
+        tokens = text[max(first, 0) : max(first + size, 0)]
         if len(tokens) < len(both[0]):  # the text's end, whose token is not among the sample's
             tokens = np.append(tokens, both[0][-1].argmax()).astype(np.int32)
         if len(tokens):

@@ -97,7 +97,7 @@ def test_a_record_has_the_drafts_own_distribution(wanted: Wanted, temperature: f
 
 def test_portions_do_not_matter(wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_record(wanted, tmp_path / "whole", threads=1)
-    monkeypatch.setattr(making, "PORTION", 9)  # passes of up to 8 tokens sum otherwise
+    monkeypatch.setattr(making, "PORTION", 20)  # portions of 11 to 20 tokens: up to 8 are summed otherwise
     make_record(wanted, tmp_path / "portions", threads=1)
     whole, portions = read_record(tmp_path / "whole"), read_record(tmp_path / "portions")
     for name in ARRAYS:
