@@ -9,30 +9,50 @@ MOST_STEPS = 50
 NEARLY = 1e-9  # as policy `expected_value` has it
 
 
-def calibrate(top_p: NDArray[np.float64], accepted: NDArray[np.float64]) -> dict[str, float]:
-    """Fit the chance a of acceptance: logit(a) = bias + slope * logit(p), by maximum likelihood.
+def calibrate(
+    top_p: NDArray[np.float64], entropy: NDArray[np.float64], accepted: NDArray[np.float64]
+) -> dict[str, float]:
+    """Fit the chance a of acceptance by maximum likelihood: logit(a) = bias + slope * logit(p) + c * sqrt(H).
 
     Newton's method on the logistic regression (Platt, 1999), with one accepted and one refused token added
-    at each end, so that a record where all are accepted has finite chances.
+    at each end of p and of H, so that a record where all are accepted has finite chances. Of two tokens with
+    the same p, the one of more entropy may well be the surer: what is not p is spread among more rivals.
 
     Parameters
     ----------
-    top_p, accepted : (n,) float64
-        Probability of the draft's most likely token, and the chance or the fact that it was accepted.
+    top_p, entropy, accepted : (n,) float64
+        Probability of the draft's most likely token, entropy of its distribution (nats), and the chance or
+        the fact that the token was accepted.
 
     Returns
     -------
     dict
-        bias, slope, and the mean acceptance.
+        bias, slope, entropy (which is c), and the mean acceptance.
     """
     p = np.clip(np.concatenate([top_p, [0.01, 0.01, 0.99, 0.99]]), NEARLY, 1 - NEARLY)
+    root = np.sqrt(np.concatenate([entropy, [5.0, 5.0, 0.05, 0.05]]))
     target = np.concatenate([accepted, [0, 1, 0, 1]])
-    inputs = np.stack([np.ones_like(p), np.log(p / (1 - p))], axis=1)
-    weights = np.array([0.0, 1.0])
+    inputs = np.stack([np.ones_like(p), np.log(p / (1 - p)), root], axis=1)
+    weights = _fit(inputs, target)
+    bias, slope, c = (round(float(w), 4) for w in weights)
+    mean = round(float(accepted.mean()), 4)
+    return {"bias": bias, "slope": max(slope, 0.0), "entropy": c, "mean": mean}
+
+
+def _fit(inputs: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fit a logistic regression: Newton's steps, halved until the likelihood grows."""
+    weights = np.zeros(inputs.shape[1])
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        z = inputs @ weights
+        return float((np.logaddexp(0, z) - target * z).sum())
+
     for _ in range(MOST_STEPS):
-        chance = 1 / (1 + np.exp(-inputs @ weights))
+        chance = np.exp(-np.logaddexp(0, -inputs @ weights))
         curvature = (inputs * (chance * (1 - chance) + 1e-9)[:, None]).T @ inputs
         step = np.linalg.solve(curvature, inputs.T @ (target - chance))
-        weights += step * min(1.0, 2 / float(np.abs(step).max() + 1e-300))
-    bias, slope = (round(float(w), 4) for w in weights)
-    return {"bias": bias, "slope": max(slope, 0.0), "mean": round(float(accepted.mean()), 4)}
+        share = 1.0
+        while loss(weights + share * step) > loss(weights) and share > NEARLY:
+            share /= 2
+        weights = weights + share * step
+    return weights

@@ -57,9 +57,9 @@ def search(simulation: Simulation, policy: str, progress: Progress | None = None
     """
     name, values = read_policy(policy)
     given = {part.partition("=")[0] for part in policy.partition(":")[2].split(",")}
-    if name == "expected_value" and not given & {"bias", "slope"}:
+    if name == "expected_value" and not given & {"bias", "slope", "entropy"}:
         fitted = read_policy(simulation.calibrated())[1]
-        values |= {key: fitted[key] for key in ("bias", "slope", "mean")}
+        values |= {key: fitted[key] for key in ("bias", "slope", "entropy", "mean")}
     grid = {
         key: list(parameter.grid) if parameter.grid and key not in given else [values[key]]
         for key, parameter in FAMILIES[name].parameters.items()

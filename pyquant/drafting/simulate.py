@@ -130,7 +130,7 @@ class Simulation:
 
     def calibrated(self) -> str:
         """Return policy `expected_value` with the chances of this record's tokens."""
-        chances = calibrate(self.record.joined("top_p"), self.record.joined("accepted"))
+        chances = calibrate(*(self.record.joined(name) for name in ("top_p", "entropy", "accepted")))
         family = FAMILIES["expected_value"].parameters
         defaults = {name: parameter.default for name, parameter in family.items()}
         return policy_text("expected_value", defaults | chances)

@@ -144,15 +144,17 @@ def test_a_record_that_draws_accepts_by_chance_and_drops_nothing() -> None:
 
 def test_chances_are_calibrated() -> None:
     rng = np.random.default_rng(0)
-    p = rng.uniform(0.05, 0.95, 20_000)
-    logit = 1.0 + 0.5 * np.log(p / (1 - p))
+    p, entropy = rng.uniform(0.05, 0.95, 20_000), rng.uniform(0, 6, 20_000)
+    logit = 1.0 + 0.5 * np.log(p / (1 - p)) - 0.4 * np.sqrt(entropy)
     accepted = (rng.random(len(p)) < 1 / (1 + np.exp(-logit))).astype(float)
-    found = calibrate(p, accepted)
+    found = calibrate(p, entropy, accepted)
     assert found["bias"] == pytest.approx(1.0, abs=0.1)
     assert found["slope"] == pytest.approx(0.5, abs=0.1)
+    assert found["entropy"] == pytest.approx(-0.4, abs=0.1)
     assert found["mean"] == pytest.approx(accepted.mean(), abs=1e-4)
-    every = calibrate(np.full(50, 1.0), np.ones(50))
+    every = calibrate(np.full(50, 1.0), np.zeros(50), np.ones(50))
     assert np.isfinite(list(every.values())).all()
+    assert every["slope"] >= 0
 
 
 def test_a_search_tries_the_grid_and_finds_its_best() -> None:

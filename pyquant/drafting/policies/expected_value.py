@@ -12,17 +12,19 @@ from pyquant.limits import Limit
 
 FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
+LARGEST = 700.0  # what has a finite exponential
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
 
 
 def expected_value(
-    round: Round, *, costs: Costs, bias: float, slope: float, mean: float, most: int
+    round: Round, *, costs: Costs, bias: float, slope: float, entropy: float, mean: float, most: int
 ) -> Decision:
     """Stop when what more tokens are expected to bring no longer pays for drafting and verifying them.
 
     The acceptance lately is the share of tokens that were accepted, those behind a refused one left out; at
     first it is `mean`. The chance a of a drafted token is calibrated by the probability p of the most likely
-    one, logit(a) = bias + slope * logit(p), and moved as far as the acceptance lately is from `mean`:
+    one and the entropy H, logit(a) = bias + slope * logit(p) + entropy * sqrt(H), and moved as far as the
+    acceptance lately is from `mean`:
     + logit(lately) - logit(mean). A token counts if all before it are accepted: n tokens bring
     1 + a1 + a1 a2 + ... The next one's chance is not known before it is drafted, so the acceptance lately
     stands in for it.
@@ -36,7 +38,10 @@ def expected_value(
     lately = (PRIOR * mean + accepted) / (PRIOR + tried)
     rate = _best_rate(lately, costs)
     moved = bias + _logit(lately) - _logit(mean)
-    drafted, all_accepted = len(round.top_p), round.top_p.fold(_reached, (1.0, moved, slope))[0]
+    drafted, all_accepted = len(round.top_p), 1.0
+    for p, its_entropy in zip(round.top_p, round.entropies):
+        x = moved + slope * _logit(p) + entropy * math.sqrt(its_entropy)
+        all_accepted /= 1 + math.exp(min(-x, LARGEST))
     if drafted < most and _pays(all_accepted, lately, rate, costs, drafted, most):
         return Decision.MORE
     if drafted and all_accepted < rate * (costs.of_pass(drafted + 1) - costs.of_pass(drafted)):
@@ -73,17 +78,12 @@ def _logit(p: float) -> float:
     return math.log(p / (1 - p))
 
 
-def _reached(state: tuple[float, float, float], p: float) -> tuple[float, float, float]:
-    """Multiply the chance that all tokens before are accepted by that of the next one."""
-    all_accepted, bias, slope = state
-    return all_accepted / (1 + math.exp(-bias - slope * _logit(p))), bias, slope
-
-
 FAMILY = Family(
     expected_value,
     {
         "bias": Parameter(0.0, Limit(-20, 20, whole=False), "of a token's calibrated chance"),
         "slope": Parameter(1.0, Limit(0, 20, whole=False), "of a token's calibrated chance"),
+        "entropy": Parameter(0.0, Limit(-20, 20, whole=False), "of a token's calibrated chance, by its root"),
         "mean": Parameter(
             0.8,
             Limit(0, 1, whole=False),
