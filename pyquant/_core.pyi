@@ -539,7 +539,7 @@ def draw_again(
 def draw_kept(
     logits: numpy.typing.NDArray[numpy.float32],
     states: collections.abc.Sequence[GrammarState],
-    uniform: numpy.typing.NDArray[numpy.float64],
+    places: numpy.typing.NDArray[numpy.uint64],
     *,
     temperature: float,
     top_k: int,

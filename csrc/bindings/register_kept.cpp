@@ -59,7 +59,7 @@ private:
     std::optional<grammar::Asker> asker_;
 };
 
-py::tuple draw_kept(const Array<float> & logits, const States & states, const Array<double> & uniform,
+py::tuple draw_kept(const Array<float> & logits, const States & states, const Array<uint64_t> & places,
                     float temperature, int32_t top_k, float top_p, float min_p) {
     if (logits.ndim() != 2 || logits.shape(0) != py::ssize_t(states.size())) {
         throw py::value_error("logits: expected shape (number of states, n_vocab)");
@@ -70,8 +70,8 @@ py::tuple draw_kept(const Array<float> & logits, const States & states, const Ar
             throw py::value_error("states: expected those of a vocabulary of as many tokens as logits");
         }
     }
-    if (uniform.ndim() != 2 || uniform.shape(0) != n_rows || uniform.shape(1) != 2) {
-        throw py::value_error("uniform: expected shape (n_rows, 2)");
+    if (places.ndim() != 2 || places.shape(0) != n_rows || places.shape(1) != 3) {
+        throw py::value_error("places: expected shape (n_rows, 3)");
     }
     const sample::Settings settings{top_k, top_p, min_p, temperature};
     if (settings.truncates() && top_k <= 0) {
@@ -82,11 +82,11 @@ py::tuple draw_kept(const Array<float> & logits, const States & states, const Ar
     const sample::Drawn drawn{tokens.mutable_data(), log_p.mutable_data(), allowed.mutable_data(),
                               reinterpret_cast<sample::Sums *>(sums.mutable_data())};
     const float * in = logits.data();
-    const double * numbers = uniform.data();
+    const auto * of_rows = reinterpret_cast<const sample::Place *>(places.data());
     Keeper keeper(states);
     {
         const py::gil_scoped_release release;
-        sample::draw_kept(in, n_rows, n_vocab, settings, numbers, keeper, drawn);
+        sample::draw_kept(in, n_rows, n_vocab, settings, of_rows, keeper, drawn);
     }
     return py::make_tuple(tokens, log_p, allowed, sums, keeper.ended, keeper.seconds);
 }
@@ -97,7 +97,7 @@ void register_kept(py::module_ & module) {
     module.def("uniform", &sample::uniform, py::arg("seed"), py::arg("sample"), py::arg("position"),
                py::arg("attempt"));
     module.def("draw_kept", &draw_kept, py::arg("logits").noconvert(), py::arg("states"),
-               py::arg("uniform").noconvert(), py::kw_only(), py::arg("temperature"), py::arg("top_k"),
+               py::arg("places").noconvert(), py::kw_only(), py::arg("temperature"), py::arg("top_k"),
                py::arg("top_p"), py::arg("min_p"));
 }
 

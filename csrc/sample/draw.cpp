@@ -5,6 +5,7 @@
 
 #include "kernels/share_rows.h"
 #include "sample/allowed.h"
+#include "sample/philox.h"
 #include "sample/truncate.h"
 #include "sample/weights.h"
 
@@ -198,21 +199,23 @@ void draw_again(const float * logits, const int64_t * rows, const Sums * sums, c
 }
 
 void draw_kept(const float * logits, int64_t n_rows, int64_t n_vocab, const Settings & settings,
-               const double * uniform, Keeper & keeper, const Drawn & drawn) {
+               const Place * places, Keeper & keeper, const Drawn & drawn) {
     Drawer drawer(n_vocab, settings);
     const bool masked = settings.truncates() && settings.temperature > 0;
     std::vector<int32_t> mask;
     for (int64_t i = 0; i < n_rows; ++i) {
         const float * row = logits + i * n_vocab;
-        const double * numbers = uniform + 2 * i;
+        const auto number = [&](uint64_t attempt) {
+            return uniform(places[i].seed, places[i].sample, places[i].position, attempt);
+        };
         Sums & sums = drawn.sums[i];
         keeper.turn_to(i);
-        Row chosen = masked ? drawer.kept(row, keeper, numbers[0], sums, mask)
-                            : drawer(row, nullptr, numbers[0], sums);
+        Row chosen =
+            masked ? drawer.kept(row, keeper, number(0), sums, mask) : drawer(row, nullptr, number(0), sums);
         if (chosen.token >= 0 && std::isfinite(chosen.log_p) && !keeper.take(chosen.token)) {
             mask.resize(size_t(mask_words(n_vocab)));
             keeper.mask(mask.data());
-            chosen = drawer.refused(row, mask.data(), numbers[1], sums);
+            chosen = drawer.refused(row, mask.data(), number(1), sums);
             if (chosen.token >= 0) {
                 keeper.take(chosen.token);
             }

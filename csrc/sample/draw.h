@@ -68,11 +68,16 @@ public:
     virtual bool take(int32_t token) = 0;
 };
 
+// What a row's random numbers depend on, beside which draw they are for; see philox.h.
+struct Place {
+    uint64_t seed, sample, position;
+};
+
 // Draws tokens that may come, and takes them. Where top-k leaves tokens out, it is `draw` with the keeper's
 // masks and the first random number of a row, but that `allowed` is not computed; no mask is made where few
 // of the most likely tokens are refused. Else, without truncation, a token is drawn freely; if it is refused,
-// another one with a mask and the second number. uniform: (n_rows, 2). Settings that truncate have a top-k.
+// another one with a mask and the second number. places: (n_rows,). Settings that truncate have a top-k.
 void draw_kept(const float * logits, int64_t n_rows, int64_t n_vocab, const Settings & settings,
-               const double * uniform, Keeper & keeper, const Drawn & drawn);
+               const Place * places, Keeper & keeper, const Drawn & drawn);
 
 }  // namespace pyquant::sample

@@ -65,15 +65,14 @@ def test_tokens_are_those_that_masks_give(grammar: str, text: str, settings: dic
         bits = np.unpackbits(words[0].view(np.uint8), bitorder="little")[:n].astype(bool)
         logits = random.normal(0, random.choice([0.1, 3, 10]), (1, n)).astype(np.float32)
         logits[0, bits] += np.float32(random.choice([0, 0, 4, -6, -100]))
-        numbers = random.random((1, 2))
-        drawn = _core.draw(
-            logits, words if truncates else None, numbers[:, 0].copy(), n_threads=1, **settings
-        )
+        places = random.integers(0, 2**63, (1, 3)).astype(np.uint64)
+        first, second = (np.array([uniform(*places[0].tolist(), attempt)]) for attempt in (0, 1))
+        drawn = _core.draw(logits, words if truncates else None, first, n_threads=1, **settings)
         if not truncates and not masked.allows(int(drawn[0][0])):
             n_refused += 1
             rows = np.zeros(1, np.int64)
-            drawn = _core.draw_again(logits, rows, drawn[3], words, numbers[:, 1].copy(), **settings)
-        got = _core.draw_kept(logits, [kept], numbers, **settings)
+            drawn = _core.draw_again(logits, rows, drawn[3], words, second, **settings)
+        got = _core.draw_kept(logits, [kept], places, **settings)
         token = int(drawn[0][0])
         assert (got[0][0], got[1][0]) == (token, drawn[1][0])
         np.testing.assert_array_equal(got[3], drawn[3])
@@ -92,17 +91,17 @@ def test_what_a_state_is_not_of_is_refused() -> None:
     tables = make_tables(read_grammar(GRAMMARS / "json.lark"))
     pieces = [*(bytes([byte]) for byte in range(256)), b""]
     state = _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[256]).start()
-    logits, numbers = np.zeros((1, 257), np.float32), np.zeros((1, 2))
+    logits, places = np.zeros((1, 257), np.float32), np.zeros((1, 3), np.uint64)
     with pytest.raises(ValueError, match="number of states"):
-        _core.draw_kept(logits, [state, state], numbers, **ALL)
+        _core.draw_kept(logits, [state, state], places, **ALL)
     with pytest.raises(ValueError, match="vocabulary of as many"):
-        _core.draw_kept(logits[:, :256].copy(), [state], numbers, **ALL)
-    with pytest.raises(ValueError, match="n_rows, 2"):
-        _core.draw_kept(logits, [state], numbers[:, :1].copy(), **ALL)
+        _core.draw_kept(logits[:, :256].copy(), [state], places, **ALL)
+    with pytest.raises(ValueError, match="n_rows, 3"):
+        _core.draw_kept(logits, [state], places[:, :2].copy(), **ALL)
     with pytest.raises(ValueError, match="top_k"):
-        _core.draw_kept(logits, [state], numbers, **{**ALL, "top_p": 0.5})
+        _core.draw_kept(logits, [state], places, **{**ALL, "top_p": 0.5})
     logits[0, 3] = np.nan
-    assert np.isnan(_core.draw_kept(logits, [state], numbers, **ALL)[1][0])
+    assert np.isnan(_core.draw_kept(logits, [state], places, **ALL)[1][0])
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS[:4], {**ALL, "top_p": 0.9}])
