@@ -220,7 +220,8 @@ def read_study(
 
 def _set_samples(settings: dict[str, Any], samples: int) -> None:
     for metric in MEASURABLE:
-        if metric.unit == "sample" and isinstance(settings.get(metric.name, {}), dict):
+        has_samples = metric.settings is not None and "samples" in metric.settings.model_fields
+        if has_samples and isinstance(settings.get(metric.name, {}), dict):
             settings[metric.name] = {**settings.get(metric.name, {}), "samples": samples}
 
 
