@@ -39,13 +39,13 @@ DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 def drafting(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Tokens per second behind the prompt: no draft, policies, and llama.cpp's best fixed settings.
 
-    The draft is the model itself in Q4_0, as llama-quantize makes it. llama.cpp's example is run with all of
+    The draft is the model itself in Q4_0, its output matrix too. llama.cpp's example is run with all of
     its settings once; the best stands for it in all rounds.
     """
     target = arguments.model or data.model_path()
     draft = arguments.folder / f"{target.stem}-draft-q4_0.gguf"
     if not draft.exists():
-        quantize_model(target, draft, make_mode({"mode": "ggml:Q4_0"}))
+        quantize_model(target, draft, make_mode({"mode": "ggml:Q4_0", "pure": True}))
     costs = measure_costs(target, draft, rounds=arguments.rounds, threads=arguments.threads).costs
     sampling = Sampling(temperature=0)
     results = []

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 MOST_STEPS = 50
 NEARLY = 1e-9  # as policy `expected_value` has it
+PRIOR = 1 / 5**2  # of weights: a normal distribution whose standard deviation is 5
+FARTHEST = 20.0  # from 0: what policy `expected_value` takes
 
 
 def calibrate(
@@ -15,8 +17,9 @@ def calibrate(
     """Fit the chance a of acceptance by maximum likelihood: logit(a) = bias + slope * logit(p) + c * sqrt(H).
 
     Newton's method on the logistic regression (Platt, 1999), with one accepted and one refused token added
-    at each end of p and of H, so that a record where all are accepted has finite chances. Of two tokens with
-    the same p, the one of more entropy may well be the surer: what is not p is spread among more rivals.
+    at each end of p and of H, and a normal prior of the weights: so those of a record of few tokens, or of
+    one where all are accepted, are moderate. Of two tokens with the same p, the one of more entropy may well
+    be the surer: what is not p is spread among more rivals.
 
     Parameters
     ----------
@@ -34,7 +37,7 @@ def calibrate(
     target = np.concatenate([accepted, [0, 1, 0, 1]])
     inputs = np.stack([np.ones_like(p), np.log(p / (1 - p)), root], axis=1)
     weights = _fit(inputs, target)
-    bias, slope, c = (round(float(w), 4) for w in weights)
+    bias, slope, c = (round(float(w), 4) for w in np.clip(weights, -FARTHEST, FARTHEST))
     mean = round(float(accepted.mean()), 4)
     return {"bias": bias, "slope": max(slope, 0.0), "entropy": c, "mean": mean}
 
@@ -45,12 +48,12 @@ def _fit(inputs: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np
 
     def loss(weights: NDArray[np.float64]) -> float:
         z = inputs @ weights
-        return float((np.logaddexp(0, z) - target * z).sum())
+        return float((np.logaddexp(0, z) - target * z).sum() + PRIOR / 2 * weights @ weights)
 
     for _ in range(MOST_STEPS):
         chance = np.exp(-np.logaddexp(0, -inputs @ weights))
-        curvature = (inputs * (chance * (1 - chance) + 1e-9)[:, None]).T @ inputs
-        step = np.linalg.solve(curvature, inputs.T @ (target - chance))
+        curvature = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + PRIOR * np.eye(len(weights))
+        step = np.linalg.solve(curvature, inputs.T @ (target - chance) - PRIOR * weights)
         share = 1.0
         while loss(weights + share * step) > loss(weights) and share > NEARLY:
             share /= 2

@@ -155,6 +155,9 @@ def test_chances_are_calibrated() -> None:
     every = calibrate(np.full(50, 1.0), np.zeros(50), np.ones(50))
     assert np.isfinite(list(every.values())).all()
     assert every["slope"] >= 0
+    # Certain tokens of almost no entropy, of which one is refused: without a prior the bias is far below -20.
+    few = calibrate(np.array([0.999, 0.998, 0.9999]), np.array([1e-3, 2e-3, 1e-4]), np.array([1.0, 0.0, 1.0]))
+    assert all(-5 < few[name] < 5 for name in ("bias", "slope", "entropy"))
 
 
 def test_a_search_tries_the_grid_and_finds_its_best() -> None:

@@ -127,3 +127,14 @@ def test_keys_say_what_results_depend_on(lab: Lab, tmp_path: Path) -> None:
         different.append(keys(quantizer=[{"mode": "q8_table", "table": str(tables)}]))
     assert different[0][:3] == different[1][:3]  # of the model itself
     assert not set(different[0][3:]) & set(different[1][3:])
+
+
+def test_files_are_beside_the_study_wherever_it_is_run(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table.toml").write_text(f"values = {list(range(-128, 128, 16))}")
+    quantizer = '[[quantizer]]\nmode = "table"\ntable = "table.toml"\n'
+    (tmp_path / "study.toml").write_text(f'measure = ["size"]\n{quantizer}')
+    monkeypatch.chdir(tmp_path)
+    done = run_study(read_study(Path("study.toml"), models=[small_model]), Path("results"), workers=1)
+    assert done.made == 2  # the unquantized model and the row
