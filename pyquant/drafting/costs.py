@@ -26,11 +26,15 @@ class Costs:
         Seconds of a pass of the target over 1, 2, ... tokens.
     models : (str, str) or None
         SHA-256 of the target and of the draft that were measured, or "ngram"; None where that is not known.
+    further : float
+        Seconds of each token but one that a draft has to read before it drafts: it has read one less than
+        it drafted, so where all were accepted there are two.
     """
 
     draft: float
     verify: tuple[float, ...]
     models: tuple[str, str] | None = None
+    further: float = 0.0
 
     def of_pass(self, n_tokens: int) -> float:
         """Return the seconds of a pass over n tokens; what was not measured goes on in a straight line."""
@@ -40,9 +44,18 @@ class Costs:
         slope = (verify[-1] - verify[0]) / (len(verify) - 1) if len(verify) > 1 else verify[0]
         return verify[-1] + slope * (n_tokens - len(verify))
 
+    def of_draft(self, n_calls: int, n_unread: int) -> float:
+        """Return the seconds of drafting n_calls tokens where the draft has n_unread to read before."""
+        return n_calls * self.draft + (n_unread - 1) * self.further if n_calls else 0.0
+
     def of_round(self, n_drafted: int) -> float:
         """Return the seconds of drafting n tokens and of verifying them: a pass over one more."""
         return n_drafted * self.draft + self.of_pass(n_drafted + 1)
+
+
+def unread_after(n_unread: int, n_calls: int, n_accepted: int) -> int:
+    """Return how many tokens a draft has to read after a round; with n_calls it was asked for a token."""
+    return n_accepted + 1 - min(n_calls - 1, n_accepted) if n_calls else n_unread + 1
 
 
 def check_models(costs: Costs, target: str, draft: str, of: str) -> None:
@@ -90,12 +103,15 @@ def read_costs(path: Path) -> Costs:
         raise ConfigError(f"{path}: is no output of `pyquant draft costs`: its schema is not {SCHEMA}")
     try:
         draft = float(content["draft"]["seconds"])
+        further = float(content["draft"].get("further", 0.0))
         verify = tuple(float(row["seconds"]) for row in content["verify"])
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
     if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify)):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
-    return Costs(draft, verify, _models(content))
+    if not 0 <= further < math.inf:
+        raise ConfigError(f"{path}: a further token takes {further} s; measure it again")
+    return Costs(draft, verify, _models(content), further)
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.costs import Costs, unread_after
 from pyquant.drafting.policies import read_policy
 from pyquant.drafting.predict import predict
 from pyquant.drafting.record import Record
@@ -64,16 +64,17 @@ def foretell(
     Foretold or None
         None where no text has a second round.
     """
-    rounds = [
-        (seconds, calls, drafted, accepted)
-        for text in texts
-        for (calls, seconds), (drafted, accepted) in zip(text.spent[1:], text.rounds[1:])
-    ]
-    n_tokens = sum(accepted + 1 for *_, accepted in rounds)
+    n_tokens, measured, by_costs = 0, 0.0, 0.0
+    for text in texts:
+        unread = 1
+        for i, ((calls, seconds), (drafted, accepted)) in enumerate(zip(text.spent, text.rounds)):
+            if i > 0:
+                n_tokens += accepted + 1
+                measured += seconds
+                by_costs += costs.of_draft(calls, unread) + costs.of_pass(drafted + 1)
+            unread = unread_after(unread, calls, accepted)
     if not n_tokens:
         return None
-    measured = sum(seconds for seconds, *_ in rounds)
-    by_costs = sum(calls * costs.draft + costs.of_pass(drafted + 1) for _, calls, drafted, _ in rounds)
     return Foretold(
         policy,
         1000 * measured / n_tokens,

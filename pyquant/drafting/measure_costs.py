@@ -59,6 +59,8 @@ class CostReport:
         Models; "ngram" for the draft that looks up.
     draft_token : Seconds
         Of a draft token.
+    draft_of_two : Seconds
+        Of a draft token where the draft has two tokens to read.
     certainty : Seconds
         Of the part of it that only policies need: entropy and probabilities.
     verify : list of Seconds
@@ -69,6 +71,7 @@ class CostReport:
     target: Path
     draft: Path | str
     draft_token: Seconds
+    draft_of_two: Seconds
     certainty: Seconds
     verify: list[Seconds]
     n_threads: int
@@ -76,7 +79,13 @@ class CostReport:
     @property
     def costs(self) -> Costs:
         """Medians, as policies take them."""
-        return Costs(self.draft_token.median, tuple(seconds.median for seconds in self.verify))
+        verify = tuple(seconds.median for seconds in self.verify)
+        return Costs(self.draft_token.median, verify, further=self.further)
+
+    @property
+    def further(self) -> float:
+        """Seconds of a further token to read; none where both medians are as near as chance."""
+        return max(self.draft_of_two.median - self.draft_token.median, 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `pyquant draft costs --json` prints it."""
@@ -85,7 +94,8 @@ class CostReport:
             "target": _named(self.target),
             "draft": _named(self.draft)
             | self.draft_token.to_json()
-            | {"certainty": self.certainty.to_json()},
+            | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
+            | {"further": self.further},
             "n_threads": self.n_threads,
             "depth": DEPTH,
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
@@ -132,13 +142,16 @@ def measure_costs(
         tokens = np.random.default_rng(0).integers(0, model.n_vocab, n_ctx).astype(np.int32)
         session.extend(0, tokens[:DEPTH])
         drafts: list[float] = []
+        of_two: list[float] = []
         sure: list[float] = []
         passes: list[list[float]] = [[] for _ in range(LARGEST)]
         its_draft.propose(tokens[: DEPTH - 1].tolist(), None, 0.5)
         for turn in range(rounds + 1):
-            draft_seconds, sure_seconds = _draft_token(its_draft, tokens)
+            draft_seconds, sure_seconds = _draft_token(its_draft, tokens, 1)
+            two_seconds, _ = _draft_token(its_draft, tokens, 2)
             if turn > 0:
                 drafts.append(draft_seconds)
+                of_two.append(two_seconds)
                 sure.append(sure_seconds)
             for n in range(1, LARGEST + 1):
                 seconds = _pass(session, sampling, tokens[DEPTH - 1 : DEPTH - 1 + n])
@@ -147,14 +160,16 @@ def measure_costs(
                 if progress:
                     progress(turn * LARGEST + n, (rounds + 1) * LARGEST)
     verify = [Seconds(seconds) for seconds in passes]
-    return CostReport(target, draft, Seconds(drafts), Seconds(sure), verify, n_threads(threads))
+    return CostReport(
+        target, draft, Seconds(drafts), Seconds(of_two), Seconds(sure), verify, n_threads(threads)
+    )
 
 
-def _draft_token(draft: Draft, tokens: np.ndarray) -> tuple[float, float]:
+def _draft_token(draft: Draft, tokens: np.ndarray, n_unread: int) -> tuple[float, float]:
     """Return the seconds of a draft token, the median of some, and those of knowing how sure it is."""
     text, measured = tokens[:DEPTH].tolist(), []
     for _ in range(3):
-        draft.keep(DEPTH - 1)
+        draft.keep(DEPTH - n_unread)
         before, begin = draft.sure_seconds, time.perf_counter()
         draft.propose(text, None, 0.5)
         measured.append((time.perf_counter() - begin, draft.sure_seconds - before))

@@ -33,10 +33,11 @@ class Predicted:
 
 
 def predict(acceptance: float, costs: Costs, k: int) -> Predicted:
-    """Predict the gain of drafts of k tokens: E / (T(k+1) / T(1) + c k).
+    """Predict the gain of drafts of k tokens: E / (T(k+1) / T(1) + c k + f a^k).
 
     E = (1 - a^(k+1)) / (1 - a) tokens come of a round, a being the acceptance; c is the seconds of a draft
-    token over those of a pass of one token, T(1) (Leviathan et al., 2023, with T(n) that depends on n).
+    token over those of a pass of one token, T(1) (Leviathan et al., 2023, with T(n) that depends on n), and
+    f of a token more that the draft has to read after a round in which all are accepted.
 
     Parameters
     ----------
@@ -54,5 +55,5 @@ def predict(acceptance: float, costs: Costs, k: int) -> Predicted:
     limits.ACCEPTANCE.check("acceptance", acceptance)
     limits.DRAFT_TOKENS.check("k", k)
     tokens = sum(acceptance**n for n in range(k + 1))
-    seconds = costs.of_round(k)
+    seconds = costs.of_round(k) + (acceptance**k * costs.further if k else 0.0)
     return Predicted(k, tokens, 1000 * seconds / tokens, tokens * costs.of_pass(1) / seconds)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.drafting.calibrate import calibrate
-from pyquant.drafting.costs import Costs, check_models
+from pyquant.drafting.costs import Costs, check_models, unread_after
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
 from pyquant.drafting.policy import Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
@@ -138,13 +138,14 @@ class Simulation:
     def _replay(self, text: _Text, decide: Policy) -> Replayed:
         costs = self.costs
         rounds = calls = drafted = accepted = 0
-        seconds = 0.0
+        seconds, unread = 0.0, 1
         for n_calls, (n_drafted, n_accepted) in _rounds(text, decide, self._drops):
             rounds += 1
             calls += n_calls
             drafted += n_drafted
             accepted += n_accepted
-            seconds += n_calls * costs.draft + costs.of_pass(n_drafted + 1)
+            seconds += costs.of_draft(n_calls, unread) + costs.of_pass(n_drafted + 1)
+            unread = unread_after(unread, n_calls, n_accepted)
         return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
 
     def _sum_up(self, policy: str, texts: Sequence[Replayed]) -> Simulated:
@@ -218,7 +219,8 @@ def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tup
 def _best(text: _Text, costs: Costs) -> Replayed:
     """Find the drafts that take least, all acceptances being known: from the text's end to its beginning.
 
-    A refused token is drafted too where a larger pass takes so much less time.
+    A refused token is drafted too where a larger pass takes so much less time. What a draft has to read
+    behind a round in which all were accepted counts for nothing here, so this is a bound from below.
     """
     of_round = np.array([costs.of_round(k) for k in range(LONGEST + 1)])
     least = np.zeros(text.n + 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyquant.drafting.costs import SCHEMA, Costs, read_costs
+from pyquant.drafting.costs import SCHEMA, Costs, read_costs, unread_after
 from pyquant.errors import ConfigError
 
 
@@ -16,6 +16,19 @@ def test_costs_are_read(tmp_path: Path) -> None:
     content = {"schema": SCHEMA, "draft": {"seconds": 0.5}, "verify": [{"seconds": 1}, {"seconds": 1.5}]}
     path.write_text(json.dumps(content))
     assert read_costs(path) == Costs(0.5, (1, 1.5))
+    content["draft"] = {"seconds": 0.5, "further": 0.25}
+    path.write_text(json.dumps(content))
+    assert read_costs(path) == Costs(0.5, (1, 1.5), further=0.25)
+
+
+def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
+    unread = [1]
+    for n_calls, n_accepted in ((3, 3), (3, 2), (3, 0), (0, 0), (0, 0), (1, 1), (4, 3)):
+        unread.append(unread_after(unread[-1], n_calls, n_accepted))
+    assert unread == [1, 2, 1, 1, 2, 3, 2, 1]
+    costs = Costs(0.5, (1, 1.5), further=0.25)
+    assert [costs.of_draft(2, n) for n in (1, 2, 3)] == [1, 1.25, 1.5]
+    assert costs.of_draft(0, 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -32,6 +45,9 @@ def test_costs_are_read(tmp_path: Path) -> None:
             '{"schema": "%s", "draft": {"seconds": 1' + "0" * 400 + '}, "verify": [{"seconds": 1}]}',
             "cannot be read as costs",
         ),
+        ('{"schema": "%s", "draft": {"seconds": 1, "further": -1}, "verify": [{"seconds": 1}]}', "further"),
+        ('{"schema": "%s", "draft": {"seconds": 1, "further": NaN}, "verify": [{"seconds": 1}]}', "further"),
+        ('{"schema": "%s", "draft": [1], "verify": 3}', "is no number"),
         ('{"schema": "%s", "draft": {"seconds": 1}, "verify": 3}', "is no number"),
         ('{"schema": "%s", "draft": {"seconds": "x"}, "verify": [{"seconds": 1}]}', "is no number"),
     ],

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,9 @@ def test_a_fixed_length_by_hand() -> None:
     assert result.gain == pytest.approx(0.010 * 8 / seconds)
     assert result.tokens_per_round == 2
     assert result.acceptance == pytest.approx(4 / 7)
+    # After the first round, in which all were accepted, the draft has a token more to read.
+    further = Simulation(done.record, replace(COSTS, further=0.003)).run("fixed:k=2")
+    assert further.ms_per_token == pytest.approx(1000 * (seconds + 0.003) / 8)
 
 
 def test_a_text_that_ends_needs_no_token_behind_its_draft() -> None:
@@ -183,9 +187,10 @@ def test_a_search_tries_the_grid_and_finds_its_best() -> None:
 def test_what_is_predicted_is_what_a_simulation_of_independent_tokens_finds() -> None:
     rng = np.random.default_rng(0)
     accepted = "".join("01"[rng.random() < 0.8] for _ in range(20_000))
-    done = simulation(text(accepted))
+    costs = replace(COSTS, further=0.003)
+    done = Simulation(simulation(text(accepted)).record, costs)
     for k in (0, 1, 3, 7):
-        expected = predict(0.8, COSTS, k)
+        expected = predict(0.8, costs, k)
         assert done.run(f"fixed:k={k}").gain == pytest.approx(expected.gain, rel=0.02)
         assert expected.tokens_per_round == pytest.approx((1 - 0.8 ** (k + 1)) / 0.2)
     assert predict(1.0, COSTS, 3).tokens_per_round == 4

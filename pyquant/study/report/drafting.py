@@ -57,7 +57,8 @@ def targets(model: ModelResults) -> list[str]:
 def costs_of(part: Took) -> Costs:
     """Return the costs that were measured."""
     costs = part["costs"]
-    return Costs(costs["draft"]["seconds"], tuple(each["seconds"] for each in costs["verify"]))
+    verify = tuple(each["seconds"] for each in costs["verify"])
+    return Costs(costs["draft"]["seconds"], verify, further=costs["draft"].get("further", 0.0))
 
 
 def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
