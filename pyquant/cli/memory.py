@@ -12,7 +12,7 @@ from pyquant.errors import PyquantError
 LIBRARIES = 60 << 20
 PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
-RESERVE = 4 << 20  # bytes that are kept for saying that there are no more
+RESERVE = 4 << 20  # bytes that are kept for showing a result, or for saying that there are no more
 
 _reserve = mmap(-1, RESERVE)
 
@@ -28,9 +28,14 @@ def check_libraries() -> None:
     require_memory(LIBRARIES + PER_PROCESSOR * processors, "the libraries that pyquant is made of")
 
 
+def release() -> None:
+    """Gives the reserve back: the work is done, and its output written, so showing it must not fail."""
+    _reserve.close()
+
+
 def message(error: Exception) -> str:
     """Gives the line that says it, and the reserve back: Python itself fails where it has no memory left."""
-    _reserve.close()
+    release()
     if isinstance(error, PyquantError):
         return said_of(error)
     reason = str(error).partition("\n")[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from pyquant.cli import streams
+from pyquant.cli import memory, streams
 from pyquant.errors import OutputError
 
 SHORTEST_LABEL = 12  # characters; a longer one is shortened before columns go below each other
@@ -35,6 +35,7 @@ def show(
     OutputError
         Standard output takes no more; the message names the file that has the result.
     """
+    memory.release()
     try:
         if as_json:
             print_json(result)
