@@ -13,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+import pyquant
 from tests.trial.case import HELD, REFUSED, SKIPPED, Attack, Failed
 from tests.trial.commands import COMMANDS, Command, check_said, digests, measured, mounted
 from tests.trial.samples import Samples
 
 # A line of a traceback through the package. Python has tracebacks of its own while it starts, before it knows
-# of us, so a signal may come until `main` has begun.
-OUR_FRAME = re.compile(r'File "[^"]*/pyquant/(?!__(init|main)__\.py)')
+# of us, so a signal may come until `main` has begun. The folder of a checkout, where Python's own packages may be
+# as well, is often named as the package is.
+PACKAGE = Path(pyquant.__file__).parent
+OUR_FRAME = re.compile(rf'File "{re.escape(str(PACKAGE))}/(?!__(init|main)__\.py)')
 PATIENCE = 300  # seconds for a whole command, on a machine that may be busy
 
 

@@ -14,6 +14,7 @@ import pytest
 from pyquant.errors import ConfigError
 from tests.trial import forked
 from tests.trial.case import HELD, REFUSED, Attack, Failed, Failure
+from tests.trial.disturbances import OUR_FRAME, PACKAGE
 from tests.trial.forked import run_forked
 from tests.trial.mutations import judged
 from tests.trial.runner import Result, Trial, sum_up
@@ -95,3 +96,9 @@ def test_trials_add_up() -> None:
     (attack,) = twice["attacks"]
     assert (attack["held"], attack["refused"], attack["failed"]) == (4, 6, 2)
     assert twice["seed"] == "1, 2"
+
+
+def test_a_traceback_of_python_while_it_starts_is_not_ours() -> None:
+    packages = PACKAGE.parent.with_name("pyquant") / ".venv/lib/python3/site-packages/other.py"
+    for path, ours in ((PACKAGE / "cli/paths.py", True), (PACKAGE / "__main__.py", False), (packages, False)):
+        assert bool(OUR_FRAME.search(f'  File "{path}", line 1, in <module>')) == ours
