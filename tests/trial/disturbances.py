@@ -19,8 +19,8 @@ from tests.trial.commands import COMMANDS, Command, check_said, digests, measure
 from tests.trial.samples import Samples
 
 # A line of a traceback through the package. Python has tracebacks of its own while it starts, before it knows
-# of us, so a signal may come until `main` has begun. The folder of a checkout, where Python's own packages may be
-# as well, is often named as the package is.
+# of us, so a signal may come until `main` has begun. The folder of a checkout, where Python's own packages
+# may be as well, is often named as the package is.
 PACKAGE = Path(pyquant.__file__).parent
 OUR_FRAME = re.compile(rf'File "{re.escape(str(PACKAGE))}/(?!__(init|main)__\.py)')
 PATIENCE = 300  # seconds for a whole command, on a machine that may be busy
