@@ -4,6 +4,8 @@
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
+#include "ggml-impl.h"
+#include "ggml/element.h"
 #include "kernels/few_queries.h"
 #include "kernels/half.h"
 
@@ -15,19 +17,6 @@ namespace {
 
 constexpr int64_t kFewTokens = 8;
 constexpr int64_t kLargestHead = 256;
-constexpr int kMostQueries = 4;  // at once
-
-float number_of(const ggml_tensor * op, int i) {
-    float x;
-    std::memcpy(&x, reinterpret_cast<const float *>(op->op_params) + i, sizeof x);
-    return x;
-}
-
-template <class T>
-T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
-    return reinterpret_cast<T *>(static_cast<char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
-                                 i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]));
-}
 
 // The queries of all tokens and heads that look at one head of keys and values.
 class Group {
@@ -81,7 +70,8 @@ bool has_few_queries(const ggml_tensor * op) {
            v->ne[2] == k->ne[2] && v->ne[3] == k->ne[3] && q->nb[0] == sizeof(float) &&
            k->nb[0] == sizeof(uint16_t) && v->nb[0] == sizeof(uint16_t) &&
            (!mask || (mask->type == GGML_TYPE_F16 && mask->nb[0] == sizeof(uint16_t))) &&
-           number_of(op, 1) == 0 && number_of(op, 2) == 0;  // neither slopes nor capped scores
+           ggml_get_op_params_f32(op, 1) == 0 &&
+           ggml_get_op_params_f32(op, 2) == 0;  // neither slopes nor capped scores
 }
 
 void attend_few_queries(ggml_compute_params * params, ggml_tensor * op) {
@@ -96,7 +86,7 @@ void attend_few_queries(ggml_compute_params * params, ggml_tensor * op) {
         for (int64_t j = 0; j < n; ++j) {
             queries[j] = group.query(first + j, x + j * q->ne[0]);
         }
-        attend_few(group.cells(), q->ne[0], queries, int(n), number_of(op, 0));
+        attend_few(group.cells(), q->ne[0], queries, int(n), ggml_get_op_params_f32(op, 0));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ggml-cpu-impl.h"
+#include "ggml/element.h"
 
 namespace pyquant::in_ggml {
 
@@ -19,12 +20,6 @@ struct Batch {
     int64_t first;
     int64_t n_columns;
 };
-
-template <class T>
-T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3 = 0) {
-    return reinterpret_cast<T *>(static_cast<char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
-                                 i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]));
-}
 
 // GGML_OP_MUL_MAT: a batch for each plane of activations.
 class Planes {

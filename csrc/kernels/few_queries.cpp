@@ -1,7 +1,6 @@
 #include "kernels/few_queries.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "kernels/half.h"
@@ -157,7 +156,7 @@ private:
 };
 
 constexpr int at_once(int n_parts) {
-    return n_parts > kSumRegisters ? 1 : std::min(4, kSumRegisters / n_parts);
+    return n_parts > kSumRegisters ? 1 : std::min(kMostQueries, kSumRegisters / n_parts);
 }
 
 template <int size, int n_queries>

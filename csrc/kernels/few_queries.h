@@ -6,6 +6,7 @@
 
 namespace pyquant::kernels {
 
+constexpr int kMostQueries = 4;  // that are computed at once
 constexpr int kCellsAtOnce =
     16;  // whose weights are computed together; their number has to be a multiple of it
 

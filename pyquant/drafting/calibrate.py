@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.drafting.policies.expected_value import FAMILY, NEARLY
+
 MOST_STEPS = 50
-NEARLY = 1e-9  # as policy `expected_value` has it
 PRIOR = 1 / 5**2  # of weights: a normal distribution whose standard deviation is 5
-FARTHEST = 20.0  # from 0: what policy `expected_value` takes
 
 
 def calibrate(
@@ -37,9 +37,12 @@ def calibrate(
     target = np.concatenate([accepted, [0, 1, 0, 1]])
     inputs = np.stack([np.ones_like(p), np.log(p / (1 - p)), root], axis=1)
     weights = _fit(inputs, target)
-    bias, slope, c = (round(float(w), 4) for w in np.clip(weights, -FARTHEST, FARTHEST))
-    mean = round(float(accepted.mean()), 4)
-    return {"bias": bias, "slope": max(slope, 0.0), "entropy": c, "mean": mean}
+    found = dict(zip(("bias", "slope", "entropy"), weights)) | {"mean": accepted.mean()}
+    limits = {name: FAMILY.parameters[name].limit for name in found}
+    return {
+        name: round(float(np.clip(its, limits[name].low, limits[name].high)), 4)
+        for name, its in found.items()
+    }
 
 
 def _fit(inputs: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:

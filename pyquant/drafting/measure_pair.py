@@ -23,7 +23,7 @@ from pyquant.generate.prompt import read_prompts
 from pyquant.generate.sampling import Sampling
 from pyquant.llama.model import Model
 
-THESIS = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
+STRATEGIES = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
 NGRAM_POLICIES = ("fixed:k=2", "fixed:k=4", "fixed:k=8")
 
 # (share done, what is at work)
@@ -228,5 +228,5 @@ def _run(
 def _confirmed(best: list[Simulated]) -> list[str]:
     """Return the heuristic, the best of the thesis's strategies, and the expected value."""
     by_name = {its.policy.partition(":")[0]: its for its in best}
-    strategy = min((by_name[name] for name in THESIS), key=lambda its: its.ms_per_token)
+    strategy = min((by_name[name] for name in STRATEGIES), key=lambda its: its.ms_per_token)
     return [by_name["plus_minus"].policy, strategy.policy, by_name["expected_value"].policy]

@@ -239,6 +239,7 @@ def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
 def _beside(path: Path, value: Any) -> Any:
     if isinstance(value, list):
         return [_beside(path, name) for name in value]
-    return (
-        str(path.parent / value) if isinstance(value, str) and os.path.isfile(path.parent / value) else value
-    )
+    if not isinstance(value, str):
+        return value
+    beside = path.parent.absolute() / value  # absolute, as models are made in the results folder
+    return str(beside) if beside.is_file() else value

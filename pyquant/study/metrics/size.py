@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyquant.files.text import Text
 from pyquant.study.metrics.metric import Metric, Work
-from pyquant.study.quantizer import FILES
 from pyquant.study.report.columns import Column, Flat, get
 from pyquant.study.report.results import RowResults
 from pyquant.study.size import find_step, make, size_of
@@ -68,9 +67,8 @@ class Size(Metric):
             for key in ("calibration", "imatrix")
             if (path := getattr(mode, key)) and path.is_relative_to(folder)
         }
-        outside = {key: _absolute(getattr(mode, key)) for key in FILES if getattr(mode, key, None)}
         with _working_in(folder):
-            mode = mode.model_copy(update=outside | inside)
+            mode = mode.model_copy(update=inside)
             if task.options:
                 options = dict(task.options)
                 mode = find_step(task.model, mode, task.text, progress, threads=threads, **options)
@@ -100,12 +98,6 @@ def _costs(row: RowResults) -> Flat:
         "seconds_before": sum(provenance["seconds"] for provenance in before) if before else None,
         "peak_memory_before": max((provenance["peak_memory"] for provenance in before), default=None),
     }
-
-
-def _absolute(file: Any) -> Any:
-    # Tables have names, too, and those in the box are no files.
-    path = Path(file)
-    return type(file)(path.absolute()) if path.exists() else file
 
 
 @contextmanager

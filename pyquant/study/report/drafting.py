@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from pyquant.drafting.costs import Costs
+from pyquant.drafting.measure_pair import STRATEGIES
 from pyquant.drafting.policies import FAMILIES
 from pyquant.drafting.record import ARRAYS, Along, Record, Source
 from pyquant.drafting.simulate import ORACLE, Simulation
@@ -16,7 +18,6 @@ from pyquant.study.report.results import ModelResults, RowResults
 
 METRIC = "drafting"
 HEURISTIC, EXPECTED = "plus_minus", "expected_value"
-STRATEGIES = ("static", "moving_average", "cumulative")
 COLUMNS = (
     Column("drafting_c", "draft token / pass", "seconds of a draft token over those of a pass of one"),
     Column("drafting_acceptance", "accepted (%)",
@@ -54,6 +55,16 @@ def targets(model: ModelResults) -> list[str]:
     return list(dict.fromkeys(every))
 
 
+def parts_of(model: ModelResults, target: str) -> list[tuple[RowResults, Took]]:
+    """Return what drafting for a target took, of each row that was measured."""
+    return [(row, part) for row in model.rows if (part := took(row, target))]
+
+
+def sorts_of(model: ModelResults, target: str) -> list[str]:
+    """Return the sorts of prompts of which there are records, in the study's order."""
+    return list(dict.fromkeys(sort for _, part in parts_of(model, target) for sort in part["best"]))
+
+
 def costs_of(part: Took) -> Costs:
     """Return the costs that were measured."""
     costs = part["costs"]
@@ -73,9 +84,9 @@ def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
     return len(found) / sum(1 / each for each in found) if found else None
 
 
-def best_gain(part: Took, sort: str | None = None) -> float | None:
-    """Return the gain of the policy that gains most."""
-    known = [its for name in FAMILIES if (its := gain(part, name, sort)) is not None]
+def best_gain(part: Took, sort: str | None = None, of: Iterable[str] = FAMILIES) -> float | None:
+    """Return the gain of the policy that gains most, of some."""
+    known = [its for name in of if (its := gain(part, name, sort)) is not None]
     return max(known, default=None)
 
 
@@ -85,12 +96,16 @@ def share(row: RowResults, name: str, target: str | None = None, sort: str | Non
     cells = [
         cell
         for cell in every
-        if cell["target"] == (target or every[0]["target"])
-        and sort in (None, cell["sort"])
-        and cell["fresh_tokens"]
+        if cell["target"] == (target or every[0]["target"]) and sort in (None, cell["sort"])
     ]
-    n = sum(cell["fresh_tokens"] for cell in cells)
-    return sum(cell[f"fresh_{name}"] * cell["fresh_tokens"] for cell in cells) / n if n else None
+    return mean_of(cells, "fresh", name)
+
+
+def mean_of(cells: list[dict[str, Any]], which: str, name: str) -> float | None:
+    """Return the mean over tokens: `all`, or those up to first repetitions, `fresh`; None without tokens."""
+    known = [cell for cell in cells if cell[f"{which}_tokens"]]
+    n = sum(cell[f"{which}_tokens"] for cell in known)
+    return sum(cell[f"{which}_{name}"] * cell[f"{which}_tokens"] for cell in known) / n if n else None
 
 
 def flat(row: RowResults) -> Flat:
@@ -113,11 +128,7 @@ def flat(row: RowResults) -> Flat:
 
 def best_row(model: ModelResults, target: str) -> RowResults | None:
     """Return the quantizer whose drafts gain most for a target."""
-    known = [
-        (its, row)
-        for row in model.rows
-        if (part := took(row, target)) and (its := best_gain(part)) is not None
-    ]
+    known = [(its, row) for row, part in parts_of(model, target) if (its := best_gain(part)) is not None]
     return max(known, key=lambda pair: pair[0])[1] if known else None
 
 
@@ -160,7 +171,7 @@ def findings(model: ModelResults) -> list[str]:
         if row is None or part is None:
             continue
         most, oracle, expected = best_gain(part), gain(part, ORACLE), gain(part, EXPECTED)
-        strategy = max(gain(part, name) or 0 for name in STRATEGIES)
+        strategy = best_gain(part, of=STRATEGIES)
         passes = costs_of(part)
         said.append(
             f"Target {target}: {row.label} drafts best, {most:.2f} times as fast as the target alone with "

@@ -13,10 +13,11 @@ from pyquant.study.report.drafting import (
     best_row,
     costs_of,
     gain,
+    parts_of,
     share,
     simulation_of,
+    sorts_of,
     targets,
-    took,
 )
 from pyquant.study.report.figures import OTHERS, Drawing, Panel, figure, plain, scale_x
 from pyquant.study.report.results import ModelResults
@@ -58,7 +59,7 @@ AGAINST = [("bits per weight", ("size", "bits")), ("mean divergence (nats)", ("q
 
 def accepted_against(model: ModelResults, target: str, axis: str, path: tuple[str, ...]) -> Panel | None:
     """Return a panel of acceptance against a number of the rows; None where either is not known."""
-    sorts = _sorts(model, target)
+    sorts = sorts_of(model, target)
     rows = [
         (at, row)
         for row in model.rows[1:]
@@ -82,7 +83,7 @@ def accepted_against(model: ModelResults, target: str, axis: str, path: tuple[st
 
 def gain_against_c(model: ModelResults, target: str) -> Panel | None:
     """Return a panel of gains against what a draft token takes; None where nothing was replayed."""
-    parts = [part for row in model.rows if (part := took(row, target)) and part["best"]]
+    parts = [part for _, part in parts_of(model, target) if part["best"]]
     if not parts:
         return None
 
@@ -104,7 +105,7 @@ def gain_against_c(model: ModelResults, target: str) -> Panel | None:
 
 def passes(model: ModelResults, target: str) -> Panel | None:
     """Return a panel of T(n) over T(1), as every row measured it; None where none did."""
-    every = [costs_of(part) for row in model.rows if (part := took(row, target))]
+    every = [costs_of(part) for _, part in parts_of(model, target)]
     if not every:
         return None
 
@@ -125,8 +126,7 @@ def runs_beside(model: ModelResults, target: str) -> Panel | None:
     """Return a panel of milliseconds per token by the clock and of replays; None without runs."""
     points = [
         (run["sort"], its["measured"], its["replayed"])
-        for row in model.rows
-        if (part := took(row, target))
+        for _, part in parts_of(model, target)
         for run in part["runs"]
         for its in run["foretold"]
         if its["replayed"] is not None
@@ -146,8 +146,3 @@ def runs_beside(model: ModelResults, target: str) -> Panel | None:
         axes.legend(fontsize=7)
 
     return draw
-
-
-def _sorts(model: ModelResults, target: str) -> list[str]:
-    every = [sort for row in model.rows if (part := took(row, target)) for sort in part["best"]]
-    return list(dict.fromkeys(every))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyquant.drafting.measure_pair import STRATEGIES
 from pyquant.drafting.simulate import NONE, ORACLE
 from pyquant.study.report.columns import get
 from pyquant.study.report.drafting import (
     EXPECTED,
     HEURISTIC,
     METRIC,
-    STRATEGIES,
     Took,
+    best_gain,
     best_row,
     gain,
+    mean_of,
+    parts_of,
     share,
+    sorts_of,
     targets,
     took,
 )
@@ -35,8 +39,7 @@ def tables(model: ModelResults) -> list[Table]:
     """Return tables of gains by sort of prompts, of runs, and beside the thesis's."""
     made: list[Table] = []
     for target in targets(model):
-        parts = [(row, part) for row in model.rows if (part := took(row, target))]
-        sorts = list(dict.fromkeys(sort for _, part in parts for sort in part["best"]))
+        parts, sorts = parts_of(model, target), sorts_of(model, target)
         rows = [
             (row.label, [text for sort in sorts for text in _gains(row, part, target, sort)])
             for row, part in parts
@@ -54,7 +57,7 @@ def _gains(row: RowResults, part: Took, target: str, sort: str) -> list[str]:
         return ["-"] * len(HEADS)
     policies = [its for its in part["best"][sort] if its["policy"] not in (NONE, ORACLE)]
     best = max(policies, key=lambda its: its["gain"])
-    strategy = max(gain(part, name, sort) or 0 for name in STRATEGIES)
+    strategy = best_gain(part, sort, STRATEGIES)
     accepted = share(row, "acceptance", target, sort)
     return [
         "-" if accepted is None else f"{100 * accepted:.1f}",
@@ -127,13 +130,10 @@ def _lengths(model: ModelResults) -> list[Table]:
 
 
 def _shares(cells: list[dict[str, Any]]) -> list[str]:
-    shares, n = [], {}
-    for which in ("all", "fresh"):
-        known = [cell for cell in cells if cell[f"{which}_tokens"]]
-        n[which] = sum(cell[f"{which}_tokens"] for cell in known)
-        hits = sum(cell[f"{which}_acceptance"] * cell[f"{which}_tokens"] for cell in known)
-        shares.append(f"{100 * hits / n[which]:.1f}" if n[which] else "-")
-    return [*shares, f"{100 * n['fresh'] / n['all']:.0f}" if n["all"] else "-"]
+    shares = [mean_of(cells, which, "acceptance") for which in ("all", "fresh")]
+    n_all, n_fresh = (sum(cell[f"{which}_tokens"] for cell in cells) for which in ("all", "fresh"))
+    texts = ["-" if its is None else f"{100 * its:.1f}" for its in shares]
+    return [*texts, f"{100 * n_fresh / n_all:.0f}" if n_all else "-"]
 
 
 # Kluser, bachelor's thesis, HSLU 2024: milliseconds per token with OPT-125M's drafts.
