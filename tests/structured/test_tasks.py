@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.grammar.engines import make_engine
-from pyquant.grammar.grammar import read_grammar
+from pyquant.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.grammar.lr.bytewise import bytewise
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.structured.task import TECHNIQUES, Item, Verdict, as_text, messages
@@ -148,6 +150,24 @@ def test_a_query_without_a_fence_does_not_parse() -> None:
     task = load_task("sql")
     for answer in (EVERY_BOOK, f"```\n{EVERY_BOOK}\n```", f"```sql\n{EVERY_BOOK}\n``` There."):
         assert task.check(task.items[0], answer) == Verdict()
+
+
+def test_what_the_grammar_ignores_may_stand_before_the_fence() -> None:
+    task = load_task("sql")
+    assert task.check(task.items[0], f"-- all\n /* of ** them */\n```sql\n{EVERY_BOOK}\n```") == RIGHT
+    assert task.check(task.items[0], f"/* all ```sql\n{EVERY_BOOK}\n```") == Verdict()
+
+
+def test_words_of_sqlite_are_names_in_queries_where_sqlite_takes_them() -> None:
+    task = load_task("sql")
+    automaton = bytewise(task.items[0].grammar)
+    words = set(re.findall(r'"([a-z_]+)"i', (GRAMMARS / "sql.lark").read_text(encoding="utf-8")))
+    assert {"table", "into", "add", "key"} < words
+    for word in words:
+        for query in (f"SELECT 1 AS {word}", f"SELECT {word}.a FROM {word}", f"SELECT a FROM b {word}"):
+            state = automaton.start()
+            if all(state.advance(byte) for byte in f"```sql\n{query}\n```".encode()) and state.may_end:
+                assert task.check(task.items[0], f"```sql\n{query}\n```").parses, query
 
 
 def test_rows_come_in_the_order_that_is_asked_for() -> None:

@@ -53,7 +53,8 @@ QUESTIONS = {
         "SELECT SUM(copies) FROM sales JOIN books ON books.id = sales.book_id WHERE title = 'Dune'"
     ),
 }
-FENCE = re.compile(r"\s*```sql\s(.*?);?\s*```\s*", re.DOTALL)
+# Blanks and comments may come first, as the grammar ignores them.
+FENCE = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*+[^*/])*\*+/)*```sql\s(.*?);?\s*```\s*", re.DOTALL)
 
 # The grammar markdown_sql.lark of the box, with one query in the place of any statements.
 GRAMMAR = Grammar(
