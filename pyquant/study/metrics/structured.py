@@ -25,7 +25,7 @@ from pyquant.study.report.columns import Column, Flat
 from pyquant.study.report.figures import Drawing, figure
 from pyquant.study.report.results import ModelResults, RowResults
 from pyquant.study.report.structured import (
-    SCORES_SHOWN,
+    MEANINGS,
     differences,
     of_tasks,
     pooled,
@@ -109,7 +109,7 @@ class Structured(Metric):
                f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
                error=f"structured_{score}_{technique.replace(' ', '_')}_error")
         for technique in TECHNIQUES
-        for score, meaning in SCORES_SHOWN.items()
+        for score, meaning in MEANINGS.items()
     )  # fmt: skip
 
     def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Structured(Metric):
     def cells(self, row: RowResults, text: int) -> Flat:
         flat: Flat = {}
         for technique in TECHNIQUES:
-            for score in SCORES_SHOWN:
+            for score in MEANINGS:
                 hits, n = pooled(row, technique, score)
                 low, high = wilson(hits, n) if n else (0.0, 0.0)
                 key = f"structured_{score}_{technique.replace(' ', '_')}"
@@ -166,13 +166,13 @@ class Structured(Metric):
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
         drawn = []
-        for score in SCORES_SHOWN:
+        for score in MEANINGS:
             panels = [shares_against(model, score, of) for of in ("bits", "divergence")]
             known = [panel for panel in panels if panel is not None]
             if known:
                 drawn.append(
                     Drawing(
-                        f"Share of texts of which this holds: {SCORES_SHOWN[score]}. Bars are Wilson's 95 % "
+                        f"Share of texts of which this holds: {MEANINGS[score]}. Bars are Wilson's 95 % "
                         "interval, dashed lines the unquantized model's shares.",
                         figure(*known, height=3.6),
                     )

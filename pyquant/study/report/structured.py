@@ -16,7 +16,11 @@ from pyquant.study.report.results import ModelResults, RowResults
 from pyquant.study.report.writing import Table
 
 METRIC = "structured"
-SCORES_SHOWN = {"parses": "it has the form", "right": "it is what was asked for"}
+MEANINGS = {
+    "parses": "it has the form",
+    "evaluates": "it can be computed or carried out",
+    "right": "it is what was asked for",
+}
 CERTAIN = 0.05  # of McNemar's test, divided by the number of tests
 HEADS = [
     ("parses", "share of texts that have the form, with Wilson's 95 % interval"),
@@ -138,14 +142,14 @@ def _percent(share: float | None) -> str:
 
 
 def differences(model: ModelResults) -> list[str]:
-    """Say of each technique which quantizers' texts have the form, or are right, more or less often."""
+    """Say of each technique which quantizers' texts have a score more or less often."""
     base, sentences = model.rows[0], []
     for technique in TECHNIQUES:
         others = [row for row in model.rows[1:] if pooled(row, technique, "right")[1]]
         if not pooled(base, technique, "right")[1] or not others:
             continue
         length = _longest(base, technique)[0]["max_tokens"]
-        for score in SCORES_SHOWN:
+        for score in MEANINGS:
             hits, n = pooled(base, technique, score)
             low, high = wilson(hits, n)
             certain = []
