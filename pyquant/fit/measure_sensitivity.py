@@ -116,7 +116,7 @@ def _rounded(
 ) -> Iterator[float]:
     """Hold a rounded tensor in the running copy, and yield the step of mode uniform that it has."""
     weights = tensor.weights()
-    step = math.sqrt(12 * NOISE * _output_power(tensor, weights, known) / tensor.n_weights)
+    step = math.sqrt(12 * NOISE * output_power(tensor, weights, known) / tensor.n_weights)
     scheme, stored = uniform(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
     row_weights = RowWeights(model, known)
     before = held.copy()
@@ -133,7 +133,7 @@ def _rounded(
         held[:] = before
 
 
-def _output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibration) -> float:
+def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibration) -> float:
     """Compute the mean squared length of what a tensor gives, summed over its experts.
 
     Of a tensor whose input is not known, it is its squared length.
