@@ -18,7 +18,8 @@ class Interrupt:
     def held(self) -> Iterator[None]:
         """Note Ctrl-C without stopping while within, and let it through when leaving."""
         in_main_thread = threading.current_thread() is threading.main_thread()
-        if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's
+        # None: not Python's. A shell ignores Ctrl-C for what it runs in the background, and so does this.
+        if not in_main_thread or signal.getsignal(signal.SIGINT) in (None, signal.SIG_IGN):
             yield
             return
 
