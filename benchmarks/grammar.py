@@ -53,6 +53,7 @@ class Case:
 
 CASES = (
     Case("C", "c.lark", "words.c", "benchmarks/texts/c.gbnf"),
+    Case("C, any name a type", "ansi_c.lark", "words.c", None),
     Case("llama.cpp's part of C", "c.lark", "subset.c", f"{OF_LLAMA_CPP}/c.gbnf"),
     Case("SQL", "sql.lark", "queries.sql", None),
     Case("SQL in Markdown", "markdown_sql.lark", "queries.md", None),

@@ -417,6 +417,7 @@ class Grammar:
         ends: numpy.typing.NDArray[numpy.int32],
         *,
         actions: numpy.typing.NDArray[numpy.int32],
+        more: numpy.typing.NDArray[numpy.int32],
         gotos: numpy.typing.NDArray[numpy.int32],
         lengths: numpy.typing.NDArray[numpy.int32],
         origins: numpy.typing.NDArray[numpy.int32],

@@ -43,10 +43,10 @@ ClassArrays from_raw(const std::vector<Array<uint8_t>> & arrays) {
 }
 
 std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32_t> & ends,
-                                  const Array<int32_t> & actions, const Array<int32_t> & gotos,
-                                  const Array<int32_t> & lengths, const Array<int32_t> & origins,
-                                  int32_t start, const std::vector<py::bytes> & pieces,
-                                  std::vector<int32_t> end_tokens,
+                                  const Array<int32_t> & actions, const Array<int32_t> & more,
+                                  const Array<int32_t> & gotos, const Array<int32_t> & lengths,
+                                  const Array<int32_t> & origins, int32_t start,
+                                  const std::vector<py::bytes> & pieces, std::vector<int32_t> end_tokens,
                                   const std::optional<std::vector<Array<uint8_t>>> & classes) {
     if (next.ndim() != 2 || next.shape(1) != 256 || ends.ndim() != 1 || ends.shape(0) != next.shape(0)) {
         throw py::value_error("lexer: expected next (n_states, 256) and ends (n_states,)");
@@ -55,11 +55,15 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
         gotos.shape(0) != actions.shape(0) || lengths.size() != origins.size()) {
         throw py::value_error("parser: expected actions (n_states, at most 256 terminals) and gotos");
     }
+    if (more.size() % 3 != 0) {
+        throw py::value_error("parser: expected more (n, 3)");
+    }
     Lexer lexer{copy(next), copy(ends), {}, {}};
     const ParserTables parser{int32_t(actions.shape(1)),
                               int32_t(gotos.shape(1)),
                               start,
                               copy(actions),
+                              copy(more),
                               copy(gotos),
                               copy(lengths),
                               copy(origins)};
@@ -93,14 +97,24 @@ int32_t checked(const State & state, int64_t token) {
 }  // namespace
 
 void register_grammar(py::module_ & module) {
+    py::register_exception_translator([](std::exception_ptr error) {
+        try {
+            if (error) {
+                std::rethrow_exception(error);
+            }
+        } catch (const TooManyWays & too_many) {
+            const py::object type = py::module_::import("pyquant.errors").attr("GrammarError");
+            PyErr_SetString(type.ptr(), too_many.what());
+        }
+    });
     module.attr("GRAMMAR_TERMINALS") = kMaxTerminals;
     py::class_<Compiled, std::shared_ptr<Compiled>> compiled(module, "Grammar");
     py::class_<State> state(module, "GrammarState");  // signatures need the names of both
     compiled
         .def(py::init(&compile), py::arg("next").noconvert(), py::arg("ends").noconvert(), py::kw_only(),
-             py::arg("actions").noconvert(), py::arg("gotos").noconvert(), py::arg("lengths").noconvert(),
-             py::arg("origins").noconvert(), py::arg("start"), py::arg("pieces"), py::arg("end_tokens"),
-             py::arg("classes") = py::none())
+             py::arg("actions").noconvert(), py::arg("more").noconvert(), py::arg("gotos").noconvert(),
+             py::arg("lengths").noconvert(), py::arg("origins").noconvert(), py::arg("start"),
+             py::arg("pieces"), py::arg("end_tokens"), py::arg("classes") = py::none())
         .def_property_readonly("n_words", &Compiled::n_words)
         .def_property_readonly("n_bytes", [](const Compiled & self) { return self.classes.bytes(); })
         .def_property_readonly("classes", [](const Compiled & self) { return raw(self.classes.arrays()); })

@@ -4,10 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace pyquant::grammar {
 
-// Counts the uses of a link. A link has `uses` and `below`, and counts as a use of the one below.
+// Counts the uses of a link. A link has `uses`, `below` and `beside`, and counts as a use of both.
 template <class T>
 class Ref {
 public:
@@ -34,10 +35,21 @@ public:
 private:
     // A loop: a chain may be longer than a program's stack is deep.
     static void release(const T * link) {
-        while (link && link->uses.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-            const T * below = link->below;
-            delete link;
-            link = below;
+        std::vector<const T *> more;
+        for (;;) {
+            while (link && link->uses.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                if (link->beside) {
+                    more.push_back(link->beside);
+                }
+                const T * below = link->below;
+                delete link;
+                link = below;
+            }
+            if (more.empty()) {
+                return;
+            }
+            link = more.back();
+            more.pop_back();
         }
     }
 

@@ -1,41 +1,16 @@
 // An LALR(1) parser whose stacks are chains: what a terminal would do is tried without changing them.
+// Where tables have several actions for a terminal, it follows all stacks that they lead to.
 #pragma once
 
-#include <deque>
+#include <stdexcept>
 
-#include "grammar/chain.h"
-#include "grammar/tables.h"
+#include "grammar/scratch.h"
 
 namespace pyquant::grammar {
 
-// The top of a stack of parser states.
-struct StackNode {
-    mutable std::atomic<uint32_t> uses{1};
-    int32_t state = 0;
-    bool kept = false;  // else it is a Scratch's
-    const StackNode * below = nullptr;
-};
-
-// Room for nodes that are tried, and forgotten together.
-class Scratch {
-public:
-    void clear() { used_ = 0; }
-    const StackNode * push(int32_t state, const StackNode * below) {
-        if (used_ == nodes_.size()) {
-            nodes_.emplace_back();
-        }
-        StackNode & node = nodes_[used_++];
-        node.state = state;
-        node.below = below;
-        return &node;
-    }
-
-    // Pairs that are still to be tried: a stack, and terminals.
-    std::vector<std::pair<const StackNode *, Terminals>> todo;
-
-private:
-    std::deque<StackNode> nodes_;
-    size_t used_ = 0;
+// A text can be read in more ways than can be followed.
+struct TooManyWays : std::runtime_error {
+    TooManyWays();
 };
 
 class Parser {
@@ -50,11 +25,11 @@ public:
     // The stack before the first terminal.
     Ref<StackNode> start() const;
     // Gives those of the terminals that may come.
-    Terminals accepted(const StackNode * stack, const Terminals & wanted, Scratch & scratch) const;
-    // The stack after a terminal, or null: it may not come. Nodes are the scratch's.
-    const StackNode * shift(const StackNode * stack, int32_t terminal, Scratch & scratch) const;
-    // The same stack, without nodes of a scratch.
-    static Ref<StackNode> keep(const StackNode * stack);
+    Terminals accepted(const StackNode * stacks, const Terminals & wanted, Scratch & scratch) const;
+    // The stacks after a terminal, or null: it may not come. Nodes are the scratch's.
+    const StackNode * shift(const StackNode * stacks, int32_t terminal, Scratch & scratch) const;
+    // The same stacks, without nodes of a scratch.
+    static Ref<StackNode> keep(const StackNode * stacks);
 
 private:
     struct Reduction {
@@ -62,15 +37,31 @@ private:
         Terminals on;
     };
 
+    void add_reduction(size_t state, int32_t terminal, int32_t action);
+    int32_t action(int32_t state, int32_t terminal) const {
+        return actions_[size_t(state) * size_t(n_terminals_) + size_t(terminal)];
+    }
+    int32_t after(int32_t state, int32_t origin) const {
+        return gotos_[size_t(state) * size_t(n_nonterminals_) + size_t(origin)];
+    }
     const StackNode * reduce(const StackNode * stack, int32_t length, int32_t origin,
                              Scratch & scratch) const {
         for (int32_t i = 0; i < length; i++) {
             stack = stack->below;
         }
-        return scratch.push(gotos_[size_t(stack->state) * size_t(n_nonterminals_) + size_t(origin)], stack);
+        return scratch.push(after(stack->state, origin), stack);
     }
+    // The same as without these names, where a terminal may have several actions.
+    Terminals accepted_by_any(const StackNode * stacks, const Terminals & wanted, Scratch & scratch) const;
+    const StackNode * shift_all(const StackNode * stacks, int32_t terminal, Scratch & scratch) const;
+    // Tries terminals on all stacks, and calls with each node that shifts some of them, and those.
+    template <class Visit>
+    void try_all(const StackNode * stacks, const Terminals & wanted, Scratch & scratch, Visit visit) const;
+    // Adds what a reduction leads to from a set that it comes down to.
+    void push_all(const StackNode * stacks, int32_t origin, const Terminals & on, Scratch & scratch) const;
 
     int32_t n_terminals_, n_nonterminals_, start_;
+    bool several_;  // whether a terminal has several actions anywhere
     std::vector<int32_t> actions_, gotos_, lengths_, origins_;
     std::vector<Terminals> shifts_;                // by state
     std::vector<std::vector<Reduction>> reduces_;  // by state

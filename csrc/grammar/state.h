@@ -32,6 +32,7 @@ struct Place {
     bool ended = false;  // a token that ends a text has come
     Ref<StackNode> stack;
     const Place * below = nullptr;  // the place before the last token
+    static constexpr const Place * beside = nullptr;
 };
 
 // Copying one costs as much as copying a pointer.

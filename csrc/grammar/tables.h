@@ -21,6 +21,13 @@ struct Terminals {
     void add(int32_t terminal) { words[size_t(terminal) / 64] |= uint64_t(1) << (terminal % 64); }
     bool has(int32_t terminal) const { return words[size_t(terminal) / 64] >> (terminal % 64) & 1; }
     bool any() const { return (words[0] | words[1] | words[2] | words[3]) != 0; }
+    Terminals without(const Terminals & other) const {
+        Terminals result;
+        for (size_t i = 0; i < words.size(); i++) {
+            result.words[i] = words[i] & ~other.words[i];
+        }
+        return result;
+    }
     Terminals & operator|=(const Terminals & other) {
         for (size_t i = 0; i < words.size(); i++) {
             words[i] |= other.words[i];
@@ -51,10 +58,11 @@ struct Lexer {
 void find_coming(Lexer & lexer);
 
 // Arrays of a parser: an action is 0 for an error, state + 1 for a shift, -(rule + 1) for a
-// reduction. The last terminal is the text's end.
+// reduction. The last terminal is the text's end. Where several actions are possible, a shift comes first.
 struct ParserTables {
     int32_t n_terminals, n_nonterminals, start;
     std::vector<int32_t> actions;  // (n_states, n_terminals)
+    std::vector<int32_t> more;     // (n, 3): a state, a terminal and another action, all of them reductions
     std::vector<int32_t> gotos;    // (n_states, n_nonterminals): a state, or kNone
     std::vector<int32_t> lengths;  // (n_rules,): symbols that a reduction takes from the stack
     std::vector<int32_t> origins;  // (n_rules,): the nonterminal that it puts there

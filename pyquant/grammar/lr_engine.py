@@ -1,4 +1,4 @@
-"""Engine `lr`: grammars in Lark's language that are LALR(1), with masks in microseconds."""
+"""Engine `lr`: grammars in Lark's language, LALR(1) or declared as ambiguous: masks in microseconds."""
 
 from __future__ import annotations
 

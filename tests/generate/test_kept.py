@@ -49,7 +49,9 @@ def vocabulary(random: np.random.Generator, name: str, n: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize(("grammar", "text"), [("json", "figures.json"), ("c", "words.c")])
+@pytest.mark.parametrize(
+    ("grammar", "text"), [("json", "figures.json"), ("c", "words.c"), ("ansi_c", "words.c")]
+)
 def test_tokens_are_those_that_masks_give(grammar: str, text: str, settings: dict) -> None:
     random = np.random.default_rng(0)
     pieces = vocabulary(random, text, 2500)

@@ -59,14 +59,18 @@ TERMINALS = ['"a"', '"b"', '"ab"', '"cabé"', "/a+/", "/[ab]c*/", '"c"', "/b(a|c
 
 @st.composite
 def grammars(draw: st.DrawFn) -> str:
-    """Small grammars: three rules of alternatives, over some terminals; an ignored one, perhaps."""
+    """Small grammars: three rules of alternatives, over some terminals; an ignored one, perhaps.
+
+    Half of them may be ambiguous.
+    """
     names = ["start", "x", "y"]
     terminals = draw(st.lists(st.sampled_from(TERMINALS), min_size=1, max_size=4, unique=True))
     symbols = st.lists(st.sampled_from([*names[1:], *terminals]), min_size=0, max_size=3).map(" ".join)
     rules = [f"{name}: " + " | ".join(draw(st.lists(symbols, min_size=1, max_size=3))) for name in names]
     ignored = draw(st.sampled_from(["", "%ignore / +/", "%ignore / |#[^#]*#/"]))
     reserved = draw(st.sampled_from(["", "RESERVED.1: /ab?/", "RESERVED.-1: /a[ab]+c/"]))
-    return "\n".join([*rules, ignored, reserved])
+    ambiguous = draw(st.sampled_from(["", "%declare AMBIGUOUS"]))
+    return "\n".join([*rules, ignored, reserved, ambiguous])
 
 
 @settings(max_examples=40, deadline=None)
@@ -191,7 +195,10 @@ def test_a_terminal_with_a_lazy_repetition_ends_as_soon_as_it_can() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('start: x | y\nx: "a"\ny: "a"', r"not LALR\(1\): after A, at \$END, one may end .*llguidance"),
+        (
+            'start: x | y\nx: "a"\ny: "a"',
+            r"not LALR\(1\): after A, at \$END, one may end .*%declare AMBIGUOUS.*llguidance",
+        ),
         ('start: "x" start start | "y" |', r"not LALR\(1\)"),
         ("start: A\nA: /a*/", "terminal A matches the empty text"),
         ("start: A A\nA: /a+/", "after A may come A, but longest match"),

@@ -127,13 +127,14 @@ def test_special_tokens_are_never_part_of_a_text(vocabulary: Vocabulary) -> None
         np.testing.assert_array_equal(np.flatnonzero(ends), vocabulary.end_tokens())
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "c", "json"])
+@pytest.mark.parametrize("name", ["arithmetic", "c", "ansi_c", "json"])
 def test_time_and_memory_grow_with_the_depth_and_no_faster(name: str) -> None:
     """Nest a megabyte of parentheses, and a part of it."""
     text = (GRAMMARS / f"{name}.lark").read_text("utf-8")
     begin, middle, pieces = {
         "arithmetic": (b"", b"1", [b"((((((((", b"))))))))"]),
         "c": (b"int a = ", b"1", [b"((((((((", b"))))))))"]),
+        "ansi_c": (b"f(){a(", b"b", [b"((((((((", b"))))))))"]),
         "json": (b"", b"1", [b"[[[[[[[[", b"]]]]]]]]"]),
     }[name]
     compiled = compile_for(text, [b"", *pieces, middle, begin])

@@ -32,13 +32,15 @@ std::shared_ptr<const Compiled> compile(const std::vector<int32_t> & file,
                                         std::optional<ClassArrays> classes) {
     Numbers numbers(file);
     const int32_t n_lexer = numbers.next(), n_parser = numbers.next(), n_terminals = numbers.next(),
-                  n_nonterminals = numbers.next(), n_rules = numbers.next(), start = numbers.next();
+                  n_more = numbers.next(), n_nonterminals = numbers.next(), n_rules = numbers.next(),
+                  start = numbers.next();
     Lexer lexer;
     lexer.next = numbers.next(256 * n_lexer);
     lexer.ends = numbers.next(n_lexer);
     find_coming(lexer);
-    ParserTables parser{n_terminals, n_nonterminals, start, {}, {}, {}, {}};
+    ParserTables parser{n_terminals, n_nonterminals, start, {}, {}, {}, {}, {}};
     parser.actions = numbers.next(int64_t(n_parser) * n_terminals);
+    parser.more = numbers.next(3 * n_more);
     parser.gotos = numbers.next(int64_t(n_parser) * n_nonterminals);
     parser.lengths = numbers.next(n_rules);
     parser.origins = numbers.next(n_rules);

@@ -190,12 +190,16 @@ def test_pqz(program: Program, build: str) -> None:
 
 
 @under("memory", slow=("memory-native", "threads"))
-@pytest.mark.parametrize(("name", "letters"), [("json", '{}[],:"\\ue1 -.'), ("arithmetic", "0123().+-*/= ")])
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [("json", '{}[],:"\\ue1 -.'), ("arithmetic", "0123().+-*/= "), ("ansi_c", "ab1(){}*;,=&+ ")],
+)
 def test_grammar(program: Program, build: str, name: str, letters: str, tmp_path: Path) -> None:
     tables = make_tables(read_grammar(GRAMMARS / f"{name}.lark"))
     arrays = tables.arrays()
-    sizes = [len(tables.lexer.ends), *tables.actions.shape, tables.gotos.shape[1], len(tables.lengths)]
-    order = ("next", "ends", "actions", "gotos", "lengths", "origins")
+    sizes = [len(tables.lexer.ends), *tables.actions.shape, len(tables.more), tables.gotos.shape[1]]
+    sizes.append(len(tables.lengths))
+    order = ("next", "ends", "actions", "more", "gotos", "lengths", "origins")
     numbers = np.concatenate([[*sizes, tables.start], *(arrays[each].ravel() for each in order)])
     numbers.astype(np.int32).tofile(tmp_path / "tables")
     run(program("grammar", build), tmp_path / "tables", len(numbers), letters)

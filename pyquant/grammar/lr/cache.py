@@ -30,7 +30,7 @@ from pyquant.grammar.grammar import Grammar
 
 logger = logging.getLogger("pyquant.grammar")
 
-BEGIN = b"pyquant grammar 2\n"  # then 8 bytes of checksum, a line of JSON that names arrays, and those
+BEGIN = b"pyquant grammar 3\n"  # then 8 bytes of checksum, a line of JSON that names arrays, and those
 ALIGNMENT = 16  # of arrays in a file, so that they can be used where they are
 IMPORTS = "imports"
 SUFFIX = ".grammar"

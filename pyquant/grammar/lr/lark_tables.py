@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import warnings
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from typing import Any
 
 import numpy as np
 from lark.exceptions import LarkError
+from lark.grammar import NonTerminal
 from lark.lexer import PatternStr, TerminalDef
 from lark.load_grammar import load_grammar
 from lark.parser_frontends import ParserConf
-from lark.parsers.lalr_analysis import LALR_Analyzer, Shift
+from lark.parsers.lalr_analysis import LALR_Analyzer
 from numpy.typing import NDArray
 
 from pyquant import _core
@@ -26,12 +26,16 @@ from pyquant.errors import GrammarError
 from pyquant.grammar.bounds import MOST_RULES
 from pyquant.grammar.grammar import GRAMMARS, Grammar
 from pyquant.grammar.lr.boundaries import check_boundaries
+from pyquant.grammar.lr.conflicts import check_conflicts, check_endless
 from pyquant.grammar.lr.lexer import IGNORED, Lexer, make_lexer
 from pyquant.grammar.lr.regex_automaton import RegexAutomaton
 from pyquant.grammar.lr.size import bounded_terminals, check_size
 
 START, END = "start", "$END"
 CALLS_A_RULE = 8  # that lark nests for each rule of a chain, at most
+AMBIGUOUS = (
+    "AMBIGUOUS"  # declared by grammars that want several stacks where the next terminal does not decide
+)
 RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; the parser never takes it
 
 
@@ -45,7 +49,9 @@ class Tables:
         Names; the last is END.
     lexer : Lexer
     actions : (n_states, n_terminals) int32
-        0: an error; state + 1: shift; -(rule + 1): reduce.
+        0: an error; state + 1: shift; -(rule + 1): reduce. Of several a shift is here, if there is one.
+    more : (n, 3) int32
+        State, terminal and action of every other action; none but in an ambiguous grammar.
     gotos : (n_states, n_nonterminals) int32
         A state, or -1.
     lengths, origins : (n_rules,) int32
@@ -59,6 +65,7 @@ class Tables:
     terminals: tuple[str, ...]
     lexer: Lexer
     actions: NDArray[np.int32]
+    more: NDArray[np.int32]
     gotos: NDArray[np.int32]
     lengths: NDArray[np.int32]
     origins: NDArray[np.int32]
@@ -71,6 +78,7 @@ class Tables:
             "next": self.lexer.next,
             "ends": self.lexer.ends,
             "actions": self.actions,
+            "more": self.more,
             "gotos": self.gotos,
             "lengths": self.lengths,
             "origins": self.origins,
@@ -83,7 +91,8 @@ def make_tables(grammar: Grammar) -> Tables:
     Raises
     ------
     GrammarError
-        It is no grammar, not LALR(1), has no texts, or its terminals do not fit together.
+        It is no grammar, not LALR(1) and does not declare AMBIGUOUS, has no texts, its terminals do not fit
+        together, or a parser would follow it without end.
     """
     try:
         with warnings.catch_warnings():
@@ -110,7 +119,7 @@ def _recursion() -> Iterator[None]:
 
 
 def _make_tables(grammar: Grammar) -> Tables:
-    definitions, rules, ignored, imports = _read(grammar)
+    definitions, rules, ignored, imports, ambiguous = _read(grammar)
     _check_productive(rules)
     used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
     if not used:
@@ -121,12 +130,12 @@ def _make_tables(grammar: Grammar) -> Tables:
         raise GrammarError(f"{len(used)} terminals; engine lr takes {_core.GRAMMAR_TERMINALS - 1} at most")
     lexer = _lexer([t for t in definitions if t.name in used or t.name in ignored], terminals, ignored)
     with _recursion():
-        tables = _parser(rules, terminals, lexer, imports)
+        tables = _parser(rules, terminals, lexer, imports, ambiguous)
     check_boundaries(lexer, tables.actions, terminals)
     return tables
 
 
-def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dict[str, str]]:
+def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dict[str, str], bool]:
     folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
     try:
         with bounded_terminals():
@@ -142,7 +151,8 @@ def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dic
     except Exception as error:  # lark's reader does not foresee everything that a text may be
         raise GrammarError(f"lark cannot read it: {type(error).__name__}: {error}") from None
     imports = {os.path.abspath(path): digest for path, digest in files.items() if isinstance(path, str)}
-    return definitions, rules, set(ignored), imports
+    ambiguous = any(name == AMBIGUOUS for name, _ in loaded.term_defs)
+    return definitions, rules, set(ignored), imports, ambiguous
 
 
 def _check_productive(rules: list[Any]) -> None:
@@ -189,53 +199,43 @@ def _lexer(definitions: list[TerminalDef], terminals: tuple[str, ...], ignored: 
     return make_lexer(automaton, names, numbers)
 
 
-def _parser(rules: list[Any], terminals: tuple[str, ...], lexer: Lexer, imports: dict[str, str]) -> Tables:
+def _parser(
+    rules: list[Any], terminals: tuple[str, ...], lexer: Lexer, imports: dict[str, str], ambiguous: bool
+) -> Tables:
     analyzer = LALR_Analyzer(ParserConf(rules, {}, [START]))
     analyzer.compute_lr0_states()
     analyzer.compute_reads_relations()
     analyzer.compute_includes_lookback()
     analyzer.compute_lookaheads()
-    _check_conflicts(analyzer)
-    analyzer.compute_lalr1_states()
-    table: Any = analyzer.parse_table
+    if ambiguous:
+        check_endless(rules)
+    else:
+        check_conflicts(analyzer)
 
     nonterminals = sorted({rule.origin.name for rule in rules})
     column = {name: i for i, name in enumerate(terminals)}
     goto_column = {name: i for i, name in enumerate(nonterminals)}
     rule_number = {rule: i for i, rule in enumerate(rules)}
-    actions = np.zeros((len(table.states), len(terminals)), np.int32)
-    gotos = np.full((len(table.states), len(nonterminals)), -1, np.int32)
-    for state, entries in table.states.items():
-        for name, (action, argument) in entries.items():
-            if name in goto_column:
-                gotos[state, goto_column[name]] = argument
-            elif name in column:
-                actions[state, column[name]] = argument + 1 if action is Shift else -rule_number[argument] - 1
-    end = table.end_states[START]
+    number = {state: i for i, state in enumerate(analyzer.lr0_itemsets)}
+    actions = np.zeros((len(number), len(terminals)), np.int32)
+    more: list[tuple[int, int, int]] = []
+    gotos = np.full((len(number), len(nonterminals)), -1, np.int32)
+    for itemset, state in number.items():
+        for symbol, following in itemset.transitions.items():
+            if symbol.name in goto_column:
+                gotos[state, goto_column[symbol.name]] = number[following]
+            elif symbol.name in column:
+                actions[state, column[symbol.name]] = number[following] + 1
+        for terminal, ended in itemset.lookaheads.items():
+            for action in sorted(-rule_number[rule] - 1 for rule in ended):
+                if actions[state, column[terminal.name]] == 0:
+                    actions[state, column[terminal.name]] = action
+                else:
+                    more.append((state, column[terminal.name], action))
+    (start,) = analyzer.lr0_start_states.values()
+    end = number[start.transitions[NonTerminal(START)]]
     actions[end, -1] = end + 1  # the text's end may come, and nothing after it
     lengths = np.array([len(rule.expansion) for rule in rules], np.int32)
     origins = np.array([goto_column[rule.origin.name] for rule in rules], np.int32)
-    return Tables(terminals, lexer, actions, gotos, lengths, origins, table.start_states[START], imports)
-
-
-def _check_conflicts(analyzer: LALR_Analyzer) -> None:
-    """Refuse a grammar with a state in which the next terminal does not decide; with an example."""
-    (first,) = analyzer.lr0_start_states.values()
-    ways: dict[Any, list[str]] = {first: []}
-    todo = deque([first])
-    while todo:
-        state = todo.popleft()
-        for symbol, following in state.transitions.items():
-            if following not in ways:
-                ways[following] = [*ways[state], symbol.name]
-                todo.append(following)
-        for terminal, rules in sorted(state.lookaheads.items(), key=lambda item: str(item[0].name)):
-            choices = [f"end {rule}" for rule in sorted(rules, key=str)]
-            if terminal in state.transitions:
-                choices.append("go on")
-            if len(choices) > 1:
-                way = " ".join(ways[state]) or "nothing"
-                raise GrammarError(
-                    f"it is not LALR(1): after {way}, at {terminal.name}, one may {' or '.join(choices)}; "
-                    "make it one, or use --engine llguidance"
-                )
+    others = np.array(sorted(more), np.int32).reshape(-1, 3)
+    return Tables(terminals, lexer, actions, others, gotos, lengths, origins, number[start], imports)

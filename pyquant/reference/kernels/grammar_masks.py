@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from pyquant.grammar.lr.lark_tables import Tables
 from pyquant.grammar.lr.lexer import IGNORED, NONE
 
+Stack = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Place:
@@ -19,20 +21,20 @@ class Place:
     ----------
     tables : Tables
         Of the grammar.
-    stack : tuple of int
-        States of the parser.
+    stacks : frozenset of tuple of int
+        States of the parser, in all ways in which the text can be read.
     lexer : int
         State of the lexer.
     """
 
     tables: Tables
-    stack: tuple[int, ...]
+    stacks: frozenset[Stack]
     lexer: int = 0
 
     @classmethod
     def start(cls, tables: Tables) -> Place:
         """Return the place before the first byte."""
-        return cls(tables, (tables.start,))
+        return cls(tables, frozenset([(tables.start,)]))
 
     def after(self, text: bytes) -> Place | None:
         """Return the place after some bytes; None where no text of the grammar goes on so."""
@@ -41,27 +43,27 @@ class Place:
         for byte in text:
             state = int(next_states[place.lexer, byte])
             if state == NONE:
-                stack = place._stack_after_terminal()
+                stacks = place._stacks_after_terminal()
                 state = int(next_states[0, byte])
-                if stack is None or state == NONE:
+                if not stacks or state == NONE:
                     return None
-                place = Place(self.tables, stack, state)
+                place = Place(self.tables, stacks, state)
             else:
-                place = Place(self.tables, place.stack, state)
+                place = Place(self.tables, place.stacks, state)
         return place if place.lexer == 0 or place._goes_on() else None
 
     @property
     def may_end(self) -> bool:
         """Say whether the text may end here."""
-        stack = self.stack if self.lexer == 0 else self._stack_after_terminal()
-        return stack is not None and _shift(self.tables, stack, len(self.tables.terminals) - 1) is not None
+        stacks = self.stacks if self.lexer == 0 else self._stacks_after_terminal()
+        return bool(_shift(self.tables, stacks, len(self.tables.terminals) - 1))
 
-    def _stack_after_terminal(self) -> tuple[int, ...] | None:
-        """Return the stack once the terminal has ended that the lexer is in."""
+    def _stacks_after_terminal(self) -> frozenset[Stack]:
+        """Return the stacks once the terminal has ended that the lexer is in; none where it cannot end."""
         terminal = int(self.tables.lexer.ends[self.lexer])
         if terminal == NONE:
-            return None
-        return self.stack if terminal == IGNORED else _shift(self.tables, self.stack, terminal)
+            return frozenset()
+        return self.stacks if terminal == IGNORED else _shift(self.tables, self.stacks, terminal)
 
     def _goes_on(self) -> bool:
         """Return whether some bytes make a terminal of what has begun that the parser takes."""
@@ -69,9 +71,7 @@ class Place:
         seen, todo = {self.lexer}, [self.lexer]
         for state in todo:
             terminal = int(lexer.ends[state])
-            if terminal == IGNORED or (
-                terminal != NONE and _shift(self.tables, self.stack, terminal) is not None
-            ):
+            if terminal == IGNORED or (terminal != NONE and _shift(self.tables, self.stacks, terminal)):
                 return True
             more = set(lexer.next[state].tolist()) - {NONE} - seen
             seen |= more
@@ -79,17 +79,28 @@ class Place:
         return False
 
 
-def _shift(tables: Tables, stack: tuple[int, ...], terminal: int) -> tuple[int, ...] | None:
-    """Return the parser's stack after a terminal; None where it may not come."""
-    while True:
-        action = int(tables.actions[stack[-1], terminal])
-        if action > 0:
-            return (*stack, action - 1)
-        if action == 0:
-            return None
-        rule = -action - 1
-        stack = stack[: len(stack) - int(tables.lengths[rule])]
-        stack = (*stack, int(tables.gotos[stack[-1], tables.origins[rule]]))
+def _shift(tables: Tables, stacks: frozenset[Stack], terminal: int) -> frozenset[Stack]:
+    """Return the parser's stacks after a terminal; none where it may not come."""
+    seen, todo, shifted = set(stacks), list(stacks), set()
+    for stack in todo:
+        for action in _actions(tables, stack[-1], terminal):
+            if action > 0:
+                shifted.add((*stack, action - 1))
+                continue
+            rule = -action - 1
+            below = stack[: len(stack) - int(tables.lengths[rule])]
+            reduced = (*below, int(tables.gotos[below[-1], tables.origins[rule]]))
+            if reduced not in seen:
+                seen.add(reduced)
+                todo.append(reduced)
+    return frozenset(shifted)
+
+
+def _actions(tables: Tables, state: int, terminal: int) -> list[int]:
+    """Return all that a parser may do in a state before a terminal."""
+    first = int(tables.actions[state, terminal])
+    others = tables.more[(tables.more[:, 0] == state) & (tables.more[:, 1] == terminal), 2]
+    return [first, *others.tolist()] if first else []
 
 
 def allowed(place: Place, pieces: list[bytes], end_tokens: list[int]) -> NDArray[np.bool_]:
