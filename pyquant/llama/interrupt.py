@@ -16,21 +16,24 @@ class Interrupt:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Note Ctrl-C without stopping while within, and let it through when leaving."""
+        """Note Ctrl-C without stopping while within, and let it through when leaving.
+
+        Where it is ignored, as of what a shell runs in the background, SIGTERM is noted instead.
+        """
+        number = signal.SIGTERM if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else signal.SIGINT
         in_main_thread = threading.current_thread() is threading.main_thread()
-        # None: not Python's. A shell ignores Ctrl-C for what it runs in the background, and so does this.
-        if not in_main_thread or signal.getsignal(signal.SIGINT) in (None, signal.SIG_IGN):
+        if not in_main_thread or signal.getsignal(number) is None:  # None: not Python's
             yield
             return
 
         def note(_signal: int, _frame: object) -> None:
             self.heard = True
 
-        before = signal.signal(signal.SIGINT, note)
+        before = signal.signal(number, note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(number, before)
             if self.heard:
                 self.heard = False
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
