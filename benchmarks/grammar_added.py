@@ -40,7 +40,7 @@ MOST_PLACES = 400
 
 
 def added(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure for each vocabulary, grammar and way to draw."""
+    """Measure for each vocabulary, grammar and way to draw; the last result is the mean of these."""
     results = []
     for name, pattern in VOCABULARIES.items():
         if (path := first_file(pattern)) is None:
@@ -51,7 +51,13 @@ def added(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 if case.name in NAMES:
                     print(f"{name}, {case.name} ...", file=sys.stderr)
                     results += _measure(vocabulary, name, case, arguments.rounds)
-    return results
+    return [*results, mean(results)] if results else []
+
+
+def mean(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of results, as one more of them."""
+    figures = {key: statistics.fmean(result[key] for result in results) for key in ("seconds", "added_us")}
+    return {"command": f"mean of {len(results)}", **figures}
 
 
 def _measure(vocabulary: Vocabulary, name: str, case: Case, rounds: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.grammar import CASES, PUBLISHED, TEXTS, Case, mask_table
-from benchmarks.grammar_added import NEXT, REFUSED, logits_like
+from benchmarks.grammar_added import NEXT, REFUSED, logits_like, mean
 from tests.support.grammars import refusal
 
 
@@ -40,3 +40,8 @@ def test_made_up_logits_refuse_as_much_as_they_should(n_allowed: int) -> None:
     p = np.exp(logits_like(random, allowed, 0)[0].astype(float))
     assert p[~allowed].sum() == pytest.approx(0 if n_allowed == 40 else REFUSED, rel=1e-4)
     assert p[0] == pytest.approx(NEXT, rel=1e-4)
+
+
+def test_the_mean_of_what_grammars_add_weighs_each_row_alike() -> None:
+    rows = [{"command": str(us), "seconds": us / 1e6, "added_us": us} for us in (4.0, 8.0, 18.0)]
+    assert mean(rows) == {"command": "mean of 3", "seconds": pytest.approx(1e-5), "added_us": 10.0}
