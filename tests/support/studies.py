@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from pyquant import data
 from pyquant.study.config import read_study
+from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.run import Summary, run_study
+from pyquant.study.store import Store
 from tests.support.models import Model
 
 STUDY = """
@@ -37,6 +40,19 @@ mode = "ggml:Q4_K"
 EVERYTHING = ["codes", "size", "quality", "speed"]
 SAME_EVERYWHERE = ["codes", "size", "quality"]  # speed is another one every time
 LABELS = ["unquantized", "q4_0_multizero 0", "q4_0_multizero 2", "q8_table balanced", "ggml:Q4_K"]
+
+
+def run_on_the_box(folder: Path, study: str) -> Path:
+    """Run a study, given as TOML, on the model in the box; returns the folder of its results."""
+    config = folder / "study.toml"
+    config.write_text(study)
+    run_study(read_study(config, models=[data.model_path()]), folder / "results", workers=1)
+    return folder / "results"
+
+
+def model_of(results: Path) -> ModelResults:
+    """Return what a study of one model found."""
+    return read_results(Store(results)).models[0]
 
 
 class Lab:

@@ -16,9 +16,8 @@ from pyquant.study.config import read_study
 from pyquant.study.report import drafting as report
 from pyquant.study.report.drafting_figures import drawings
 from pyquant.study.report.drafting_tables import tables
-from pyquant.study.report.results import ModelResults, read_results
-from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of
+from tests.support.studies import model_of, run_on_the_box
 
 STUDY = """
 measure = ["size", "drafting"]
@@ -36,20 +35,9 @@ mode = "ggml:Q4_0"
 """
 
 
-def run(folder: Path, study: str = STUDY) -> Path:
-    config = folder / "study.toml"
-    config.write_text(study)
-    run_study(read_study(config, models=[data.model_path()]), folder / "results", workers=1)
-    return folder / "results"
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("drafting"))
-
-
-def model_of(results: Path) -> ModelResults:
-    return read_results(Store(results)).models[0]
+    return run_on_the_box(tmp_path_factory.mktemp("drafting"), STUDY)
 
 
 def test_cells_are_those_of_the_records(results: Path) -> None:
@@ -115,7 +103,7 @@ def test_records_that_are_there_are_not_made_again(results: Path, tmp_path: Path
     made = path.stat().st_mtime_ns
     result = json.loads(store.path(key).read_text())["result"]
     store.path(key).unlink()
-    run(copy.parent)
+    run_on_the_box(copy.parent, STUDY)
     assert path.stat().st_mtime_ns == made
     assert json.loads(store.path(key).read_text())["result"] == result
 
@@ -123,7 +111,7 @@ def test_records_that_are_there_are_not_made_again(results: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_second_target(tmp_path: Path) -> None:
     study = STUDY.replace("[drafting]\n", '[drafting]\ntargets = ["unquantized", "ggml:Q8_0"]\n')
-    results = run(tmp_path, study)
+    results = run_on_the_box(tmp_path, study)
     model = model_of(results)
     assert report.targets(model) == ["unquantized", "ggml:Q8_0"]
     for row in model.rows:

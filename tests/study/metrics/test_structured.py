@@ -16,11 +16,11 @@ from pyquant.structured.measure import measure_structured
 from pyquant.structured.tasks import load_task
 from pyquant.study.config import read_study
 from pyquant.study.report import structured_thesis as thesis
-from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.report.structured import tables_of_removed, tables_of_tasks
 from pyquant.study.report.writing import took
 from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of
+from tests.support.studies import model_of, run_on_the_box
 
 STUDY = """
 measure = ["size", "structured"]
@@ -35,20 +35,9 @@ mode = "ggml:Q2_K"
 """
 
 
-def run(folder: Path, study: str = STUDY) -> Path:
-    config = folder / "study.toml"
-    config.write_text(study)
-    run_study(read_study(config, models=[data.model_path()]), folder / "results", workers=1)
-    return folder / "results"
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("structured"))
-
-
-def model_of(results: Path) -> ModelResults:
-    return read_results(Store(results)).models[0]
+    return run_on_the_box(tmp_path_factory.mktemp("structured"), STUDY)
 
 
 def texts_of(store: Store, key: str) -> Path:
@@ -143,7 +132,7 @@ def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None
 def test_more_samples_go_on_from_fewer(tmp_path: Path) -> None:
     """Texts depend on neither how many there are, nor on which techniques: none is written twice."""
     fewer = STUDY.replace("samples = 5", "samples = 2").replace('"free", "grammar"', '"grammar"')
-    results = run(tmp_path, fewer)
+    results = run_on_the_box(tmp_path, fewer)
     store = Store(results)
     before = model_of(results).rows[0].keys["structured"][0]
     texts = texts_of(store, before)
