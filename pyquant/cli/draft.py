@@ -44,6 +44,14 @@ def costs(
     rounds: Annotated[
         int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each, in turns.")
     ] = 5,
+    depth: Annotated[
+        int,
+        typer.Option(
+            metavar="TOKENS",
+            parser=Number(limits.DRAFT_DEPTH),
+            help="Tokens that both models have read before: as many as texts have in the middle.",
+        ),
+    ] = limits.MEASURED_BEHIND,
     output: Annotated[
         Optional[Path],
         typer.Option(
@@ -59,16 +67,16 @@ def costs(
     json: options.Json = False,
 ) -> None:
     """Measure a draft token, and passes of the target over 1 to 32 tokens."""
-    from pyquant.drafting.measure_costs import DEPTH, LARGEST, measure_costs
+    from pyquant.drafting.measure_costs import LARGEST, measure_costs
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
 
     hear_loggers()
     if output:
         check_output(output, sources=[target, Path(draft)], force=force)
-    say_pair(target, draft, DEPTH + LARGEST)
+    say_pair(target, draft, depth + LARGEST)
     with count_bar("measuring", "passes") as progress:
-        report = measure_costs(target, draft, rounds=rounds, threads=threads, progress=progress)
+        report = measure_costs(target, draft, depth=depth, rounds=rounds, threads=threads, progress=progress)
     result = report.to_json()
     if output:
         write_json(output, result, sources=[target, Path(draft)], force=force)

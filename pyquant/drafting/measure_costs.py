@@ -1,4 +1,8 @@
-"""Measure what drafting and verifying take, in turns, so that drift of the machine meets all alike."""
+"""Measure what drafting and verifying take, in turns, so that drift of the machine meets all alike.
+
+Each draft token comes after a pass of the target, as in drafting: what either model leaves in the processor's
+caches is not the other's.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,6 @@ from pyquant.machine import n_threads
 from pyquant.models.model_file import open_model
 
 LARGEST = 32  # tokens of the largest pass
-DEPTH = 64  # tokens that both models have read before
 
 Progress = Callable[[int, int], None]
 
@@ -65,6 +68,8 @@ class CostReport:
         Of the part of it that only policies need: entropy and probabilities.
     verify : list of Seconds
         Of the target's pass over 1, 2, ... tokens, with the draws after each.
+    depth : int
+        Tokens that both models had read before.
     n_threads : int
     """
 
@@ -74,6 +79,7 @@ class CostReport:
     draft_of_two: Seconds
     certainty: Seconds
     verify: list[Seconds]
+    depth: int
     n_threads: int
 
     @property
@@ -97,7 +103,7 @@ class CostReport:
             | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
             | {"further": self.further},
             "n_threads": self.n_threads,
-            "depth": DEPTH,
+            "depth": self.depth,
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
         }
 
@@ -106,19 +112,23 @@ def measure_costs(
     target: Path,
     draft: Path | str,
     *,
+    depth: int = limits.MEASURED_BEHIND,
     rounds: int = 5,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> CostReport:
     """Measure a pair: a draft token, and passes of the target over 1 to 32 tokens.
 
-    Every round measures each of them once; a first round is not counted.
+    Every round measures each pass once, and before each a draft token, for which the draft has one and two
+    tokens to read in turns; their medians are the round's. A first round is not counted.
 
     Parameters
     ----------
     target
     draft
         A model with the target's vocabulary, or "ngram".
+    depth
+        Tokens that both models have read before: the more there are, the longer attention takes.
     rounds
         Measurements of each.
     threads
@@ -131,7 +141,8 @@ def measure_costs(
     ConfigError, ModelFileError, NotEnoughMemory
     """
     limits.ROUNDS.check("rounds", rounds)
-    n_ctx = DEPTH + LARGEST
+    limits.DRAFT_DEPTH.check("depth", depth)
+    n_ctx = depth + LARGEST
     check_both(target, draft, n_ctx)
     sampling = Sampling(temperature=0)
     with (
@@ -140,44 +151,49 @@ def measure_costs(
         open_draft(draft, target, sampling, n_ctx, threads=threads) as its_draft,
     ):
         tokens = np.random.default_rng(0).integers(0, model.n_vocab, n_ctx).astype(np.int32)
-        session.extend(0, tokens[:DEPTH])
-        drafts: list[float] = []
-        of_two: list[float] = []
+        text = tokens[:depth].tolist()
+        session.extend(0, tokens[:depth])
+        its_draft.propose(text[:-1], None, 0.5)
+        drafts: dict[int, list[float]] = {1: [], 2: []}  # by tokens to read
         sure: list[float] = []
         passes: list[list[float]] = [[] for _ in range(LARGEST)]
-        its_draft.propose(tokens[: DEPTH - 1].tolist(), None, 0.5)
         for turn in range(rounds + 1):
-            draft_seconds, sure_seconds = _draft_token(its_draft, tokens, 1)
-            two_seconds, _ = _draft_token(its_draft, tokens, 2)
-            if turn > 0:
-                drafts.append(draft_seconds)
-                of_two.append(two_seconds)
-                sure.append(sure_seconds)
+            of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
             for n in range(1, LARGEST + 1):
-                seconds = _pass(session, sampling, tokens[DEPTH - 1 : DEPTH - 1 + n])
+                n_unread = 2 - n % 2
+                of_turn[n_unread].append(_draft_token(its_draft, text, n_unread))
+                seconds = _pass(session, sampling, depth, tokens[depth - 1 : depth - 1 + n])
                 if turn > 0:
                     passes[n - 1].append(seconds)
                 if progress:
                     progress(turn * LARGEST + n, (rounds + 1) * LARGEST)
+            if turn > 0:
+                for n_unread, measured in of_turn.items():
+                    drafts[n_unread].append(statistics.median(seconds for seconds, _ in measured))
+                sure.append(statistics.median(seconds for _, seconds in of_turn[1]))
     verify = [Seconds(seconds) for seconds in passes]
     return CostReport(
-        target, draft, Seconds(drafts), Seconds(of_two), Seconds(sure), verify, n_threads(threads)
+        target,
+        draft,
+        Seconds(drafts[1]),
+        Seconds(drafts[2]),
+        Seconds(sure),
+        verify,
+        depth,
+        n_threads(threads),
     )
 
 
-def _draft_token(draft: Draft, tokens: np.ndarray, n_unread: int) -> tuple[float, float]:
-    """Return the seconds of a draft token, the median of some, and those of knowing how sure it is."""
-    text, measured = tokens[:DEPTH].tolist(), []
-    for _ in range(3):
-        draft.keep(DEPTH - n_unread)
-        before, begin = draft.sure_seconds, time.perf_counter()
-        draft.propose(text, None, 0.5)
-        measured.append((time.perf_counter() - begin, draft.sure_seconds - before))
-    return sorted(measured)[1]
+def _draft_token(draft: Draft, text: list[int], n_unread: int) -> tuple[float, float]:
+    """Return the seconds of a draft token, and those of knowing how sure it is."""
+    draft.keep(len(text) - n_unread)
+    before, begin = draft.sure_seconds, time.perf_counter()
+    draft.propose(text, None, 0.5)
+    return time.perf_counter() - begin, draft.sure_seconds - before
 
 
-def _pass(session: Session, sampling: Sampling, tokens: np.ndarray) -> float:
-    session.roll_back(0, DEPTH - 1)
+def _pass(session: Session, sampling: Sampling, depth: int, tokens: np.ndarray) -> float:
+    session.roll_back(0, depth - 1)
     begin = time.perf_counter()
     logits = session.follow(0, tokens)
     sampling.draw(logits, np.zeros(len(tokens)))

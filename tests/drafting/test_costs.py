@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyquant import data
 from pyquant.drafting.costs import SCHEMA, Costs, read_costs, unread_after
+from pyquant.drafting.measure_costs import measure_costs
 from pyquant.errors import ConfigError
 
 
@@ -63,3 +65,11 @@ def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> Non
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json"):
         read_costs(tmp_path / "nowhere.json")
+
+
+def test_costs_say_how_much_was_read() -> None:
+    report = measure_costs(data.model_path(), "ngram", rounds=1, depth=20, threads=1)
+    assert report.to_json()["depth"] == 20
+    assert len(report.verify) == 32
+    with pytest.raises(ConfigError, match="depth"):
+        measure_costs(data.model_path(), "ngram", depth=3)

@@ -26,7 +26,7 @@ class Oracle:
 
     def run_until(self, pattern: str, tool: str, *arguments: object) -> str:
         """Runs a tool until what it prints matches: at times llama-perplexity leaves out its last lines."""
-        for _ in range(5):
+        for _ in range(20):
             printed = self.run(tool, *arguments)
             if re.search(pattern, printed):
                 return printed
