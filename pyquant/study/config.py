@@ -242,4 +242,4 @@ def _beside(path: Path, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     beside = path.parent.absolute() / value  # absolute, as models are made in the results folder
-    return str(beside) if beside.is_file() else value
+    return str(beside) if os.path.isfile(beside) else value  # is_file() fails where a name is too long
