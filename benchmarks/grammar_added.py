@@ -98,12 +98,21 @@ def _follow(
             seconds.append(time.thread_time() - begin)
             memory.sum()
             begin = time.thread_time()
-            chooser.choose([text], logits)
+            drawn = chooser.choose([text], logits)
             seconds[-1] += time.thread_time() - begin
+            if masked and drawn.tokens[0] != token:  # the text's own token is drawn in its place, not timed
+                text.kernel = kernel_state(state.copy())
+                chooser.choose([text], certain(token, n_vocab))
             state.advance(token)
-            text.kernel = kernel_state(state.copy()) if masked else None  # what was drawn is another token
             text.sample.tokens.append(token)
     return seconds
+
+
+def certain(token: int, n_vocab: int) -> NDArray[np.float32]:
+    """(1, n_vocab) float32, of which all probability is one token's."""
+    logits = np.full((1, n_vocab), -20, np.float32)
+    logits[0, token] = 0
+    return logits
 
 
 def logits_like(random: NDArray[np.float32], allowed: NDArray[np.bool_], token: int) -> NDArray[np.float32]:

@@ -58,7 +58,7 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
     if (more.size() % 3 != 0) {
         throw py::value_error("parser: expected more (n, 3)");
     }
-    Lexer lexer{copy(next), copy(ends), {}, {}};
+    const LexerTables lexer{next.data(), ends.data(), int32_t(ends.size())};
     const ParserTables parser{int32_t(actions.shape(1)),
                               int32_t(gotos.shape(1)),
                               start,
@@ -67,15 +67,13 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
                               copy(gotos),
                               copy(lengths),
                               copy(origins)};
-    std::vector<std::string> bytes(pieces.begin(), pieces.end());
+    const std::vector<std::string> bytes(pieces.begin(), pieces.end());
     std::optional<ClassArrays> found;
     if (classes) {
         found = from_raw(*classes);
     }
     const py::gil_scoped_release release;
-    find_coming(lexer);
-    return std::make_shared<Compiled>(std::move(lexer), parser, std::move(bytes), std::move(end_tokens),
-                                      std::move(found));
+    return std::make_shared<Compiled>(lexer, parser, bytes, std::move(end_tokens), found);
 }
 
 void write_mask(const State & state, Array<int32_t> & words) {

@@ -2,11 +2,10 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <optional>
 
 #include "bindings/arrays.h"
 #include "bindings/register.h"
-#include "grammar/asker.h"
+#include "grammar/state.h"
 #include "sample/draw.h"
 #include "sample/philox.h"
 
@@ -24,18 +23,14 @@ public:
 
     void turn_to(int64_t row) override {
         row_ = size_t(row);
-        asker_.reset();
+        asked_ = false;
     }
 
-    void expect(int32_t token) override {
-        __builtin_prefetch(&states_[row_]->compiled().pieces[size_t(token)]);
-    }
+    void expect(int32_t token) override { states_[row_]->compiled().pieces.expect(token); }
 
     bool allows(int32_t token) override {
-        if (!asker_) {
-            asker_.emplace(*states_[row_]);
-        }
-        return asker_->allows(token);
+        asked_ = true;
+        return states_[row_]->allows_of_many(token);
     }
 
     void mask(int32_t * words) override {
@@ -47,6 +42,9 @@ public:
     bool take(int32_t token) override {
         const State::Step step = states_[row_]->take(token);
         ended[row_] = step == State::Step::kMustEnd;
+        if (asked_ && step == State::Step::kMore) {
+            states_[row_]->expect_many();
+        }
         return step != State::Step::kRefused;
     }
 
@@ -56,7 +54,7 @@ public:
 private:
     const States & states_;
     size_t row_ = 0;
-    std::optional<grammar::Asker> asker_;
+    bool asked_ = false;  // about this row
 };
 
 py::tuple draw_kept(const Array<float> & logits, const States & states, const Array<uint64_t> & places,

@@ -1,15 +1,9 @@
 #include "grammar/asker.h"
 
-#include <algorithm>
+#include "grammar/state.h"
 
 namespace pyquant::grammar {
 namespace {
-
-Scratch & own_scratch() {
-    thread_local Scratch scratch;
-    scratch.clear();
-    return scratch;
-}
 
 Terminals every_terminal() {
     Terminals all;
@@ -19,14 +13,19 @@ Terminals every_terminal() {
 
 }  // namespace
 
-Asker::Asker(const State & state)
-    : state_(state),
-      scratch_(own_scratch()),
-      here_(known(state.place_->stack.get())) {}
+void Asker::turn_to(int32_t lexer_state, const StackNode * stack) {
+    scratch_.clear();
+    after_.clear();
+    lexer_state_ = lexer_state;
+    here_ = known(stack);
+    // Many tokens will begin with a byte that ends what the lexer is in.
+    if (const int32_t terminal = compiled_.lexer[lexer_state].ends; terminal >= 0) {
+        after_first(terminal);
+    }
+}
 
 Asker::Known Asker::known(const StackNode * stack) {
-    const Parser & parser = state_.compiled_->parser;
-    return {stack, stack ? parser.accepted(stack, every_terminal(), scratch_) : Terminals()};
+    return {stack, stack ? compiled_.parser.accepted(stack, every_terminal(), scratch_) : Terminals()};
 }
 
 const Asker::Known & Asker::after_first(int32_t terminal) {
@@ -35,30 +34,22 @@ const Asker::Known & Asker::after_first(int32_t terminal) {
             return after;
         }
     }
-    const StackNode * const stack = here_.accepted.has(terminal)
-                                        ? state_.compiled_->parser.shift(here_.stack, terminal, scratch_)
-                                        : nullptr;
+    const StackNode * const stack =
+        here_.accepted.has(terminal) ? compiled_.parser.shift(here_.stack, terminal, scratch_) : nullptr;
     return after_.emplace_back(terminal, known(stack)).second;
 }
 
 bool Asker::allows(int32_t token) {
-    const Compiled & compiled = *state_.compiled_;
-    const Lexer & lexer = compiled.lexer;
-    if (state_.place_->ended) {
-        return false;
-    }
-    if (state_.is_end(token)) {
-        return state_.may_end();
-    }
-    const std::string & piece = compiled.pieces[size_t(token)];
-    int32_t at = state_.place_->lexer;
+    const Lexer & lexer = compiled_.lexer;
+    const std::string_view piece = compiled_.pieces[token];
+    int32_t at = lexer_state_;
     Known now = here_;
     bool first = true;  // no terminal has ended yet that the parser sees
     bool whole = true;  // now.accepted has all terminals
     for (const char byte : piece) {
         int32_t next = lexer.after(at, uint8_t(byte));
         if (next == kNone) {
-            const int32_t terminal = lexer.ends[size_t(at)];
+            const int32_t terminal = lexer[at].ends;
             next = lexer.after(0, uint8_t(byte));
             if (terminal == kNone || next == kNone) {
                 return false;
@@ -67,7 +58,7 @@ bool Asker::allows(int32_t token) {
                 if (first) {
                     now = after_first(terminal);
                 } else {
-                    now.stack = compiled.parser.shift(now.stack, terminal, scratch_);
+                    now.stack = compiled_.parser.shift(now.stack, terminal, scratch_);
                     whole = false;
                 }
                 first = false;
@@ -81,9 +72,10 @@ bool Asker::allows(int32_t token) {
     if (piece.empty()) {
         return false;
     }
-    const Terminals & coming = lexer.coming[size_t(at)];
-    return lexer.ignorable[size_t(at)] ||
-           (whole ? now.accepted & coming : compiled.parser.accepted(now.stack, coming, scratch_)).any();
+    const LexerState & reached = lexer[at];
+    return reached.ignorable || (whole ? now.accepted & reached.coming
+                                       : compiled_.parser.accepted(now.stack, reached.coming, scratch_))
+                                    .any();
 }
 
 }  // namespace pyquant::grammar

@@ -4,16 +4,19 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/state.h"
+#include "grammar/parser.h"
 
 namespace pyquant::grammar {
 
+class Compiled;
+
 class Asker {
 public:
-    // The state must not change meanwhile. A thread has one asker at a time.
-    explicit Asker(const State & state);
+    explicit Asker(const Compiled & compiled) : compiled_(compiled) {}
 
-    // The same as the state's.
+    // Finds out what questions here have in common. The stack must live as long as they are asked.
+    void turn_to(int32_t lexer_state, const StackNode * stack);
+    // Says whether a token that does not end the text may come.
     bool allows(int32_t token);
 
 private:
@@ -27,8 +30,9 @@ private:
     // After a terminal that comes first; kept by the terminal.
     const Known & after_first(int32_t terminal);
 
-    const State & state_;
-    Scratch & scratch_;
+    const Compiled & compiled_;
+    Scratch scratch_;
+    int32_t lexer_state_ = 0;
     Known here_;
     std::vector<std::pair<int32_t, Known>> after_;
 };

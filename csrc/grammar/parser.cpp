@@ -96,55 +96,60 @@ private:
 TooManyWays::TooManyWays()
     : std::runtime_error("the text can be read in more ways at once than engine lr follows") {}
 
-Parser::Parser(const ParserTables & tables)
+Parser::Parser(const ParserTables & tables, std::pmr::memory_resource * memory)
     : n_terminals_(tables.n_terminals),
       n_nonterminals_(tables.n_nonterminals),
       start_(tables.start),
       several_(!tables.more.empty()),
-      actions_(tables.actions),
-      gotos_(tables.gotos),
-      lengths_(tables.lengths),
-      origins_(tables.origins) {
-    const size_t n = actions_.size() / size_t(n_terminals_);
-    shifts_.resize(n);
-    reduces_.resize(n);
-    std::vector<Terminals> valid(n);
-    for (size_t state = 0; state < n; state++) {
+      states_(tables.actions.size() / size_t(tables.n_terminals), memory),
+      reductions_(memory),
+      rules_(memory),
+      actions_(tables.actions.begin(), tables.actions.end(), memory),
+      gotos_(tables.gotos.begin(), tables.gotos.end(), memory),
+      followers_(size_t(n_terminals_), memory) {
+    rules_.reserve(tables.lengths.size());
+    for (size_t rule = 0; rule < tables.lengths.size(); rule++) {
+        rules_.push_back({tables.lengths[rule], tables.origins[rule]});
+    }
+    std::vector<std::vector<Reduction>> of_states(states_.size());
+    std::vector<Terminals> valid(states_.size());
+    const auto reduce_on = [&](size_t state, int32_t terminal, int32_t action) {
+        const Rule & rule = rules_[size_t(-action - 1)];
+        for (Reduction & same : of_states[state]) {
+            if (same.rule.length == rule.length && same.rule.origin == rule.origin) {
+                same.on.add(terminal);
+                return;
+            }
+        }
+        of_states[state].push_back({rule, {}});
+        of_states[state].back().on.add(terminal);
+    };
+    for (size_t state = 0; state < states_.size(); state++) {
         for (int32_t terminal = 0; terminal < n_terminals_; terminal++) {
-            const int32_t action = actions_[state * size_t(n_terminals_) + size_t(terminal)];
+            const int32_t action = this->action(int32_t(state), terminal);
             if (action != 0) {
                 valid[state].add(terminal);
             }
             if (action > 0) {
-                shifts_[state].add(terminal);
+                states_[state].shifts.add(terminal);
             } else if (action < 0) {
-                add_reduction(state, terminal, action);
+                reduce_on(state, terminal, action);
             }
         }
     }
     for (size_t i = 0; i + 2 < tables.more.size(); i += 3) {
-        add_reduction(size_t(tables.more[i]), tables.more[i + 1], tables.more[i + 2]);
+        reduce_on(size_t(tables.more[i]), tables.more[i + 1], tables.more[i + 2]);
     }
-    followers_.resize(size_t(n_terminals_));
+    for (size_t state = 0; state < states_.size(); state++) {
+        states_[state].reductions = int32_t(reductions_.size());
+        reductions_.insert(reductions_.end(), of_states[state].begin(), of_states[state].end());
+        states_[state].beyond = int32_t(reductions_.size());
+    }
     for (size_t i = 0; i < actions_.size(); i++) {
         if (actions_[i] > 0) {
             followers_[i % size_t(n_terminals_)] |= valid[size_t(actions_[i] - 1)];
         }
     }
-}
-
-void Parser::add_reduction(size_t state, int32_t terminal, int32_t action) {
-    const auto rule = size_t(-action - 1);
-    Reduction * same = nullptr;
-    for (Reduction & reduction : reduces_[state]) {
-        if (reduction.length == lengths_[rule] && reduction.origin == origins_[rule]) {
-            same = &reduction;
-        }
-    }
-    if (!same) {
-        same = &reduces_[state].emplace_back(Reduction{lengths_[rule], origins_[rule], {}});
-    }
-    same->on.add(terminal);
 }
 
 Ref<StackNode> Parser::start() const {
@@ -165,15 +170,15 @@ void Parser::try_all(const StackNode * stacks, const Terminals & wanted, Scratch
     }
     for (size_t i = 0; i < todo.size(); i++) {
         const auto [top, terminals] = todo[i];
-        const Terminals shifted = terminals & shifts_[size_t(top->state)];
+        const Terminals shifted = terminals & states_[size_t(top->state)].shifts;
         if (shifted.any()) {
             visit(top, shifted);
         }
-        for (const Reduction & reduction : reduces_[size_t(top->state)]) {
+        for (const Reduction & reduction : reductions(top->state)) {
             const Terminals on = terminals & reduction.on;
             if (on.any()) {
-                each_below(top, reduction.length, [&](const StackNode * bottoms) {
-                    push_all(bottoms, reduction.origin, on, scratch);
+                each_below(top, reduction.rule.length, [&](const StackNode * bottoms) {
+                    push_all(bottoms, reduction.rule.origin, on, scratch);
                 });
             }
         }
@@ -206,11 +211,11 @@ Terminals Parser::accepted(const StackNode * stacks, const Terminals & wanted, S
     while (!todo.empty()) {
         const auto [top, terminals] = todo.back();
         todo.pop_back();
-        result |= terminals & shifts_[size_t(top->state)];
-        for (const Reduction & reduction : reduces_[size_t(top->state)]) {
+        result |= terminals & states_[size_t(top->state)].shifts;
+        for (const Reduction & reduction : reductions(top->state)) {
             const Terminals on = terminals & reduction.on;
             if (on.any()) {
-                todo.emplace_back(reduce(top, reduction.length, reduction.origin, scratch), on);
+                todo.emplace_back(reduce(top, reduction.rule, scratch), on);
             }
         }
     }
@@ -229,8 +234,7 @@ const StackNode * Parser::shift(const StackNode * stacks, int32_t terminal, Scra
         if (next == 0) {
             return nullptr;
         }
-        const auto rule = size_t(-next - 1);
-        stacks = reduce(stacks, lengths_[rule], origins_[rule], scratch);
+        stacks = reduce(stacks, rules_[size_t(-next - 1)], scratch);
     }
 }
 

@@ -15,7 +15,7 @@ struct TooManyWays : std::runtime_error {
 
 class Parser {
 public:
-    explicit Parser(const ParserTables & tables);
+    Parser(const ParserTables & tables, std::pmr::memory_resource * memory);
 
     int32_t end() const { return n_terminals_ - 1; }
     // Says whether a terminal may come after another one, anywhere.
@@ -32,24 +32,39 @@ public:
     static Ref<StackNode> keep(const StackNode * stacks);
 
 private:
+    struct Rule {
+        int32_t length, origin;  // symbols that a reduction takes from the stack, and what it puts there
+    };
+    // Reductions of a state that are the same whatever terminal comes, and those terminals.
     struct Reduction {
-        int32_t length, origin;
+        Rule rule;
         Terminals on;
     };
+    struct ParserState {
+        Terminals shifts;
+        int32_t reductions, beyond;  // places of its reductions, and the first one after them
+    };
+    struct Reductions {
+        const Reduction *first, *last;
+        const Reduction * begin() const { return first; }
+        const Reduction * end() const { return last; }
+    };
 
-    void add_reduction(size_t state, int32_t terminal, int32_t action);
+    Reductions reductions(int32_t state) const {
+        const ParserState & here = states_[size_t(state)];
+        return {reductions_.data() + here.reductions, reductions_.data() + here.beyond};
+    }
     int32_t action(int32_t state, int32_t terminal) const {
         return actions_[size_t(state) * size_t(n_terminals_) + size_t(terminal)];
     }
     int32_t after(int32_t state, int32_t origin) const {
         return gotos_[size_t(state) * size_t(n_nonterminals_) + size_t(origin)];
     }
-    const StackNode * reduce(const StackNode * stack, int32_t length, int32_t origin,
-                             Scratch & scratch) const {
-        for (int32_t i = 0; i < length; i++) {
+    const StackNode * reduce(const StackNode * stack, const Rule & rule, Scratch & scratch) const {
+        for (int32_t i = 0; i < rule.length; i++) {
             stack = stack->below;
         }
-        return scratch.push(after(stack->state, origin), stack);
+        return scratch.push(after(stack->state, rule.origin), stack);
     }
     // The same as without these names, where a terminal may have several actions.
     Terminals accepted_by_any(const StackNode * stacks, const Terminals & wanted, Scratch & scratch) const;
@@ -62,10 +77,11 @@ private:
 
     int32_t n_terminals_, n_nonterminals_, start_;
     bool several_;  // whether a terminal has several actions anywhere
-    std::vector<int32_t> actions_, gotos_, lengths_, origins_;
-    std::vector<Terminals> shifts_;                // by state
-    std::vector<std::vector<Reduction>> reduces_;  // by state
-    std::vector<Terminals> followers_;             // by terminal
+    std::pmr::vector<ParserState> states_;
+    std::pmr::vector<Reduction> reductions_;
+    std::pmr::vector<Rule> rules_;
+    std::pmr::vector<int32_t> actions_, gotos_;
+    std::pmr::vector<Terminals> followers_;  // by terminal
 };
 
 }  // namespace pyquant::grammar

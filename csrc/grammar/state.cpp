@@ -20,29 +20,29 @@ bool comes_anyhow(const TokenClasses & classes, const SequenceNode & node) {
 }
 
 // Where the text may end, the parser takes the terminal that ends in the lexer's state, if any does.
-std::vector<char> find_going_on(const Lexer & lexer, const TokenClasses & classes) {
-    std::vector<char> result(size_t(lexer.n_states()));
-    for (int32_t state = 0; state < lexer.n_states(); state++) {
-        const SequenceNode * const nodes = classes.begin(state);
-        bool goes_on = comes_anyhow(classes, nodes[0]);
-        for (int32_t i = 1; !goes_on && i < nodes[0].beyond; i = nodes[i].beyond) {
-            goes_on = nodes[i].terminal == lexer.ends[size_t(state)] && comes_anyhow(classes, nodes[i]);
-        }
-        result[size_t(state)] = goes_on;
+bool always_goes_on(const Lexer & lexer, const TokenClasses & classes, int32_t state) {
+    const SequenceNode * const nodes = classes.begin(state);
+    bool goes_on = comes_anyhow(classes, nodes[0]);
+    for (int32_t i = 1; !goes_on && i < nodes[0].beyond; i = nodes[i].beyond) {
+        goes_on = nodes[i].terminal == lexer[state].ends && comes_anyhow(classes, nodes[i]);
     }
-    return result;
+    return goes_on;
 }
 
 }  // namespace
 
-Compiled::Compiled(Lexer lexer_, const ParserTables & tables, std::vector<std::string> pieces_,
-                   std::vector<int32_t> ends, std::optional<ClassArrays> found)
-    : lexer(std::move(lexer_)),
-      parser(tables),
-      pieces(std::move(pieces_)),
+Compiled::Compiled(const LexerTables & lexer_tables, const ParserTables & tables,
+                   const std::vector<std::string> & bytes, std::vector<int32_t> ends,
+                   const std::optional<ClassArrays> & found)
+    : lexer(lexer_tables.next, lexer_tables.ends, lexer_tables.n_states, arena_.memory()),
+      parser(tables, arena_.memory()),
+      pieces(bytes, arena_.memory()),
       end_tokens(std::move(ends)),
-      classes(found ? std::move(*found) : find_classes(lexer, parser, pieces)),
-      goes_on(find_going_on(lexer, classes)) {}
+      classes(found ? *found : find_classes(lexer, parser, pieces), arena_.memory()) {
+    for (int32_t state = 0; state < lexer.n_states(); state++) {
+        lexer[state].always_goes_on = always_goes_on(lexer, classes, state);
+    }
+}
 
 State::State(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {
     auto * place = new Place;
@@ -107,7 +107,7 @@ void State::mask(int32_t * words) const {
 }
 
 bool State::must_end() const {
-    if (!place_->ended && compiled_->goes_on[size_t(place_->lexer)]) {
+    if (!place_->ended && compiled_->lexer[place_->lexer].always_goes_on) {
         return false;
     }
     bool none = may_end();
@@ -126,7 +126,7 @@ bool State::step(Trial & trial, uint8_t byte, Scratch & scratch) const {
     const Lexer & automaton = compiled_->lexer;
     int32_t next = automaton.after(trial.lexer, byte);
     if (next == kNone) {
-        const int32_t terminal = automaton.ends[size_t(trial.lexer)];
+        const int32_t terminal = automaton[trial.lexer].ends;
         next = automaton.after(0, byte);
         if (terminal == kNone || next == kNone) {
             return false;
@@ -140,14 +140,13 @@ bool State::step(Trial & trial, uint8_t byte, Scratch & scratch) const {
 }
 
 bool State::viable(const Trial & trial, Scratch & scratch) const {
-    const Lexer & automaton = compiled_->lexer;
-    return automaton.ignorable[size_t(trial.lexer)] ||
-           compiled_->parser.accepted(trial.stack, automaton.coming[size_t(trial.lexer)], scratch).any();
+    const LexerState & reached = compiled_->lexer[trial.lexer];
+    return reached.ignorable || compiled_->parser.accepted(trial.stack, reached.coming, scratch).any();
 }
 
 State::Trial State::after(int32_t token, Scratch & scratch) const {
     Trial trial = here();
-    const std::string & piece = compiled_->pieces[size_t(token)];
+    const std::string_view piece = compiled_->pieces[token];
     for (const char byte : piece) {
         if (!step(trial, uint8_t(byte), scratch)) {
             return {nullptr, 0};
@@ -161,6 +160,24 @@ bool State::allows(int32_t token) const {
         return false;
     }
     return is_end(token) ? may_end() : after(token, cleared_scratch()).stack != nullptr;
+}
+
+bool State::allows_of_many(int32_t token) {
+    if (place_->ended || is_end(token)) {
+        return allows(token);
+    }
+    if (!asker_is_here_) {
+        expect_many();
+    }
+    return asker_->allows(token);
+}
+
+void State::expect_many() {
+    if (!asker_) {
+        asker_ = std::make_unique<Asker>(*compiled_);
+    }
+    asker_->turn_to(place_->lexer, place_->stack.get());
+    asker_is_here_ = true;
 }
 
 bool State::advance(int32_t token) {
@@ -179,6 +196,7 @@ bool State::advance(int32_t token) {
     Ref<Place>::use(place_.get());
     place->below = place_.get();
     place_ = Ref<Place>(place);
+    asker_is_here_ = false;
     return true;
 }
 
@@ -223,6 +241,7 @@ bool State::roll_back(int64_t n_tokens) {
     }
     Ref<Place>::use(place);
     place_ = Ref<Place>(place);
+    asker_is_here_ = false;
     return true;
 }
 
@@ -233,7 +252,7 @@ bool State::may_end() const {
 bool State::may_end_at(const Trial & trial, Scratch & scratch) const {
     const Parser & parser = compiled_->parser;
     const StackNode * stack = trial.stack;
-    const int32_t terminal = compiled_->lexer.ends[size_t(trial.lexer)];
+    const int32_t terminal = compiled_->lexer[trial.lexer].ends;
     if (terminal >= 0) {
         stack = parser.shift(stack, terminal, scratch);
         if (!stack) {

@@ -3,24 +3,32 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 
+#include "grammar/arena.h"
+#include "grammar/asker.h"
 #include "grammar/token_classes.h"
 
 namespace pyquant::grammar {
 
-struct Compiled {
+// The arrays of a lexer; see its constructor.
+struct LexerTables {
+    const int32_t *next, *ends;
+    int32_t n_states;
+};
+
+class Compiled {
+    Arena arena_;  // of all that follows
+
+public:
     // classes: what find_classes found before, or nothing.
-    Compiled(Lexer lexer, const ParserTables & parser, std::vector<std::string> pieces,
-             std::vector<int32_t> end_tokens, std::optional<ClassArrays> classes);
+    Compiled(const LexerTables & lexer, const ParserTables & parser, const std::vector<std::string> & pieces,
+             std::vector<int32_t> end_tokens, const std::optional<ClassArrays> & classes);
 
     Lexer lexer;
     Parser parser;
-    std::vector<std::string> pieces;  // the bytes of each token; without any: it never comes
+    Pieces pieces;
     std::vector<int32_t> end_tokens;
     TokenClasses classes;
-    // By state of the lexer: whether a token may follow, such as blanks, wherever the text may end.
-    std::vector<char> goes_on;
 
     size_t n_words() const { return (pieces.size() + 31) / 32; }
 };
@@ -37,14 +45,17 @@ struct Place {
 
 // Copying one costs as much as copying a pointer.
 class State {
-    friend class Asker;
-
 public:
     explicit State(std::shared_ptr<const Compiled> compiled);
+    State(const State & other) : compiled_(other.compiled_), place_(other.place_) {}
 
     // words: (n_words,), bit j % 32 of word j / 32 for token j.
     void mask(int32_t * words) const;
     bool allows(int32_t token) const;
+    // The same, for many tokens of a place.
+    bool allows_of_many(int32_t token);
+    // Gets ready for that, while the processor still has at hand what the grammar is read from.
+    void expect_many();
     bool advance(int32_t token);  // false: it may not come, and nothing changes
     enum class Step { kRefused, kMore, kMustEnd };
     Step take(int32_t token);  // the same, and says whether nothing but an end may come then
@@ -77,6 +88,8 @@ private:
 
     std::shared_ptr<const Compiled> compiled_;
     Ref<Place> place_;
+    std::unique_ptr<Asker> asker_;
+    bool asker_is_here_ = false;
 };
 
 }  // namespace pyquant::grammar

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 namespace pyquant::grammar {
@@ -43,19 +44,35 @@ struct Terminals {
     bool operator<(const Terminals & other) const { return words < other.words; }
 };
 
-// State 0 is between two terminals.
-struct Lexer {
-    std::vector<int32_t> next;      // (n_states, 256): the state after a byte, or kNone
-    std::vector<int32_t> ends;      // (n_states,): the terminal that may end here, kNone or kIgnored
-    std::vector<Terminals> coming;  // (n_states,): the terminals that may still end from here on
-    std::vector<char> ignorable;    // (n_states,): whether an ignored terminal may
-
-    int32_t n_states() const { return int32_t(ends.size()); }
-    int32_t after(int32_t state, uint8_t byte) const { return next[size_t(state) * 256 + byte]; }
+struct LexerState {
+    int32_t ends;         // the terminal that may end here, kNone or kIgnored
+    bool ignorable;       // whether an ignored terminal may still end from here on
+    bool always_goes_on;  // whether a token may follow, such as blanks, wherever the text may end
+    Terminals coming;     // the terminals that may still end
 };
 
-// Finds out for each state what is still coming; next and ends are there.
-void find_coming(Lexer & lexer);
+// Cuts bytes into terminals. State 0 is between two of them.
+class Lexer {
+public:
+    // next: (n_states, 256), the state after a byte, or kNone; ends: (n_states,), see LexerState.
+    Lexer(const int32_t * next, const int32_t * ends, int32_t n_states, std::pmr::memory_resource * memory);
+
+    int32_t n_states() const { return int32_t(states_.size()); }
+    int32_t after(int32_t state, uint8_t byte) const {
+        return next_[size_t(state) * n_kinds_ + kinds_[byte]];
+    }
+    const LexerState & operator[](int32_t state) const { return states_[size_t(state)]; }
+    LexerState & operator[](int32_t state) { return states_[size_t(state)]; }
+
+private:
+    void find_kinds(const int32_t * next, int32_t n_states);
+    void find_coming();
+
+    std::array<uint8_t, 256> kinds_;  // bytes of a kind do the same in every state
+    size_t n_kinds_ = 0;
+    std::pmr::vector<int16_t> next_;  // (n_states, n_kinds)
+    std::pmr::vector<LexerState> states_;
+};
 
 // Arrays of a parser: an action is 0 for an error, state + 1 for a shift, -(rule + 1) for a
 // reduction. The last terminal is the text's end. Where several actions are possible, a shift comes first.

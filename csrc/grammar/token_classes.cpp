@@ -11,8 +11,7 @@ namespace pyquant::grammar {
 // Numbers what it is given, equal ones by the same number.
 class ClassBuilder {
 public:
-    ClassBuilder(ClassArrays & out, const Lexer & lexer, const Parser & parser,
-                 const std::vector<std::string> & pieces)
+    ClassBuilder(ClassArrays & out, const Lexer & lexer, const Parser & parser, const Pieces & pieces)
         : out_(out),
           lexer_(lexer),
           parser_(parser),
@@ -20,13 +19,12 @@ public:
         order_.resize(pieces.size());
         std::iota(order_.begin(), order_.end(), 0);
         order_.erase(std::remove_if(order_.begin(), order_.end(),
-                                    [&](int32_t token) { return pieces[size_t(token)].empty(); }),
+                                    [&](int32_t token) { return pieces[token].empty(); }),
                      order_.end());
-        std::sort(order_.begin(), order_.end(),
-                  [&](int32_t a, int32_t b) { return pieces[size_t(a)] < pieces[size_t(b)]; });
+        std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) { return pieces[a] < pieces[b]; });
         begins_.assign(1, 0);
         for (const int32_t token : order_) {
-            bytes_ += pieces[size_t(token)];
+            bytes_ += pieces[token];
             begins_.push_back(bytes_.size());
         }
         for (size_t i = 0; i < order_.size(); i++) {
@@ -38,7 +36,7 @@ public:
                 piece.begin()));
         }
         for (int32_t state = 0; state < lexer.n_states(); state++) {
-            coming_.push_back(lexer.ignorable[size_t(state)] ? kNone : number(lexer.coming[size_t(state)]));
+            coming_.push_back(lexer[state].ignorable ? kNone : number(lexer[state].coming));
         }
     }
 
@@ -94,7 +92,7 @@ private:
     bool step(Spot & spot, uint8_t byte) {
         int32_t next = lexer_.after(spot.state, byte);
         if (next == kNone) {
-            const int32_t terminal = lexer_.ends[size_t(spot.state)];
+            const int32_t terminal = lexer_[spot.state].ends;
             if (terminal == kNone) {
                 return false;
             }
@@ -229,8 +227,7 @@ private:
     size_t base_ = 0;
 };
 
-ClassArrays find_classes(const Lexer & lexer, const Parser & parser,
-                         const std::vector<std::string> & pieces) {
+ClassArrays find_classes(const Lexer & lexer, const Parser & parser, const Pieces & pieces) {
     ClassArrays found;
     ClassBuilder builder(found, lexer, parser, pieces);
     for (int32_t state = 0; state < lexer.n_states(); state++) {

@@ -1,9 +1,8 @@
 // Tokens of a vocabulary that do the same in a state of the lexer, found before any text is written.
 #pragma once
 
-#include <string>
-
 #include "grammar/parser.h"
+#include "grammar/pieces.h"
 #include "grammar/tables.h"
 
 namespace pyquant::grammar {
@@ -34,12 +33,28 @@ struct TokenSet {
 
 // Everything that is found out for a vocabulary, as plain arrays that a file can keep.
 struct ClassArrays {
-    std::vector<int64_t> roots;  // (n_lexer_states,)
-    std::vector<SequenceNode> nodes;
-    std::vector<TokenClass> classes;
-    std::vector<Terminals> terminals;
-    std::vector<TokenSet> sets;
-    std::vector<int32_t> entries;
+    explicit ClassArrays(std::pmr::memory_resource * memory = std::pmr::get_default_resource())
+        : roots(memory),
+          nodes(memory),
+          classes(memory),
+          terminals(memory),
+          sets(memory),
+          entries(memory) {}
+    // A copy, as large as it has to be.
+    ClassArrays(const ClassArrays & other, std::pmr::memory_resource * memory)
+        : roots(other.roots, memory),
+          nodes(other.nodes, memory),
+          classes(other.classes, memory),
+          terminals(other.terminals, memory),
+          sets(other.sets, memory),
+          entries(other.entries, memory) {}
+
+    std::pmr::vector<int64_t> roots;  // (n_lexer_states,)
+    std::pmr::vector<SequenceNode> nodes;
+    std::pmr::vector<TokenClass> classes;
+    std::pmr::vector<Terminals> terminals;
+    std::pmr::vector<TokenSet> sets;
+    std::pmr::vector<int32_t> entries;
 
     static constexpr size_t kCount = 6;
     // Calls with each array, in an order that never changes.
@@ -54,11 +69,11 @@ struct ClassArrays {
     }
 };
 
-ClassArrays find_classes(const Lexer & lexer, const Parser & parser, const std::vector<std::string> & pieces);
+ClassArrays find_classes(const Lexer & lexer, const Parser & parser, const Pieces & pieces);
 
 class TokenClasses {
 public:
-    explicit TokenClasses(ClassArrays arrays) : arrays_(std::move(arrays)) {}
+    TokenClasses(const ClassArrays & arrays, std::pmr::memory_resource * memory) : arrays_(arrays, memory) {}
 
     const ClassArrays & arrays() const { return arrays_; }
     const SequenceNode * begin(int32_t lexer_state) const {

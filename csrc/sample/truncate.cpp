@@ -1,5 +1,7 @@
 #include "sample/truncate.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -14,10 +16,22 @@ constexpr size_t kFew = 4096;  // tokens that are quicker looked at one by one
 
 constexpr int kMostAsked = 256;  // tokens that a keeper is asked about: some more take as long as a mask
 
+// A token that may be left. They are ordered: the likeliest first, of equally likely ones the first in the
+// vocabulary.
+struct Candidate {
+    float logit;  // beside its token, as to sort by what lies elsewhere takes longer
+    int32_t token;
+
+    bool operator<(const Candidate & other) const {
+        return logit != other.logit ? logit > other.logit : token < other.token;
+    }
+};
+using Candidates = std::vector<Candidate>;
+
 // Tokens of at least this weight, but below another one, in the vocabulary's order.
-std::vector<int32_t> at_least(const Weights & weights, float smallest,
-                              float below = std::numeric_limits<float>::infinity()) {
-    std::vector<int32_t> tokens;
+Candidates at_least(const float * logits, const Weights & weights, float smallest,
+                    float below = std::numeric_limits<float>::infinity()) {
+    Candidates tokens;
     for (size_t g = 0; g < weights.peaks.size(); ++g) {
         if (weights.peaks[g] < smallest) {
             continue;
@@ -30,7 +44,7 @@ std::vector<int32_t> at_least(const Weights & weights, float smallest,
             }
             for (int l = 0; any != 0 && l < kLanes; ++l) {
                 if (values[l] >= smallest && values[l] < below) {
-                    tokens.push_back(int32_t(begin) + l);
+                    tokens.push_back({logits[begin + size_t(l)], int32_t(begin) + l});
                 }
             }
         }
@@ -38,17 +52,34 @@ std::vector<int32_t> at_least(const Weights & weights, float smallest,
     return tokens;
 }
 
-double sum_of(const std::vector<int32_t> & tokens, const Weights & weights) {
-    return std::accumulate(tokens.begin(), tokens.end(), 0.0,
-                           [&](double sum, int32_t token) { return sum + double(weights.values[token]); });
+double sum_of(const Candidates & tokens, const Weights & weights) {
+    return std::accumulate(tokens.begin(), tokens.end(), 0.0, [&](double sum, const Candidate & each) {
+        return sum + double(weights.values[each.token]);
+    });
+}
+
+// A weight that at least n tokens reach: those of n groups do that are likeliest. 0: there are fewer groups.
+float reached_by(size_t n, const Weights & weights) {
+    if (n > weights.peaks.size()) {
+        return 0;
+    }
+    std::vector<float> peaks = weights.peaks;
+    const auto last = peaks.begin() + std::ptrdiff_t(n) - 1;
+    std::nth_element(peaks.begin(), last, peaks.end(), std::greater<>());
+    return *last;
 }
 
 // Tokens that hold all that will be left: as few as is cheap to find, for they have to be sorted.
-std::vector<int32_t> candidates(const Weights & weights, const Settings & settings) {
+Candidates candidates(const float * logits, const Weights & weights, const Settings & settings) {
+    if (settings.top_k > 0) {
+        if (const float least = reached_by(size_t(settings.top_k), weights); least >= kNone) {
+            return at_least(logits, weights, least);
+        }
+    }
     constexpr double slack = 1 + 1e-9;  // sums in another order differ by less
     const float largest = weights.largest();
     for (float smallest = 0.25f; smallest > kLightest; smallest /= 4) {
-        std::vector<int32_t> tokens = at_least(weights, std::max(kNone, smallest * largest));
+        Candidates tokens = at_least(logits, weights, std::max(kNone, smallest * largest));
         const bool enough = settings.top_k > 0 ? int64_t(tokens.size()) >= settings.top_k
                             : settings.top_p < 1
                                 ? sum_of(tokens, weights) >= settings.top_p * weights.total * slack
@@ -57,11 +88,11 @@ std::vector<int32_t> candidates(const Weights & weights, const Settings & settin
             return tokens;
         }
     }
-    return at_least(weights, kNone);
+    return at_least(logits, weights, kNone);
 }
 
 // All tokens that a mask allows and that weigh anything; false: they are not few.
-bool few(const Weights & weights, const int32_t * mask, std::vector<int32_t> & tokens) {
+bool few(const float * logits, const Weights & weights, const int32_t * mask, Candidates & tokens) {
     size_t n = 0;
     for (int64_t w = 0; w < mask_words(weights.n_vocab); ++w) {
         for (auto word = uint32_t(mask[w]); word != 0; word &= word - 1) {
@@ -70,81 +101,81 @@ bool few(const Weights & weights, const int32_t * mask, std::vector<int32_t> & t
                 return false;
             }
             if (token < weights.n_vocab && weights.values[token] >= kNone) {
-                tokens.push_back(token);
+                tokens.push_back({logits[token], token});
             }
         }
     }
     return true;
 }
 
-// Orders tokens: the most likely first, of equally likely ones the first in the vocabulary.
-auto order(const float * logits) {
-    return [logits](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+// Sorts tokens, and leaves as many as top-k does.
+void sort(Candidates & tokens, const Settings & settings) {
+    const size_t n = settings.top_k > 0 ? std::min(size_t(settings.top_k), tokens.size()) : tokens.size();
+    std::partial_sort(tokens.begin(), tokens.begin() + std::ptrdiff_t(n), tokens.end());
+    tokens.resize(n);
 }
 
-// Tokens, the most likely first, without those that top-k, top-p and min-p leave out. total: of all weights.
-std::vector<int32_t> cut(std::vector<int32_t> tokens, const float * logits, const Weights & weights,
-                         const Settings & settings, double total) {
-    const auto before = order(logits);
-    const size_t top_k = size_t(settings.top_k > 0 ? settings.top_k : 0);
-    if (top_k > 0 && top_k < tokens.size()) {
-        std::partial_sort(tokens.begin(), tokens.begin() + std::ptrdiff_t(top_k), tokens.end(), before);
-        tokens.resize(top_k);
-    } else {
-        std::sort(tokens.begin(), tokens.end(), before);
-    }
-    if (settings.top_k > 0) {
-        total = sum_of(tokens, weights);
-    }
+// What top-p and min-p leave of sorted tokens. total: of the weights of all.
+std::vector<int32_t> cut(const Candidates & tokens, const Weights & weights, const Settings & settings,
+                         double total) {
+    size_t n = tokens.size();
     if (settings.top_p < 1) {
         double share = 0;
-        size_t kept = 0;
-        while (kept < tokens.size() && (kept == 0 || share < settings.top_p * total)) {
-            share += double(weights.values[tokens[kept++]]);
+        n = 0;
+        while (n < tokens.size() && (n == 0 || share < settings.top_p * total)) {
+            share += double(weights.values[tokens[n++].token]);
         }
-        tokens.resize(kept);
     }
-    if (settings.min_p > 0 && !tokens.empty()) {
-        const float smallest = settings.min_p * weights.values[tokens[0]];
+    if (settings.min_p > 0 && n > 0) {
+        const float smallest = settings.min_p * weights.values[tokens[0].token];
         size_t kept = 1;
-        while (kept < tokens.size() && weights.values[tokens[kept]] >= smallest) {
+        while (kept < n && weights.values[tokens[kept].token] >= smallest) {
             ++kept;
         }
-        tokens.resize(kept);
+        n = kept;
     }
-    return tokens;
+    std::vector<int32_t> left;
+    for (size_t i = 0; i < n; ++i) {
+        left.push_back(tokens[i].token);
+    }
+    return left;
 }
 
 }  // namespace
 
 std::vector<int32_t> truncate(const float * logits, const Weights & weights, const Settings & settings) {
-    return cut(candidates(weights, settings), logits, weights, settings, weights.total);
+    Candidates tokens = candidates(logits, weights, settings);
+    sort(tokens, settings);
+    return cut(tokens, weights, settings, settings.top_k > 0 ? sum_of(tokens, weights) : weights.total);
 }
 
 std::vector<int32_t> truncate_asking(const float * logits, const Weights & weights, const Settings & settings,
                                      Keeper & keeper) {
-    std::vector<int32_t> allowed;
+    const auto top_k = size_t(settings.top_k);
+    Candidates allowed;
     int n_asked = 0;
-    const float largest = weights.largest();
+    const float lightest = std::max(kNone, kLightest * weights.largest());
+    // So many that few places need a second look at the weights, though some tokens are refused.
+    const float first = reached_by(top_k + top_k / 2, weights);
     float below = std::numeric_limits<float>::infinity();
-    for (float smallest = 0.25f; smallest > kLightest; smallest /= 4) {
-        const float least = std::max(kNone, smallest * largest);
-        std::vector<int32_t> tokens = at_least(weights, least, std::exchange(below, least));
+    for (float least = std::max(first > 0 ? first : weights.largest() / 4, lightest); least >= lightest;
+         least /= 4) {
+        Candidates tokens = at_least(logits, weights, least, std::exchange(below, least));
         for (auto begin = tokens.begin(); begin != tokens.end();) {
             if (n_asked >= kMostAsked) {
                 return {};
             }
-            const auto n = std::min<ptrdiff_t>(tokens.end() - begin,
-                                               std::max<ptrdiff_t>(8, settings.top_k - int(allowed.size())));
-            std::partial_sort(begin, begin + n, tokens.end(), order(logits));
-            std::for_each(begin, begin + n, [&](int32_t token) { keeper.expect(token); });
+            const auto n =
+                std::min(tokens.end() - begin, std::ptrdiff_t(std::max<size_t>(8, top_k - allowed.size())));
+            std::partial_sort(begin, begin + n, tokens.end());
+            std::for_each(begin, begin + n, [&](const Candidate & each) { keeper.expect(each.token); });
             for (const auto end = begin + n; begin != end; ++begin, ++n_asked) {
-                if (!keeper.allows(*begin)) {
+                if (!keeper.allows(begin->token)) {
                     continue;
                 }
                 allowed.push_back(*begin);
-                if (int64_t(allowed.size()) == settings.top_k) {
-                    return cut(std::move(allowed), logits, weights, settings, 0);
+                if (allowed.size() == top_k) {
+                    return cut(allowed, weights, settings, sum_of(allowed, weights));
                 }
             }
         }
@@ -154,11 +185,12 @@ std::vector<int32_t> truncate_asking(const float * logits, const Weights & weigh
 
 std::vector<int32_t> truncate_few(const float * logits, const Weights & weights, const Settings & settings,
                                   const int32_t * mask) {
-    std::vector<int32_t> tokens;
-    if (!few(weights, mask, tokens)) {
+    Candidates tokens;
+    if (!few(logits, weights, mask, tokens)) {
         return {};
     }
-    return cut(std::move(tokens), logits, weights, settings, 0);
+    sort(tokens, settings);
+    return cut(tokens, weights, settings, sum_of(tokens, weights));
 }
 
 }  // namespace pyquant::sample

@@ -29,23 +29,20 @@ private:
 
 std::shared_ptr<const Compiled> compile(const std::vector<int32_t> & file,
                                         const std::vector<std::string> & pieces,
-                                        std::optional<ClassArrays> classes) {
+                                        const std::optional<ClassArrays> & classes) {
     Numbers numbers(file);
     const int32_t n_lexer = numbers.next(), n_parser = numbers.next(), n_terminals = numbers.next(),
                   n_more = numbers.next(), n_nonterminals = numbers.next(), n_rules = numbers.next(),
                   start = numbers.next();
-    Lexer lexer;
-    lexer.next = numbers.next(256 * n_lexer);
-    lexer.ends = numbers.next(n_lexer);
-    find_coming(lexer);
+    const std::vector<int32_t> next = numbers.next(256 * n_lexer), ends = numbers.next(n_lexer);
+    const LexerTables lexer{next.data(), ends.data(), n_lexer};
     ParserTables parser{n_terminals, n_nonterminals, start, {}, {}, {}, {}, {}};
     parser.actions = numbers.next(int64_t(n_parser) * n_terminals);
     parser.more = numbers.next(3 * n_more);
     parser.gotos = numbers.next(int64_t(n_parser) * n_nonterminals);
     parser.lengths = numbers.next(n_rules);
     parser.origins = numbers.next(n_rules);
-    return std::make_shared<Compiled>(std::move(lexer), parser, pieces, std::vector<int32_t>{kEnd},
-                                      std::move(classes));
+    return std::make_shared<Compiled>(lexer, parser, pieces, std::vector<int32_t>{kEnd}, classes);
 }
 
 std::vector<std::string> make_pieces(const std::string & letters, std::mt19937 & random) {
@@ -91,7 +88,7 @@ void write(State state, State kept, uint32_t seed) {
         }
         const std::string forced = state.forced();
         const int32_t token = allowed[random() % allowed.size()];
-        const std::string & piece = state.compiled().pieces[size_t(token)];
+        const std::string_view piece = state.compiled().pieces[token];
         const size_t both = std::min(piece.size(), forced.size());
         expect(piece.compare(0, both, forced, 0, both) == 0, "forced bytes");
         expect(state.advance(token) && kept.advance(token), "an allowed token");
