@@ -13,6 +13,7 @@ from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyquant.drafting.costs import Costs
     from pyquant.drafting.policy import Policy
     from pyquant.drafting.result import DraftedText
     from pyquant.generate.prompt import Prompt
@@ -26,6 +27,7 @@ class Drafting(NamedTuple):
     draft: str
     policy: Policy
     text: str
+    costs: Costs | None
 
 
 def setting(
@@ -43,8 +45,8 @@ def setting(
         raise ConfigError(
             "generate: with --draft one text is written at a time: give neither --exact nor --parallel"
         )
-    text = policy or "fixed"
-    return Drafting(draft, make_policy(text, read_costs(costs) if costs is not None else None), text)
+    text, measured = policy or "fixed", read_costs(costs) if costs is not None else None
+    return Drafting(draft, make_policy(text, measured), text, measured)
 
 
 def write(
@@ -69,7 +71,7 @@ def write(
     hear_loggers()
     draft = drafting.draft
     n_ctx = room["n_ctx"] or room["max_tokens"]
-    check_both(path, draft, n_ctx)
+    check_both(path, draft, n_ctx, drafting.costs)
     say_pair(path, draft, n_ctx)
     with Model(path) as model:
         compiled = make_engine(engine, model.vocabulary).compile(form) if form else None

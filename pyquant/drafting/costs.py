@@ -11,7 +11,8 @@ from pyquant.errors import ConfigError
 from pyquant.files.json import read_json
 
 SCHEMA = "pyquant.draft.costs/1"
-REMEDY = "`pyquant draft costs` measures them; --other-models takes these, for a prediction"
+MEASURE = "`pyquant draft costs` measures them"
+OTHERS = "; --other-models takes these, for a prediction"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def unread_after(n_unread: int, n_calls: int, n_accepted: int) -> int:
     return n_accepted + 1 - min(n_calls - 1, n_accepted) if n_calls else n_unread + 1
 
 
-def check_models(costs: Costs, target: str, draft: str, of: str) -> None:
+def check_models(costs: Costs, target: str, draft: str, of: str, remedy: str = MEASURE) -> None:
     """Refuse costs of other models than those of a record, or at hand.
 
     Parameters
@@ -68,6 +69,8 @@ def check_models(costs: Costs, target: str, draft: str, of: str) -> None:
         SHA-256 of both, or "ngram".
     of
         What these are the models of, for the message.
+    remedy
+        What to do, for the message.
 
     Raises
     ------
@@ -75,12 +78,12 @@ def check_models(costs: Costs, target: str, draft: str, of: str) -> None:
         The message says which of both differs.
     """
     if costs.models is None:
-        raise ConfigError(f"costs: they do not say which models they are of, to be used for {of}: {REMEDY}")
+        raise ConfigError(f"costs: they do not say which models they are of, to be used for {of}: {remedy}")
     pairs = zip(("target", "draft"), costs.models, (target, draft))
     for name, measured, wanted in pairs:
         if measured != wanted:
             what = f"another {name} ({_short(measured)}) than {of} ({_short(wanted)})"
-            raise ConfigError(f"costs: they are of {what}: {REMEDY}")
+            raise ConfigError(f"costs: they are of {what}: {remedy}")
 
 
 def _short(sha256: str) -> str:

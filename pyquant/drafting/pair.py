@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from pyquant.drafting.costs import Costs, check_models
 from pyquant.drafting.draft import Draft
 from pyquant.drafting.model_draft import ModelDraft
 from pyquant.drafting.ngram_draft import NgramDraft
@@ -66,7 +67,7 @@ def check_pair(target: AnyModel, draft: AnyModel) -> None:
     )
 
 
-def check_both(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
+def check_both(target: AnyModel, draft: AnyModel, n_ctx: int, costs: Costs | None = None) -> None:
     """Refuse a pair that does not fit together, or not into memory, before a model is loaded.
 
     Parameters
@@ -76,11 +77,16 @@ def check_both(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
         A model, or "ngram".
     n_ctx
         Tokens that each has room for, at least.
+    costs
+        What times of theirs are taken from; both files are hashed for it.
 
     Raises
     ------
     ConfigError, ModelFileError, NotEnoughMemory
     """
+    if costs is not None:
+        of_target, of_draft = (m if m == NGRAM else open_model(m).sha256() for m in (target, draft))
+        check_models(costs, str(of_target), str(of_draft), "these files")
     if draft != NGRAM:
         check_pair(target, draft)
         require_for_pair(target, draft, n_ctx)

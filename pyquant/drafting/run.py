@@ -184,7 +184,7 @@ def run_policies(
         raise ConfigError("check: texts that are drawn differ by chance; it needs temperature 0")
     made = [None, *(make_policy(policy, costs) for policy in policies)]
     runs = [PolicyRun(name) for name in (ALONE, *policies)]
-    check_both(target, draft, max_tokens)
+    check_both(target, draft, max_tokens, costs)
     with Model(target) as model:
         plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=1)
         with (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.drafting.calibrate import calibrate
-from pyquant.drafting.costs import Costs, check_models, unread_after
+from pyquant.drafting.costs import MEASURE, OTHERS, Costs, check_models, unread_after
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
 from pyquant.drafting.policy import Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
@@ -103,7 +103,7 @@ class Simulation:
     def __init__(self, record: Record, costs: Costs, *, seed: int = 0, other_models: bool = False) -> None:
         source = record.source
         if not other_models:
-            check_models(costs, source.target_sha256, source.draft_sha256, "the record")
+            check_models(costs, source.target_sha256, source.draft_sha256, "the record", MEASURE + OTHERS)
         self.record, self.costs = record, costs
         numbers = np.random.default_rng(seed)
         self.accepted = [numbers.random(len(text)) < text.accepted for text in record.texts]

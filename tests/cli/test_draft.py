@@ -12,6 +12,7 @@ import pytest
 
 from pyquant import data
 from pyquant.drafting.costs import read_costs
+from pyquant.files.sha256 import files_sha256
 from tests.support.command import run
 from tests.support.models import Model as Generated
 
@@ -86,6 +87,16 @@ def test_costs_are_measured_and_used(q4_0: Path, tmp_path: Path) -> None:
     assert run("draft", "costs", MODEL, q4_0, "-o", costs).returncode == 1  # it is there
     text = run("generate", MODEL, *GREEDY, "--draft", q4_0, "--policy", "expected_value", "--costs", costs)
     assert text.stdout == run("generate", MODEL, *GREEDY).stdout
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "def main("}\n')
+    for words in (
+        ["generate", MODEL, *GREEDY, "--draft", "ngram"],
+        ["draft", "run", MODEL, "ngram", "--prompts", prompts, "--policy", "fixed"],
+    ):
+        refused = run(*words, "--costs", costs)
+        assert refused.returncode == 2
+        assert f"another draft (SHA-256 {files_sha256([q4_0])[:12]}...) than" in refused.stderr
+        assert "`pyquant draft costs` measures them" in refused.stderr
 
 
 def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
