@@ -106,6 +106,14 @@ def run(
         Optional[list[str]],
         typer.Option(metavar="NAME:KEY=VALUE,...", help="How far drafts go; repeatable; default: fixed."),
     ] = None,
+    found: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="FOUND",
+            parser=paths.source,
+            help="Also the best setting of each policy in what `pyquant draft search -o` wrote.",
+        ),
+    ] = None,
     chat: writing_options.Chat = False,
     max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
@@ -120,6 +128,13 @@ def run(
     turns: Annotated[
         int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
     ] = 3,
+    until_apart: Annotated[
+        bool,
+        typer.Option(
+            "--until-apart",
+            help="Stop before --turns, if the fastest is faster than the next one beyond chance.",
+        ),
+    ] = False,
     costs: writing_options.CostsFile = None,
     record: Annotated[
         Optional[Path],
@@ -147,6 +162,7 @@ def run(
     from pyquant.drafting.make_record import Wanted
     from pyquant.drafting.record import read_record_of
     from pyquant.drafting.run import run_policies
+    from pyquant.drafting.search import read_found
     from pyquant.drafting.simulate import Simulation
     from pyquant.errors import ConfigError
     from pyquant.generate.prompt import read_prompts
@@ -160,17 +176,19 @@ def run(
     if record is not None and measured is not None:
         wanted = Wanted(target, Path(draft), prompts, chat, 1, max_tokens, temperature, seed)
         replay = Simulation(read_record_of(record, wanted.source()), measured, seed=seed)
+    policies = [*(policy or []), *(read_found(found) if found else [])]
     asked = read_prompts(prompts)
     say_pair(target, draft, max_tokens)
     with count_bar("writing", "texts") as progress:
         report = run_policies(
             target,
             draft,
-            policy or ["fixed"],
+            policies or ["fixed"],
             [prompt.chat() for prompt in asked] if chat else asked,
             sampling=Sampling(temperature, seed=seed),
             max_tokens=max_tokens,
             turns=turns,
+            until_apart=until_apart,
             costs=measured,
             check=check,
             threads=threads,
@@ -202,6 +220,7 @@ def _print_run(result: dict[str, Any]) -> None:
         ],
         title=f"{result['prompts']} texts of at most {result['max_tokens']} tokens, {result['turns']} turns",
     )  # fmt: skip
+    print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
     if "foretold" in result:
         _print_foretold(result["foretold"])
     for row in result["policies"]:

@@ -205,7 +205,7 @@ def search(
     Parameters that are given with a policy are not searched. The JSON has what came of each combination.
     """
     from pyquant.drafting.policies import FAMILIES
-    from pyquant.drafting.search import search
+    from pyquant.drafting.search import SCHEMA, search
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
 
@@ -217,7 +217,7 @@ def search(
         with count_bar(name, "settings") as progress:
             found[name] = search(simulation, name, progress)
     result = {
-        "schema": "pyquant.draft.search/1",
+        "schema": SCHEMA,
         "record": str(record),
         "costs": str(costs),
         "predicted": other_models,

@@ -106,6 +106,11 @@ class RunReport:
     n_threads: int
     runs: list[PolicyRun]
 
+    @property
+    def apart(self) -> bool:
+        """Say whether the fastest is faster than the next one beyond chance."""
+        return are_apart(self.runs)
+
     def foretold(self, costs: Costs, simulation: Simulation | None = None) -> list[Foretold]:
         """Put milliseconds per token beside what costs and a record of the same texts say; see `foretell`."""
         every = (
@@ -130,6 +135,7 @@ class RunReport:
             "prompts": self.n_prompts,
             "turns": len(self.runs[0].texts),
             "n_threads": self.n_threads,
+            "apart": self.apart,
             "policies": [run.to_json(self.runs[0]) for run in self.runs],
         }
 
@@ -143,6 +149,7 @@ def run_policies(
     sampling: Sampling,
     max_tokens: int = 128,
     turns: int = 3,
+    until_apart: bool = False,
     costs: Costs | None = None,
     check: bool = False,
     threads: int | None = None,
@@ -166,6 +173,8 @@ def run_policies(
         Tokens of a text.
     turns
         How often all of it is done.
+    until_apart
+        Stop after a turn, the second or a later one, if the fastest is faster than the next beyond chance.
     costs
         For policies that decide by times.
     check
@@ -195,7 +204,7 @@ def run_policies(
                 Speculation(session, its_draft if policy else None, sampling, policy or make_policy("fixed"))
                 for policy in made
             ]
-            _take_turns(runs, writers, plan, turns, progress)
+            _take_turns(runs, writers, plan, turns, until_apart, progress)
             if check:
                 for run in runs[1:]:
                     run.flips = [_flips(session, plan, text) for text in run.texts[0]]
@@ -204,7 +213,12 @@ def run_policies(
 
 
 def _take_turns(
-    runs: list[PolicyRun], writers: list[Speculation], plan: Plan, turns: int, progress: Progress | None
+    runs: list[PolicyRun],
+    writers: list[Speculation],
+    plan: Plan,
+    turns: int,
+    until_apart: bool,
+    progress: Progress | None,
 ) -> None:
     for writer in writers:
         writer.write(plan, 0)
@@ -219,6 +233,14 @@ def _take_turns(
                 n_done += 1
                 if progress:
                     progress(n_done, turns * len(plan.prompts) * len(runs))
+        if until_apart and turn > 0 and are_apart(runs):
+            return
+
+
+def are_apart(runs: Sequence[PolicyRun]) -> bool:
+    """Say whether the fastest of runs of the same texts is faster than the next in 95 % of resamples."""
+    first, second = sorted(runs, key=lambda run: sum(run.seconds_per_token()))[:2]
+    return _ratio(second.seconds_per_token(), first.seconds_per_token())[0] > 1
 
 
 def _flips(session: Session, plan: Plan, text: DraftedText) -> list[Flip]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from pyquant.drafting.policies import FAMILIES, policy_text, read_policy
 from pyquant.drafting.simulate import Simulated, Simulation
+from pyquant.errors import ConfigError
+from pyquant.files.json import read_json
+
+SCHEMA = "pyquant.draft.search/1"
 
 # (settings done, all settings)
 Progress = Callable[[int, int], None]
@@ -72,3 +77,25 @@ def search(simulation: Simulation, policy: str, progress: Progress | None = None
             progress(n, len(settings))
     best = min((result for _, result in surface), key=lambda result: result.ms_per_token)
     return Found(best, grid, surface)
+
+
+def read_found(path: Path) -> list[str]:
+    """Return the best setting of each policy in what `pyquant draft search -o` wrote.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or is something else.
+    """
+    try:
+        content: Any = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as what `pyquant draft search -o` writes: {error}"
+        ) from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ConfigError(f"{path}: is no output of `pyquant draft search`: its schema is not {SCHEMA}")
+    try:
+        return [str(found["best"]["policy"]) for found in content["policies"].values()]
+    except (AttributeError, KeyError, TypeError):
+        raise ConfigError(f"{path}: a policy's best setting is missing; search again") from None

@@ -115,6 +115,16 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert 0 < fixed["accepted"] <= fixed["drafted"]
     table = run(*words, "--policy", "fixed:k=2", "--check")
     assert "fixed:k=2: all 2 texts are the target's own, token for token" in table.stdout
+    found = tmp_path / "found.json"
+    best = {name: {"best": {"policy": name}} for name in ("fixed:k=1", "fixed:k=30")}
+    found.write_text(json.dumps({"schema": "pyquant.draft.search/1", "policies": best}))
+    told = json.loads(run(*words, "--found", found, "--turns", 9, "--until-apart", "--json").stdout)
+    assert [row["policy"] for row in told["policies"]] == ["no draft", "fixed:k=1", "fixed:k=30"]
+    assert told["turns"] == 9 if not told["apart"] else 2 <= told["turns"] <= 9
+    found.write_text('{"schema": "pyquant.draft.search/1", "policies": {"fixed": {}}}')
+    assert "best setting is missing" in run(*words, "--found", found).stderr
+    found.write_text('{"schema": "pyquant.draft.costs/1"}')
+    assert "is no output of `pyquant draft search`" in run(*words, "--found", found).stderr
     drawn = run(*words, "--check", "--temperature", 1)
     assert drawn.returncode == 2
     assert "needs temperature 0" in drawn.stderr
