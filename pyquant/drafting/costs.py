@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.json import read_json
+from pyquant.files.json import read_output
 
 SCHEMA = "pyquant.draft.costs/1"
 MEASURE = "`pyquant draft costs` measures them"
@@ -98,12 +98,7 @@ def read_costs(path: Path) -> Costs:
     ConfigError
         It cannot be read, or is something else.
     """
-    try:
-        content: Any = read_json(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as costs: {error}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: is no output of `pyquant draft costs`: its schema is not {SCHEMA}")
+    content = read_output(path, "pyquant draft costs", SCHEMA)
     try:
         draft = float(content["draft"]["seconds"])
         further = float(content["draft"].get("further", 0.0))

@@ -11,7 +11,7 @@ from typing import Any
 from pyquant.drafting.policies import FAMILIES, policy_text, read_policy
 from pyquant.drafting.simulate import Simulated, Simulation
 from pyquant.errors import ConfigError
-from pyquant.files.json import read_json
+from pyquant.files.json import read_output
 
 SCHEMA = "pyquant.draft.search/1"
 
@@ -87,14 +87,7 @@ def read_found(path: Path) -> list[str]:
     ConfigError
         It cannot be read, or is something else.
     """
-    try:
-        content: Any = read_json(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read as what `pyquant draft search -o` writes: {error}"
-        ) from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: is no output of `pyquant draft search`: its schema is not {SCHEMA}")
+    content = read_output(path, "pyquant draft search", SCHEMA)
     try:
         return [str(found["best"]["policy"]) for found in content["policies"].values()]
     except (AttributeError, KeyError, TypeError):

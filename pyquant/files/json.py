@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pyquant.errors import ConfigError
 from pyquant.files.nesting import TooDeep, check_content
 from pyquant.files.output_file import write_bytes
 
@@ -38,6 +39,23 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         It is not JSON in UTF-8, or is nested too deeply.
     """
     return parse_json(Path(path).read_text(encoding="utf-8"))
+
+
+def read_output(path: Path, command: str, schema: str) -> dict[str, Any]:
+    """Read what a command wrote with `-o`.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or has another schema.
+    """
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as an output of `{command}`: {error}") from None
+    if not isinstance(content, dict) or content.get("schema") != schema:
+        raise ConfigError(f"{path}: is no output of `{command}`: its schema is not {schema}")
+    return content
 
 
 def write_json(path: Path, content: Any, *, sources: list[Path], force: bool) -> None:

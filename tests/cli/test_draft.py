@@ -62,7 +62,7 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
         (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
         (["--draft", q4_0, "--parallel", 2], "one text is written at a time"),
         (["--policy", "fixed"], "--policy and --costs need --draft"),
-        (["--draft", q4_0, "--costs", other], "cannot be read as costs"),
+        (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
     ]:
         refused = run("generate", MODEL, *GREEDY, *words)
         assert refused.returncode == 2, words

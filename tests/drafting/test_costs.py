@@ -36,7 +36,7 @@ def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as costs"),
+        ("{", "cannot be read as an output of `pyquant draft costs`"),
         ("[]", "is no output of `pyquant draft costs`"),
         ('{"schema": "pyquant.speed/1"}', "is no output"),
         ('{"schema": "%s"}', "a time is missing"),
@@ -45,7 +45,7 @@ def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
         ('{"schema": "%s", "draft": {"seconds": NaN}, "verify": [{"seconds": 1}]}', "above 0"),
         (
             '{"schema": "%s", "draft": {"seconds": 1' + "0" * 400 + '}, "verify": [{"seconds": 1}]}',
-            "cannot be read as costs",
+            "cannot be read as an output of `pyquant draft costs`",
         ),
         ('{"schema": "%s", "draft": {"seconds": 1, "further": -1}, "verify": [{"seconds": 1}]}', "further"),
         ('{"schema": "%s", "draft": {"seconds": 1, "further": NaN}, "verify": [{"seconds": 1}]}', "further"),
