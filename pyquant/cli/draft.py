@@ -9,7 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import draft_replay, options, paths, writing_options
-from pyquant.cli.drafted import say_pair
+from pyquant.cli.drafted import DraftModel, say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show
 from pyquant.cli.progress import count_bar
@@ -26,14 +26,6 @@ app.command("predict")(draft_replay.predict)
 
 Target = Annotated[
     Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
-]
-DraftModel = Annotated[
-    str,
-    typer.Argument(
-        metavar="DRAFT.gguf|ngram",
-        parser=paths.source_or_word,
-        help="Cheaper model with the same vocabulary, or ngram: look up what was written.",
-    ),
 ]
 
 
@@ -174,7 +166,7 @@ def run(
     measured = read_costs(costs) if costs is not None else None
     replay = None
     if record is not None and measured is not None:
-        wanted = Wanted(target, Path(draft), prompts, chat, 1, max_tokens, temperature, seed)
+        wanted = Wanted(target, draft, prompts, chat, 1, max_tokens, temperature, seed)
         replay = Simulation(read_record_of(record, wanted.source()), measured, seed=seed)
     policies = [*(policy or []), *(read_found(found) if found else [])]
     asked = read_prompts(prompts)

@@ -10,7 +10,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths, writing_options
-from pyquant.cli.drafted import say_pair
+from pyquant.cli.drafted import DraftModel, say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
 from pyquant.cli.progress import count_bar
@@ -52,12 +52,7 @@ def record(
     target: Annotated[
         Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="The model that writes.")
     ],
-    draft: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DRAFT.gguf", parser=paths.source, help="The model that is to draft; same vocabulary."
-        ),
-    ],
+    draft: DraftModel,
     prompts: writing_options.PromptsFile,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="RECORD", parser=paths.output, help="The file to write.")
@@ -95,7 +90,7 @@ def record(
         "output": str(output),
         "texts": len(made.texts),
         "tokens": made.n_tokens,
-        "acceptance": float(made.joined("accepted").mean()),
+        "acceptance": made.acceptance,
         "sampled_acceptance": float(made.joined("overlap").mean()),
         "entropy": float(made.joined("entropy").mean()),
     }

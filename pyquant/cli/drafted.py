@@ -5,8 +5,11 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import typer
+
+from pyquant.cli import paths
 from pyquant.cli.live import SCHEMA, print_live
 from pyquant.cli.output import remark, size
 from pyquant.cli.streams import hear_loggers
@@ -19,6 +22,16 @@ if TYPE_CHECKING:
     from pyquant.generate.prompt import Prompt
     from pyquant.generate.sampling import Sampling
     from pyquant.grammar.grammar import Grammar
+
+
+DraftModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="DRAFT.gguf|ngram",
+        parser=paths.source_or_word,
+        help="Cheaper model with the same vocabulary, or ngram: look up what was written.",
+    ),
+]
 
 
 class Drafting(NamedTuple):

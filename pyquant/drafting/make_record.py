@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.pair import check_pair, require_for_pair
+from pyquant.drafting.ngram_draft import NgramDraft
+from pyquant.drafting.pair import NGRAM, check_pair, require_for_pair
 from pyquant.drafting.record import Along, Source, header_line, read_header, read_line
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
@@ -43,7 +44,7 @@ class Wanted:
     Attributes
     ----------
     target, draft
-        Models with one vocabulary.
+        Models with one vocabulary; the draft may be "ngram".
     prompts : Path
         A JSON object in each line.
     chat : bool
@@ -66,13 +67,14 @@ class Wanted:
 
     def source(self) -> Source:
         """Return what the record will say that it is of; hashes all files."""
-        target, draft = open_model(self.target), open_model(self.draft)
+        target = open_model(self.target)
+        draft = None if self.draft == NGRAM else open_model(self.draft)
         return Source(
             version=version("pyquant"),
             target=target.path.name,
-            draft=draft.path.name,
+            draft=draft.path.name if draft else NGRAM,
             target_sha256=files_sha256(list(target.paths)),
-            draft_sha256=files_sha256(list(draft.paths)),
+            draft_sha256=files_sha256(list(draft.paths)) if draft else NGRAM,
             prompts_sha256=files_sha256([self.prompts]),
             chat=self.chat,
             n_samples=self.n_samples,
@@ -123,13 +125,16 @@ def make_record(
     """
     sampling = wanted.sampling
     check_output(path, sources=[], force=force)
-    check_pair(wanted.target, wanted.draft)
+    of_ngrams = wanted.draft == NGRAM
+    if not of_ngrams:
+        check_pair(wanted.target, wanted.draft)
     prompts = read_prompts(wanted.prompts)
     asked = [prompt.chat() for prompt in prompts] if wanted.chat else prompts
     source = wanted.source()
-    with Model(wanted.target) as target, Model(wanted.draft) as draft:
+    with Model(wanted.target) as target, nullcontext() if of_ngrams else Model(wanted.draft) as draft:
         plan = make_plan(target, asked, n_samples=wanted.n_samples, max_tokens=wanted.max_tokens)
-        require_for_pair(wanted.target, wanted.draft, plan.n_ctx)
+        if not of_ngrams:
+            require_for_pair(wanted.target, wanted.draft, plan.n_ctx)
         with _unfinished(path) as file:
             done = _go_on(file, path, source, force)
             for n, text in enumerate(_texts(target, draft, plan, sampling, done, threads), start=1):
@@ -197,7 +202,7 @@ def _is_of(header: str, path: Path, source: Source, force: bool) -> bool:
 
 def _texts(
     target: Model,
-    draft: Model,
+    draft: Model | None,
     plan: Plan,
     sampling: Sampling,
     done: set[tuple[int, int]],
@@ -205,10 +210,14 @@ def _texts(
 ) -> Iterator[Along]:
     with (
         target.context(n_ctx=plan.n_ctx, threads=threads) as of_target,
-        draft.context(n_ctx=plan.n_ctx, threads=threads) as of_draft,
+        draft.context(n_ctx=plan.n_ctx, threads=threads) if draft else nullcontext() as of_draft,
     ):
         for sample in generate(target, plan, sampling, threads=threads, done=done):
-            yield along(of_target, of_draft, plan.prompts[sample.prompt], sample, sampling.temperature)
+            prompt = plan.prompts[sample.prompt]
+            if of_draft is None:
+                yield along_ngrams(of_target, prompt, sample)
+            else:
+                yield along(of_target, of_draft, prompt, sample, sampling.temperature)
 
 
 def along(
@@ -231,35 +240,87 @@ def along(
     ModelFileError
         Logits are not finite.
     """
-    target.clear()
-    draft.clear()
     text = np.array(sample.tokens, np.int32)
-    n_written = len(text) + (sample.finish == END)
-    read = np.concatenate([prompt, text])[: len(prompt) + n_written - 1]
-    wanted = np.arange(len(read)) >= len(prompt) - 1
     columns: dict[str, list[NDArray[np.float64]]] = {
         name: [] for name in ("entropy", "top_p", "token_p", "accepted", "overlap")
     }
-    # Portions of one size: a short last one would be computed by other kernels, those for few tokens.
-    size = math.ceil(len(read) / math.ceil(len(read) / PORTION))
-    for begin in range(0, len(read), size):
-        part = slice(begin, begin + size)
-        positions = np.arange(len(read))[part]
-        both = [
-            context.run(read[part], positions, np.zeros_like(positions), wanted[part])
-            for context in (target, draft)
-        ]
-        first = begin - len(prompt) + 1  # of the portion's predicted tokens, which one of the text it is
-        tokens = text[max(first, 0) : max(first + size, 0)]
+    at = 0
+    for both in _predictions([target, draft], prompt, sample):
+        tokens = text[at : at + len(both[0])]
+        at += len(tokens)
         if len(tokens) < len(both[0]):  # the text's end, whose token is not among the sample's
             tokens = np.append(tokens, both[0][-1].argmax()).astype(np.int32)
-        if len(tokens):
-            _measure(columns, both[0], both[1], tokens, temperature, target.n_threads)
+        _measure(columns, both[0], both[1], tokens, temperature, target.n_threads)
     joined = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
     if not all(np.isfinite(values).all() for values in joined.values()):
         raise ModelFileError(f"{draft.model.path}: not finite logits: the model is broken")
     fresh = _first_repetition(prompt.tolist(), sample.tokens)
     return Along(sample.prompt, sample.number, sample.finish == END, **joined, fresh=fresh)
+
+
+def along_ngrams(target: Context, prompt: NDArray[np.int32], sample: Sample) -> Along:
+    """Look up along a text of a target's what followed the same tokens before.
+
+    Parameters
+    ----------
+    target
+        With one sequence, and room for the prompt and its text; it says how likely it takes what is proposed.
+    prompt : (n,) int32
+    sample
+        What the target wrote after it.
+
+    Raises
+    ------
+    ModelFileError
+        Logits are not finite.
+    """
+    draft, tokens = NgramDraft(), prompt.tolist()
+    written = [*sample.tokens, *([None] if sample.finish == END else [])]
+    found = []
+    for token in written:
+        found.append(draft.propose(tokens, None, 0.0))
+        tokens.append(token)
+    arrays = {
+        name: np.array([getattr(each, name) if each else 0.0 for each in found], float)
+        for name in ("entropy", "top_p", "token_p")
+    }
+    accepted = np.array([each is not None and each.token == token for each, token in zip(found, written)])
+    looked_up = np.array([each.token if each else 0 for each in found], np.int32)
+    overlap, at = np.zeros(len(found)), 0
+    for (logits,) in _predictions([target], prompt, sample):
+        part = slice(at, at + len(logits))
+        unlikely = _core.negative_log_likelihood(logits, looked_up[part], target.n_threads)
+        overlap[part] = np.exp(-unlikely) * (arrays["top_p"][part] > 0)
+        at += len(logits)
+    if not np.isfinite(overlap).all():
+        raise ModelFileError(f"{target.model.path}: not finite logits: the model is broken")
+    fresh = _first_repetition(prompt.tolist(), sample.tokens)
+    ended = sample.finish == END
+    return Along(
+        sample.prompt, sample.number, ended, **arrays,
+        accepted=accepted.astype(float), overlap=overlap, fresh=fresh,
+    )  # fmt: skip
+
+
+def _predictions(
+    contexts: Sequence[Context], prompt: NDArray[np.int32], sample: Sample
+) -> Iterator[list[NDArray[np.float32]]]:
+    """Yield what each context says of the tokens behind a prompt: (n, n_vocab) float32, some at a time."""
+    for context in contexts:
+        context.clear()
+    text = np.array(sample.tokens, np.int32)
+    n_written = len(text) + (sample.finish == END)
+    read = np.concatenate([prompt, text])[: len(prompt) + n_written - 1]
+    # Portions of one size: a short last one would be computed by other kernels, those for few tokens.
+    size = math.ceil(len(read) / math.ceil(len(read) / PORTION))
+    for begin in range(0, len(read), size):
+        positions = np.arange(len(read))[begin : begin + size]
+        wanted = positions >= len(prompt) - 1
+        said = [
+            context.run(read[positions], positions, np.zeros_like(positions), wanted) for context in contexts
+        ]
+        if wanted.any():
+            yield said
 
 
 def _first_repetition(prompt: list[int], text: list[int]) -> int | None:

@@ -72,7 +72,7 @@ class Along:
     entropy : float64
         Of the draft's distribution at temperature 1, in nats.
     top_p : float64
-        Probability of the most likely token there.
+        Probability of the most likely token there; 0 where n-grams have nothing to say.
     token_p : float64
         Probability there of the token that is drafted: the most likely one, or where the target draws, the
         one that the text has.
@@ -130,6 +130,12 @@ class Record:
     def n_tokens(self) -> int:
         """Tokens of all texts."""
         return sum(map(len, self.texts))
+
+    @property
+    def acceptance(self) -> float | None:
+        """Return the share of drafted tokens that is accepted; None where nothing is drafted."""
+        says = self.joined("top_p") > 0
+        return float(self.joined("accepted")[says].mean()) if says.any() else None
 
     def before_repetitions(self) -> Record:
         """Return the texts up to their first repetitions."""

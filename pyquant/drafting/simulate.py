@@ -130,7 +130,8 @@ class Simulation:
 
     def calibrated(self) -> str:
         """Return policy `expected_value` with the chances of this record's tokens."""
-        chances = calibrate(*(self.record.joined(name) for name in ("top_p", "entropy", "accepted")))
+        says = self.record.joined("top_p") > 0
+        chances = calibrate(*(self.record.joined(name)[says] for name in ("top_p", "entropy", "accepted")))
         family = FAMILIES["expected_value"].parameters
         defaults = {name: parameter.default for name, parameter in family.items()}
         return policy_text("expected_value", defaults | chances)
@@ -202,6 +203,8 @@ def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tup
             decision = decide(known)
             if decision is not Decision.MORE:
                 verified -= decision is Decision.DROP and calls > 0 and drops
+                break
+            if text.top_p[at + calls] == 0:  # the draft has nothing to say
                 break
             known.entropies.append(text.entropy[at + calls])
             known.top_p.append(text.top_p[at + calls])

@@ -16,7 +16,8 @@ from pyquant import data
 from pyquant.drafting.calibrate import calibrate
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.pair import open_draft
+from pyquant.drafting.ngram_draft import NgramDraft
+from pyquant.drafting.pair import NGRAM, open_draft
 from pyquant.drafting.policies import FAMILIES, make_policy
 from pyquant.drafting.predict import predict
 from pyquant.drafting.record import Along, Record, Source, read_record
@@ -267,3 +268,24 @@ def test_a_replay_has_the_rounds_of_real_drafting(pair: tuple[Wanted, Path], pol
     missing = (replayed.calls - replayed.drafted) * COSTS.draft  # dropped tokens, not among the rounds
     assert replayed.ms_per_token * replayed.tokens / 1000 - missing == pytest.approx(seconds, rel=0.03)
     assert drafted > 0
+
+
+@pytest.mark.parametrize("policy", ["fixed:k=4", "confidence:p=0.6", "static"])
+def test_a_replay_of_n_grams_accepts_the_very_tokens(
+    pair: tuple[Wanted, Path], tmp_path: Path, policy: str
+) -> None:
+    made = replace(pair[0], draft=NGRAM)
+    make_record(made, tmp_path / "record", threads=1)
+    record = read_record(tmp_path / "record")
+    assert record.source.draft_sha256 == NGRAM
+    assert 0 < (record.joined("top_p") == 0).mean() < 1
+    costs = replace(COSTS, models=(record.source.target_sha256, NGRAM))
+    replayed = Simulation(record, costs).rounds(policy)
+    with Model(made.target) as model:
+        plan = make_plan(model, read_prompts(made.prompts), max_tokens=96)
+        with Session(model, 1, plan.n_ctx, threads=1) as session:
+            writer = Speculation(session, NgramDraft(), Sampling(temperature=0), make_policy(policy, COSTS))
+            texts = list(writer.texts(plan))
+    accepted = [[n for _, n in text.rounds] for text in texts]
+    assert [[n for _, n in rounds] for rounds in replayed] == accepted
+    assert sum(map(sum, accepted)) > 0
