@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
     parser.add_argument("--threads", type=int, default=n_threads(None))
     parser.add_argument("--layers", type=int, help="of the model of a billion weights; default: all")
+    parser.add_argument("--memory", metavar="SIZE", help="for what is kept of it in order; default: all")
     parser.add_argument(
         "--model",
         type=Path,
