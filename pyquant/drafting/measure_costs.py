@@ -18,7 +18,7 @@ import numpy as np
 from pyquant import limits
 from pyquant.drafting.costs import SCHEMA, Costs
 from pyquant.drafting.draft import Draft
-from pyquant.drafting.pair import NGRAM, check_both, open_draft
+from pyquant.drafting.pair import NGRAM, check_both, open_draft, sha256_of
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.llama.model import Model
@@ -84,9 +84,10 @@ class CostReport:
 
     @property
     def costs(self) -> Costs:
-        """Medians, as policies take them."""
+        """Medians, as policies take them, of these very models: both files are hashed."""
         verify = tuple(seconds.median for seconds in self.verify)
-        return Costs(self.draft_token.median, verify, further=self.further)
+        models = sha256_of(self.target), sha256_of(self.draft)
+        return Costs(self.draft_token.median, verify, models, self.further)
 
     @property
     def further(self) -> float:

@@ -41,6 +41,11 @@ def size_of(file: ModelFile, n_ctx: int) -> Size:
     return Size(n_bytes, cache_memory(file, n_ctx, 1))
 
 
+def sha256_of(model: AnyModel) -> str:
+    """Return by what costs know a model: its SHA-256, or "ngram"."""
+    return NGRAM if model == NGRAM else open_model(model).sha256()
+
+
 def check_pair(target: AnyModel, draft: AnyModel) -> None:
     """Refuse a draft whose tokens are not its target's: numbers of tokens go from one to the other.
 
@@ -85,8 +90,7 @@ def check_both(target: AnyModel, draft: AnyModel, n_ctx: int, costs: Costs | Non
     ConfigError, ModelFileError, NotEnoughMemory
     """
     if costs is not None:
-        of_target, of_draft = (m if m == NGRAM else open_model(m).sha256() for m in (target, draft))
-        check_models(costs, str(of_target), str(of_draft), "these files")
+        check_models(costs, sha256_of(target), sha256_of(draft), "these files")
     if draft != NGRAM:
         check_pair(target, draft)
         require_for_pair(target, draft, n_ctx)

@@ -10,6 +10,7 @@ import pytest
 from pyquant import data
 from pyquant.drafting.costs import SCHEMA, Costs, read_costs, unread_after
 from pyquant.drafting.measure_costs import measure_costs
+from pyquant.drafting.pair import check_both
 from pyquant.errors import ConfigError
 
 
@@ -67,9 +68,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_costs(tmp_path / "nowhere.json")
 
 
-def test_costs_say_how_much_was_read() -> None:
+def test_costs_say_how_much_was_read_and_of_which_models(tmp_path: Path) -> None:
     report = measure_costs(data.model_path(), "ngram", rounds=1, depth=20, threads=1)
     assert report.to_json()["depth"] == 20
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(report.to_json()))
+    assert report.costs == read_costs(path)
+    check_both(data.model_path(), "ngram", 20, report.costs)
     assert len(report.verify) == 32
     with pytest.raises(ConfigError, match="depth"):
         measure_costs(data.model_path(), "ngram", depth=3)
