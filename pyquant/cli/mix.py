@@ -23,7 +23,7 @@ SPEEDS = {"prompts": "prompt", "tokens": "generation"}
 def mix(
     model: options.FloatModel,
     calibration: options.CalibrationFile,
-    text: options.TextFile,
+    text: options.TextFiles,
     output: Annotated[
         Path,
         typer.Option(
@@ -69,7 +69,7 @@ def mix(
             "--chunks",
             metavar="N",
             parser=Number(limits.CHUNKS),
-            help="Chunks of the text that divergence is measured on.",
+            help="Chunks of each text that divergence is measured on.",
         ),
     ] = 8,
     threads: options.Threads = None,

@@ -160,6 +160,15 @@ TextFile = Annotated[
         help="UTF-8 text to evaluate on; - is standard input.",
     ),
 ]
+TextFiles = Annotated[
+    list[Text],
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        parser=paths.text,
+        help="UTF-8 text to evaluate on; - is standard input; repeatable: texts count alike.",
+    ),
+]
 Ctx = Annotated[
     int,
     typer.Option(
@@ -175,7 +184,7 @@ Chunks = Annotated[
         "--chunks",
         metavar="N",
         parser=Number(limits.CHUNKS),
-        help="Use only the first chunks of the text; default: all.",
+        help="Use only the first chunks of a text; default: all.",
     ),
 ]
 Threads = Annotated[

@@ -16,7 +16,7 @@ from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 def sensitivity(
     model: options.FloatModel,
     calibration: options.CalibrationFile,
-    text: options.TextFile,
+    text: options.TextFiles,
     output: Annotated[
         Path,
         typer.Option(

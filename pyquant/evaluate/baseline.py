@@ -6,8 +6,7 @@ which is scored as its logits come.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -18,7 +17,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.evaluate.divergence import Divergence, Scores, divergence
 from pyquant.evaluate.kept_logits import KeptLogits
-from pyquant.files.text import Text, read_text
+from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
@@ -31,7 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 class Baseline:
-    """Keep what a base model says of a text, to compare models with, one after the other; a context manager.
+    """Keep what a base model says of texts, to compare models with, one after the other; a context manager.
 
     The base runs once. Its logits, 4 bytes for each scored token and each token of the vocabulary, are kept
     in memory up to 64 MiB or one batch, and beyond in a temporary file. Beside the models there is the memory
@@ -42,9 +41,9 @@ class Baseline:
     base
         The model, a path or a ModelFile.
     text
-        The text, or the path of one.
+        A text, or the path of one; or several.
     n_ctx, n_chunks
-        Tokens of a chunk, and how many chunks of the text are used; None: all.
+        Tokens of a chunk, and how many chunks of each text are used; None: all.
     threads
         None: all processors.
     progress
@@ -65,17 +64,18 @@ class Baseline:
     def __init__(
         self,
         base: AnyModel,
-        text: Text | str | os.PathLike[str],
+        text: AnyText | Sequence[AnyText],
         *,
         n_ctx: int = 512,
         n_chunks: int | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._text = read_text(text)
+        texts = read_texts(text)
         with ExitStack() as stack:
             self._base = stack.enter_context(Model(base))
-            self._chunks = cut(self._base, self._text, n_ctx=n_ctx, n_chunks=n_chunks)
+            self._parts = [(cut(self._base, text, n_ctx=n_ctx, n_chunks=n_chunks), text) for text in texts]
+            self._chunks = Chunks(np.concatenate([chunks.tokens for chunks, _ in self._parts]))
             advance = in_chunks(progress, self._chunks, 1)
             self._run = stack.enter_context(BaseRun(self._base, self._chunks, threads, advance))
             self.scores = self._run.scores
@@ -98,15 +98,22 @@ class Baseline:
             Also where its vocabulary, or how it cuts the text into tokens, is not the base's.
         """
         with Model(model) as candidate:
-            check_vocabulary(self._base, candidate, self._chunks, self._text)
+            for chunks, text in self._parts:
+                check_vocabulary(self._base, candidate, chunks, text)
             scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
         scores.check(candidate.path, self._chunks.n_scored)
         return divergence(str(candidate.path), self.scores, scores)
 
     @property
     def n_chunks(self) -> int:
-        """Number of chunks."""
+        """Number of chunks, of all texts."""
         return self._chunks.n_chunks
+
+    @property
+    def chunk_shares(self) -> NDArray[np.float64]:
+        """Each chunk's share in a mean where all texts count alike: (n_chunks,), the sum is 1."""
+        lengths = np.array([chunks.n_chunks for chunks, _ in self._parts])
+        return np.repeat(1 / (len(lengths) * lengths), lengths)
 
     def divergence_by_chunk(self, running: Model) -> NDArray[np.float64]:
         """Run a copy of the base whose weights were changed in memory.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pyquant.errors import TextError
+from pyquant.errors import ConfigError, TextError
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,25 @@ def read_text(path: str | os.PathLike[str] | Text) -> Text:
     except ValueError as error:  # a zero byte in its name
         raise TextError(f"{str(path)!r}: {error}") from None
     return make_text(path, data)
+
+
+AnyText = Text | str | os.PathLike[str]
+
+
+def read_texts(texts: AnyText | Sequence[AnyText]) -> list[Text]:
+    """Read one text or several.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    TextError
+        What `read_text` raises.
+    """
+    several = [texts] if isinstance(texts, Text | str | os.PathLike) else texts
+    if not several:
+        raise ConfigError("text: at least one is needed")
+    return [read_text(text) for text in several]
 
 
 def make_text(path: Path, data: bytes) -> Text:

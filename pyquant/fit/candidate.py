@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyquant.evaluate.baseline import Baseline
-from pyquant.files.text import Text
+from pyquant.files.text import AnyText
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes import Mode
@@ -19,14 +19,14 @@ class Evaluation:
 
     Attributes
     ----------
-    text : Text or path
+    text : Text or path, or several
     n_ctx : int
         Tokens of a chunk.
     n_chunks : int or None
-        How many chunks of the text are used; None: all.
+        How many chunks of each text are used; None: all.
     """
 
-    text: Text | str | os.PathLike[str]
+    text: AnyText | Sequence[AnyText]
     n_ctx: int = 512
     n_chunks: int | None = None
 

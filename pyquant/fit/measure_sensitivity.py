@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +13,7 @@ from pyquant import _core, limits
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.files.text import Text
+from pyquant.files.text import AnyText
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.shrink import shrink
 from pyquant.llama.model import Model
@@ -40,7 +39,7 @@ Progress = Callable[[int, int], None]
 def measure_sensitivity(
     model: AnyModel,
     calibration: AnyCalibration,
-    text: Text | str | os.PathLike[str],
+    text: AnyText | Sequence[AnyText],
     *,
     n_ctx: int = limits.SENSITIVITY_CTX,
     n_chunks: int | None = limits.SENSITIVITY_CHUNKS,
@@ -50,8 +49,9 @@ def measure_sensitivity(
     """Round one tensor after the other to uniform codes, in a running copy, and compare it with the model.
 
     Every tensor's step is such that its outputs err by a hundredth of their power, as at about 4 bits. The
-    divergence that this causes, divided by the error, is the tensor's sensitivity. Chunks say how certain it
-    is: what of it changes from chunk to chunk otherwise than that of other tensors. By that it is drawn
+    divergence that this causes, divided by the error, is the tensor's sensitivity; of several texts it is the
+    mean, however long they are. Chunks of all texts say how certain it is: what of it changes from chunk to
+    chunk otherwise than that of other tensors. By that it is drawn
     towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
 
     Two copies of the model are held in memory. The folder for temporary files needs room for the logits of
@@ -64,9 +64,9 @@ def measure_sensitivity(
     calibration
         What `calibrate_model` wrote for it.
     text
-        The text, or the path of one.
+        A text, or the path of one; or several.
     n_ctx, n_chunks
-        Tokens of a chunk, and how many chunks of the text each tensor is tried on; None: all.
+        Tokens of a chunk, and how many chunks of each text each tensor is tried on; None: all.
     threads
         None: all processors.
     progress
@@ -103,7 +103,8 @@ def measure_sensitivity(
                 per_error[i] = np.maximum(caused, LEAST_DIVERGENCE) / (tensor.n_weights * step**2)
                 if progress:
                     progress(i + 1, len(tensors))
-    return _summed_up(tensors, per_error)
+        shares = baseline.chunk_shares
+    return _summed_up(tensors, per_error, shares)
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:
@@ -148,14 +149,17 @@ def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibratio
     return power
 
 
-def _summed_up(tensors: list[Tensor], per_error: NDArray[np.float64]) -> Sensitivity:
-    """Make sensitivities of divergences by tensor and chunk."""
+def _summed_up(
+    tensors: list[Tensor], per_error: NDArray[np.float64], shares: NDArray[np.float64]
+) -> Sensitivity:
+    """Make sensitivities of divergences by tensor and chunk; shares: of each chunk in the mean."""
     n_chunks = per_error.shape[1]
-    measured = np.log(per_error.mean(axis=1))
+    measured = np.log(per_error @ shares)
     if n_chunks > 1:
         by_chunk = np.log(per_error)
         own = by_chunk - by_chunk.mean(axis=0)  # less what a chunk does to all tensors
-        variance = own.var(axis=1, ddof=1) / n_chunks
+        apart = np.square(own - (own @ shares)[:, None])  # also what texts have apart: they are a sample too
+        variance = apart @ np.square(shares) * n_chunks / (n_chunks - 1)
     else:
         variance = np.zeros(len(tensors))
     kinds = np.array([kind_of(tensor.name) for tensor in tensors])

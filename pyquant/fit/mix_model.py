@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -10,12 +9,12 @@ from pyquant.calibration.calibration import AnyCalibration, Calibration, open_ca
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.errors import ConfigError, TextError
 from pyquant.evaluate.baseline import Baseline
-from pyquant.files.text import Text, read_text
+from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer, Progress
 from pyquant.fit.mix_result import Mix
 from pyquant.fit.mixtures import WantedSize
-from pyquant.llama.chunks import cut
+from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor_type import TensorType as Type
@@ -29,7 +28,7 @@ LEAST_CHUNKS, MOST_CHUNKS = 2, 16
 def mix_model(
     model: AnyModel,
     calibration: AnyCalibration,
-    text: Text | str | os.PathLike[str],
+    text: AnyText | Sequence[AnyText],
     target: WantedSize,
     *,
     sensitivity: Sensitivity | Literal["guess"] | None = None,
@@ -49,7 +48,8 @@ def mix_model(
     model, calibration
         The model, unquantized, and what `calibrate_model` wrote for it.
     text
-        The text that divergence and sensitivities are measured on, or its path.
+        The text that divergence and sensitivities are measured on, or its path; or several: they count
+        alike.
     target
         The size.
     sensitivity
@@ -58,7 +58,7 @@ def mix_model(
     allowed
         Types that may be used; None: all that errors are compensated in.
     n_ctx, n_chunks
-        Tokens of a chunk, and how many chunks of the text divergence is measured on.
+        Tokens of a chunk, and how many chunks of each text divergence is measured on.
     threads
         None: all processors.
     progress
@@ -69,34 +69,38 @@ def mix_model(
     ConfigError
         The size is not reachable, or an allowed type fits no tensor.
     TextError
-        The text has fewer chunks.
+        A text has fewer chunks.
     ModelFileError
         The calibration is of another model, or has no second moments.
     PyquantError
         What quantizing and measuring raise.
     """
-    source, known, read = open_model(model), open_calibration(calibration), read_text(text)
+    source, known, texts = open_model(model), open_calibration(calibration), read_texts(text)
     known.check_model(source, source.sha256())
     if not any(known.has_moments(name) for name in known.matrices):
         raise ConfigError(f"{known.path}: has no second moments; `pyquant calibrate` makes them")
     with Model(source) as running:
-        n_there = cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks).n_chunks
-    if n_there < n_chunks:
-        raise TextError(
-            f"{read.path}: too short: {n_there} chunks of {n_ctx} tokens, and divergence is measured on "
-            f"{n_chunks}; give more text, or ask for fewer, which is less certain"
-        )
-    with Baseline(source, read, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads) as baseline:
+        for read in texts:
+            _check_length(read, cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks), n_chunks)
+    with Baseline(source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads) as baseline:
         mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
         with mixer.timed("sensitivities") as advance:
-            mixer.sensitivity = _sensitivities(source, known, read, sensitivity, threads, advance)
+            mixer.sensitivity = _sensitivities(source, known, texts, sensitivity, threads, advance)
         return mixer.find(target)
+
+
+def _check_length(text: Text, there: Chunks, n_chunks: int) -> None:
+    if there.n_chunks < n_chunks:
+        raise TextError(
+            f"{text.path}: too short: {there.n_chunks} chunks of {there.n_ctx} tokens, and divergence is "
+            f"measured on {n_chunks}; give more text, or ask for fewer, which is less certain"
+        )
 
 
 def _sensitivities(
     model: ModelFile,
     calibration: Calibration,
-    text: Text,
+    texts: list[Text],
     given: Sensitivity | Literal["guess"] | None,
     threads: int | None,
     progress: Callable[[int, int], None],
@@ -107,9 +111,9 @@ def _sensitivities(
     if given is None:
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
         n_chunks = calibration.n_tokens // (CTX * max(n_tensors, 1))
-        n_chunks = min(max(n_chunks, LEAST_CHUNKS), MOST_CHUNKS)
+        n_chunks = -(-min(max(n_chunks, LEAST_CHUNKS), MOST_CHUNKS) // len(texts))  # of each
         return measure_sensitivity(
-            model, calibration, text, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
+            model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
         ).of
     if not calibration.has_streams:
         raise ConfigError(f"{calibration.path}: says nothing of streams to guess by; calibrate anew")

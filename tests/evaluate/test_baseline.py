@@ -50,6 +50,23 @@ def test_it_says_what_compare_says(
     assert len(set(decodes.values())) == 1  # as many batches of the base as of each model
 
 
+def test_several_texts(models: list[Path], text: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text()[1000:1400])
+    with Baseline(models[0], other, n_ctx=64) as baseline:
+        n_of_other = baseline.n_chunks
+    assert 1 < n_of_other < 5
+    with Baseline(models[0], [text, other], n_ctx=64, n_chunks=5) as baseline:
+        assert baseline.n_chunks == 5 + n_of_other
+        assert baseline.chunk_shares == pytest.approx([1 / 10] * 5 + [0.5 / n_of_other] * n_of_other)
+        kld = baseline.divergence_of(models[1]).kld.mean
+    alone = []
+    for one in (text, other):
+        with Baseline(models[0], one, n_ctx=64, n_chunks=5) as baseline:
+            alone.append(baseline.divergence_of(models[1]).kld.mean * baseline.n_chunks)
+    assert kld == pytest.approx(sum(alone) / (5 + n_of_other), rel=1e-3)
+
+
 def test_logits_are_kept_as_they_are(monkeypatch) -> None:
     logits = np.random.default_rng(0).normal(size=(90, 7)).astype(np.float32)
     monkeypatch.setattr(kept_logits, "bytes_in_memory", lambda n_vocab, n_ctx: 0)

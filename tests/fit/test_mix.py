@@ -108,7 +108,7 @@ def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, s
 
 
 def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
-    make_mixer, stats, held_out_text
+    make_mixer, stats, held_out_text, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"2,000,000 bytes are wanted, .* what bounds it: output IQ4_XS"):
         make_mixer().find(WantedSize(size=2_000_000))
@@ -116,11 +116,18 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
         make_mixer().find(WantedSize(size=1_000_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
         mix_model(data.model_path(), stats, held_out_text, WantedSize(bits=5.0), n_chunks=100_000)
+    short = tmp_path / "short.txt"
+    short.write_text("word " * 300)
+    with pytest.raises(TextError, match=r"short\.txt: too short: 2 chunks of 128 tokens, .* on 3; give more"):
+        mix_model(
+            data.model_path(), stats, [held_out_text, short], WantedSize(bits=5.0), n_ctx=128, n_chunks=3
+        )
 
 
-def test_the_command_mixes_by_guesses(stats, held_out_text, tmp_path: Path) -> None:
+def test_the_command_mixes_by_guesses(stats, held_out_text, training_text, tmp_path: Path) -> None:
     made = run(
-        "mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--like", "Q4_K_M",
+        "mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--text", training_text,
+        "--like", "Q4_K_M",
         "--sensitivity", "guess", "--chunks", 2, "--ctx", CTX, "-o", tmp_path / "recipe.toml", "--json",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr

@@ -1,0 +1,99 @@
+"""Sensitivities that are measured on several texts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.errors import ConfigError, TextError
+from pyquant.evaluate.baseline import Baseline
+from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.llama.model import Model
+from tests.support.command import run
+from tests.support.models import F32
+
+CTX = 64
+WORDS = ["he", "in", "an", "er", "tin", "at"]  # of two tokens each
+
+
+def spell(n_words: int, seed: int) -> bytes:
+    return "".join(f"{word} " for word in np.random.default_rng(seed).choice(WORDS, n_words)).encode()
+
+
+PERIOD = spell(CTX // 2, 3)  # repeated, all chunks of it are the same
+OTHER = spell(3 * CTX // 2, 4)
+
+
+@pytest.fixture(scope="module")
+def measure(generated: Callable[[str], Path], stats_of, tmp_path_factory) -> Callable[..., Sensitivity]:
+    folder = tmp_path_factory.mktemp("texts")
+
+    def measured(*texts: bytes, n_chunks: int | None = None) -> Sensitivity:
+        paths = [folder / f"{i}.txt" for i in range(len(texts))]
+        for path, content in zip(paths, texts):
+            path.write_bytes(content)
+        given = paths[0] if len(paths) == 1 else paths  # either is taken
+        return measure_sensitivity(
+            generated(F32), stats_of(F32), given, n_ctx=CTX, n_chunks=n_chunks, threads=1
+        )
+
+    return measured
+
+
+def values(sensitivity: Sensitivity, what: str) -> np.ndarray:
+    return np.array([getattr(of, what) for of in sensitivity.by_tensor.values()])
+
+
+def test_texts_count_alike_however_long_they_are(measure, monkeypatch) -> None:
+    """Divergences are made up: in which batch a chunk is computed changes them by a percent."""
+    tensors = itertools.count()
+
+    def divergence_by_chunk(baseline: Baseline, running: Model) -> np.ndarray:
+        of_other = np.arange(baseline.n_chunks) >= baseline.n_chunks - 3
+        return np.where(of_other, 1e-4 * (1 + next(tensors) % 5), 1e-4)
+
+    monkeypatch.setattr(Baseline, "divergence_by_chunk", divergence_by_chunk)
+    short = values(measure(PERIOD, OTHER), "measured")
+    tensors = itertools.count()
+    long = values(measure(8 * PERIOD, OTHER), "measured")
+    assert long / long[0] == pytest.approx(short / short[0], rel=1e-6)
+
+
+def test_the_mean_of_texts_is_between_them(measure) -> None:
+    both, *each = (values(of, "measured") for of in (measure(PERIOD, OTHER), measure(PERIOD), measure(OTHER)))
+    parts, *_ = np.linalg.lstsq(np.stack(each, axis=1), both, rcond=None)
+    assert (parts > 0.05).all()
+    assert np.stack(each, axis=1) @ parts == pytest.approx(both, rel=1e-3)
+
+
+def test_what_texts_have_apart_is_part_of_the_error(measure) -> None:
+    one, both = measure(4 * PERIOD), measure(4 * PERIOD, OTHER)
+    assert values(one, "error").max() < 1e-3  # its chunks are alike
+    assert values(both, "error").min() > 1e-2
+    twice = measure(OTHER, OTHER)
+    expected = values(measure(OTHER), "error") * np.sqrt(2 / 5)  # of 6 chunks, 3 and 3 alike, beside 3
+    assert values(twice, "error") == pytest.approx(expected, rel=1e-3)
+
+
+def test_each_text_needs_a_chunk(measure) -> None:
+    with pytest.raises(TextError, match=r"1\.txt: too short: \d+ tokens, a chunk needs 64"):
+        measure(OTHER, PERIOD[:9])
+    with pytest.raises(ConfigError, match="text: at least one is needed"):
+        measure()
+
+
+def test_the_command_takes_several(generated, stats_of, text: Path, tmp_path: Path) -> None:
+    other, out = tmp_path / "other.txt", tmp_path / "s.toml"
+    other.write_bytes(OTHER)
+    told = run(
+        "sensitivity", generated(F32), "--calibration", stats_of(F32), "--text", text, "--text", other,
+        "--ctx", CTX, "--chunks", 2, "--output", out,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    expected = measure_sensitivity(generated(F32), stats_of(F32), [text, other], n_ctx=CTX, n_chunks=2)
+    assert values(Sensitivity.read(out), "measured") == pytest.approx(values(expected, "measured"), rel=1e-3)
