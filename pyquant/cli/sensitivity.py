@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import print_table, show
+from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 
@@ -46,11 +46,18 @@ def sensitivity(
         )
     write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
     show({**measured.to_json(), "output": str(output)}, json, _print)
+    if not any(of.error for of in measured.by_tensor.values()):
+        remark(f"one chunk of {ctx} tokens: nothing says how certain this is; more text or --chunks does")
 
 
 def _print(result: dict[str, Any]) -> None:
     rows = [
-        [name, f"{of['sensitivity']:.4g}", f"{of['measured']:.4g}", f"{of['error']:.0%}"]
+        [
+            name,
+            f"{of['sensitivity']:.4g}",
+            f"{of['measured']:.4g}",
+            f"{of['error']:.0%}" if of["error"] else "?",
+        ]
         for name, of in result["by_tensor"].items()
     ]
     print_table(["tensor", "divergence per error", "as measured", "+/-"], rows)

@@ -87,6 +87,16 @@ class Mixer:
         with temporary_folder() as folder:
             return _Search(self, Files(self.model, self.calibration.path, folder), target, folder).run()
 
+    def check(self, target: WantedSize) -> None:
+        """Refuse a size that is not reachable, before sensitivities or errors are measured.
+
+        Raises
+        ------
+        ConfigError
+        """
+        with temporary_folder() as folder:
+            _Search(self, Files(self.model, self.calibration.path, folder), target, folder).refuse()
+
     def measure_errors(self, wanted: Mapping[str, Iterable[Type]]) -> None:
         """Measure what types do to tensors, where that is not known from another size."""
         missing = {
@@ -131,7 +141,7 @@ class _Search:
 
     def run(self) -> Mix:
         """Refuse what is not reachable, then solve, measure, correct, and solve again."""
-        self._refuse()
+        self.refuse()
         mixer, solver = self._mixer, self._solver
         mixer.measure_errors(
             {
@@ -160,11 +170,12 @@ class _Search:
             self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, dict(mixer.seconds)
         )
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """Refuse a size that is not reachable. Raises ConfigError."""
         smallest = {name: types[0] for name, types in self._options.items()}
         least = self._files.n_bytes(smallest, self._solver.base)
         if least > self._wanted:
-            raise refuse_size(self._wanted, least, smallest, self._files.tensors)
+            raise refuse_size(self._files, self._wanted, least, smallest)
         whole = least
         for tensor in self._files.tensors:
             whole += padded(tensor.n_bytes) - self._files.data_bytes(tensor, smallest[tensor.name])

@@ -84,6 +84,7 @@ def mix_model(
             _check_length(read, cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks), n_chunks)
     with Baseline(source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads) as baseline:
         mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
+        mixer.check(target)
         with mixer.timed("sensitivities") as advance:
             mixer.sensitivity = _sensitivities(source, known, texts, sensitivity, threads, advance)
         return mixer.find(target)

@@ -194,29 +194,31 @@ def bits_of(type_: Type, tensor: Tensor) -> float:
     return 8 * _core.row_bytes(int(type_), tensor.n_per_row) / tensor.n_per_row
 
 
-def refuse_size(
-    n_bytes: int, least: int, smallest: Mapping[str, Type], tensors: Iterable[Tensor]
-) -> ConfigError:
+def refuse_size(files: Files, n_bytes: int, least: int, smallest: Mapping[str, Type]) -> ConfigError:
     """Make the error that says why a size is not reachable.
 
     Parameters
     ----------
+    files
+        The files of the model.
     n_bytes, least
         The size that is wanted, and the least.
     smallest
         The smallest type of each tensor.
-    tensors
-        These tensors.
     """
+
+    def in_bits(size: int) -> str:
+        return f"{size:,} bytes ({8 * size / files.model.n_weights:.2f} bits per weight)"
+
     bounds: dict[tuple[str, str, int], int] = {}
-    for tensor in tensors:
+    for tensor in files.tensors:
         key = kind_of(tensor.name), smallest[tensor.name].name, tensor.n_per_row
         bounds[key] = bounds.get(key, 0) + tensor.n_bytes
     largest = sorted(bounds, key=lambda key: -bounds[key])
     said = ", ".join(f"{kind} {type_} (rows of {n_per_row:,})" for kind, type_, n_per_row in largest[:4])
     return ConfigError(
-        f"size: not reachable: {n_bytes:,} bytes are wanted, and {least:,} are the least that the allowed "
-        f"types give; what bounds it: {said}"
+        f"size: not reachable: {in_bits(n_bytes)} are wanted, and {in_bits(least)} are the least that types "
+        f"which may be used give; what bounds it: {said}"
     )
 
 

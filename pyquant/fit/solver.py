@@ -95,7 +95,7 @@ class Solver:
             found = allocate(items, wanted - other)
             if found is None:
                 least = other + sum(int(item.n_bytes.min()) for item in items)
-                raise refuse_size(wanted, least, smallest, tensors)
+                raise refuse_size(files, wanted, least, smallest)
             types = {
                 tensor.name: self.options[tensor.name][chosen]
                 for tensor, chosen in zip(tensors, found.chosen)

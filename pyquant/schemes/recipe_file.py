@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,6 +173,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     for key, type_ in (("base", str), ("model_sha256", str), ("n_bytes", int)):
         if key in content and (not isinstance(content[key], type_) or isinstance(content[key], bool)):
             raise ConfigError(f"{path}: {key}: expected {_said(type_)}, got {content[key]!r}")
+    if not re.fullmatch("[0-9a-f]{64}", content.get("model_sha256", "0" * 64)):
+        raise ConfigError(
+            f"{path}: model_sha256: expected all 64 hexadecimal digits, got {content['model_sha256']!r}"
+        )
     if "base" not in content:
         raise ConfigError(f"{path}: the key 'base' is missing: a mixture of llama-quantize, such as Q4_K_M")
     for key in HEAD[4:]:

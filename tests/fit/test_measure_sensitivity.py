@@ -96,4 +96,26 @@ def test_the_command_takes_several(generated, stats_of, text: Path, tmp_path: Pa
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
     expected = measure_sensitivity(generated(F32), stats_of(F32), [text, other], n_ctx=CTX, n_chunks=2)
+    assert "nothing says" not in told.stderr
     assert values(Sensitivity.read(out), "measured") == pytest.approx(values(expected, "measured"), rel=1e-3)
+
+
+def test_a_text_of_one_chunk_does_not_say_how_certain_it_is(generated, stats_of, tmp_path: Path) -> None:
+    short, out = tmp_path / "short.txt", tmp_path / "s.toml"
+    short.write_bytes(OTHER[: len(OTHER) // 2])
+    told = run(
+        "sensitivity",
+        generated(F32),
+        "--calibration",
+        stats_of(F32),
+        "--text",
+        short,
+        "--ctx",
+        CTX,
+        "-o",
+        out,
+    )
+    assert told.returncode == 0
+    assert "one chunk of 64 tokens: nothing says how certain this is" in told.stderr
+    assert " ? " in told.stdout
+    assert "%" not in told.stdout

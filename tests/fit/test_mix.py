@@ -110,8 +110,19 @@ def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, s
 def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
     make_mixer, stats, held_out_text, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"2,000,000 bytes are wanted, .* what bounds it: output IQ4_XS"):
+    with pytest.raises(
+        ConfigError, match=r"2,000,000 bytes \(3\.05 bits per .* what bounds it: output IQ4_XS"
+    ):
         make_mixer().find(WantedSize(size=2_000_000))
+    steps: list[str] = []
+    with pytest.raises(
+        ConfigError, match=r"1\.00 bits per weight\) are wanted, and .* \(3\.49 bits per weight"
+    ):
+        mix_model(
+            data.model_path(), stats, held_out_text, WantedSize(bits=1.0), n_ctx=CTX, n_chunks=1,
+            progress=lambda what, done, total: steps.append(what),
+        )  # fmt: skip
+    assert steps == []  # nothing was measured for it
     with pytest.raises(ConfigError, match=r"1,000,000,000 bytes hold all of .* nothing is to be quantized"):
         make_mixer().find(WantedSize(size=1_000_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):

@@ -74,6 +74,13 @@ def test_a_recipe_that_does_not_fit_is_refused(generated, name: str, type_: Type
         Recipe("Q4_0", {name: Choice(type_)}).types_for(ModelFile(generated(F32)), "here")
 
 
+def test_a_part_of_a_hash_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('version = 1\nbase = "Q4_0"\nmodel_sha256 = "1f6e84"\n')
+    with pytest.raises(ConfigError, match=r"recipe\.toml: model_sha256: expected all 64 .*, got '1f6e84'"):
+        read_recipe(path)
+
+
 def test_a_recipe_is_for_one_model(generated) -> None:
     model = ModelFile(generated(F32))
     types = {"output.weight": Choice(Type.Q8_0)}
