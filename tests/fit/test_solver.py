@@ -68,7 +68,8 @@ def test_a_size_that_is_too_small_is_refused_with_what_bounds_it(files, mixtures
     errors = {name: dict.fromkeys(types, 1.0) for name, types in options.items()}
     solver = Solver(files, options, [], "Q2_K", lambda name: 1.0, errors)
     solver.solve(least)
-    with pytest.raises(ConfigError, match=rf"{least:,} bytes \(\S+ bits per weight\) are the least .* what bounds it: \w+ \w+ \(rows of"):
+    says = rf"{least:,} bytes \(\S+ bits per weight\) are the least .* what bounds it: \w+ \w+ \(rows of"
+    with pytest.raises(ConfigError, match=says):
         solver.solve(least - 1)
 
 
