@@ -21,17 +21,11 @@ class Keeper : public sample::Keeper {
 public:
     explicit Keeper(const States & states) : ended(states.size()), states_(states) {}
 
-    void turn_to(int64_t row) override {
-        row_ = size_t(row);
-        asked_ = false;
-    }
+    void turn_to(int64_t row) override { row_ = size_t(row); }
 
     void expect(int32_t token) override { states_[row_]->compiled().pieces.expect(token); }
 
-    bool allows(int32_t token) override {
-        asked_ = true;
-        return states_[row_]->allows_of_many(token);
-    }
+    bool allows(int32_t token) override { return states_[row_]->allows_of_many(token); }
 
     void mask(int32_t * words) override {
         const auto begin = std::chrono::steady_clock::now();
@@ -42,9 +36,6 @@ public:
     bool take(int32_t token) override {
         const State::Step step = states_[row_]->take(token);
         ended[row_] = step == State::Step::kMustEnd;
-        if (asked_ && step == State::Step::kMore) {
-            states_[row_]->expect_many();
-        }
         return step != State::Step::kRefused;
     }
 
@@ -54,7 +45,6 @@ public:
 private:
     const States & states_;
     size_t row_ = 0;
-    bool asked_ = false;  // about this row
 };
 
 py::tuple draw_kept(const Array<float> & logits, const States & states, const Array<uint64_t> & places,

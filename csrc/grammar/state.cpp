@@ -166,18 +166,14 @@ bool State::allows_of_many(int32_t token) {
     if (place_->ended || is_end(token)) {
         return allows(token);
     }
-    if (!asker_is_here_) {
-        expect_many();
-    }
-    return asker_->allows(token);
-}
-
-void State::expect_many() {
     if (!asker_) {
         asker_ = std::make_unique<Asker>(*compiled_);
     }
-    asker_->turn_to(place_->lexer, place_->stack.get());
-    asker_is_here_ = true;
+    if (!asker_is_here_) {
+        asker_->turn_to(place_->lexer, place_->stack.get());
+        asker_is_here_ = true;
+    }
+    return asker_->allows(token);
 }
 
 bool State::advance(int32_t token) {

@@ -54,8 +54,6 @@ public:
     bool allows(int32_t token) const;
     // The same, for many tokens of a place.
     bool allows_of_many(int32_t token);
-    // Gets ready for that, while the processor still has at hand what the grammar is read from.
-    void expect_many();
     bool advance(int32_t token);  // false: it may not come, and nothing changes
     enum class Step { kRefused, kMore, kMustEnd };
     Step take(int32_t token);  // the same, and says whether nothing but an end may come then

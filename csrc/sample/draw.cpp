@@ -5,6 +5,7 @@
 
 #include "kernels/share_rows.h"
 #include "sample/allowed.h"
+#include "sample/ask.h"
 #include "sample/philox.h"
 #include "sample/truncate.h"
 #include "sample/weights.h"
@@ -76,13 +77,12 @@ public:
         weights_.set(logits, largest, 1.0f);
         sums = {double(largest), weights_.total};
         if (is_finite(sums)) {
-            std::vector<int32_t> tokens = truncate_asking(logits, weights_, settings_, keeper);
-            if (!tokens.empty()) {
-                return row_of(among(logits, tokens, uniform), logits, sums, 1);
+            if (const int32_t token = draw_asking(logits, weights_, settings_, keeper, uniform); token >= 0) {
+                return row_of(token, logits, sums, 1);
             }
             mask.resize(size_t(mask_words(weights_.n_vocab)));
             keeper.mask(mask.data());
-            tokens = truncate_few(logits, weights_, settings_, mask.data());
+            const auto tokens = truncate_few(logits, weights_, settings_, mask.data());
             if (!tokens.empty() && weights_.values[tokens[0]] >= kTooLight) {
                 return row_of(among(logits, tokens, uniform), logits, sums, 1);
             }

@@ -12,12 +12,8 @@ namespace pyquant::sample {
 // logits: (n_vocab,); weights: exp(logit - a constant) of them, 0 where the mask refuses; one is not 0.
 std::vector<int32_t> truncate(const float * logits, const Weights & weights, const Settings & settings);
 
-// The same, with top-k, of the tokens that a keeper allows, where weights are those of all tokens. It is
-// asked about the most likely ones, until enough are allowed; nothing: too many are refused.
-std::vector<int32_t> truncate_asking(const float * logits, const Weights & weights, const Settings & settings,
-                                     Keeper & keeper);
-
-// The same of the tokens that a mask allows; nothing where it allows many, or none that weighs anything.
+// The same of the tokens that a mask allows, where weights are those of all tokens; nothing where it allows
+// many, or none that weighs anything.
 std::vector<int32_t> truncate_few(const float * logits, const Weights & weights, const Settings & settings,
                                   const int32_t * mask);
 

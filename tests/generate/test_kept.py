@@ -27,6 +27,10 @@ SETTINGS = [
     {**ALL, "top_k": 40, "top_p": 0.95},
     {"temperature": 0.8, "top_k": 3, "top_p": 0.9, "min_p": 0.05},
     {**ALL, "top_k": 2000},
+    {"temperature": 2.0, "top_k": 40, "top_p": 0.8, "min_p": 0.0},
+    {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.05},
+    {"temperature": 0.3, "top_k": 20, "top_p": 1.0, "min_p": 0.0},
+    {"temperature": 1e-9, "top_k": 40, "top_p": 0.95, "min_p": 0.0},
 ]
 
 
@@ -67,6 +71,11 @@ def test_tokens_are_those_that_masks_give(grammar: str, text: str, settings: dic
         bits = np.unpackbits(words[0].view(np.uint8), bitorder="little")[:n].astype(bool)
         logits = random.normal(0, random.choice([0.1, 3, 10]), (1, n)).astype(np.float32)
         logits[0, bits] += np.float32(random.choice([0, 0, 4, -6, -100]))
+        for place in random.integers(0, 2**63, (4 if truncates else 0, 1, 3)).astype(np.uint64):
+            number = np.array([uniform(*place[0].tolist(), 0)])
+            drawn = _core.draw(logits, words, number, n_threads=1, **settings)
+            again = _core.draw_kept(logits, [kept.copy()], place, **settings)
+            assert (again[0][0], again[1][0]) == (drawn[0][0], drawn[1][0])
         places = random.integers(0, 2**63, (1, 3)).astype(np.uint64)
         first, second = (np.array([uniform(*places[0].tolist(), attempt)]) for attempt in (0, 1))
         drawn = _core.draw(logits, words if truncates else None, first, n_threads=1, **settings)
