@@ -447,6 +447,14 @@ class GrammarState:
     @property
     def must_end(self) -> bool: ...
 
+def add_token_products(
+    y: numpy.typing.NDArray[numpy.float32],
+    z: numpy.typing.NDArray[numpy.float32],
+    moments: numpy.typing.NDArray[numpy.float32],
+    moved: numpy.typing.NDArray[numpy.float32],
+    *,
+    n_threads: int,
+) -> None: ...
 def attend_few(
     queries: numpy.typing.NDArray[numpy.float32],
     keys: numpy.typing.NDArray[numpy.uint16],
@@ -582,6 +590,9 @@ def has_path(path: Path) -> bool: ...
 def independent(weights: numpy.typing.NDArray[numpy.float32]) -> Factor: ...
 def multiply_few(
     type: FewWeights, rows: numpy.typing.NDArray[numpy.uint8], x: numpy.typing.NDArray[numpy.uint8]
+) -> numpy.typing.NDArray[numpy.float32]: ...
+def multiply_rows(
+    x: numpy.typing.NDArray[numpy.float32], w: numpy.typing.NDArray[numpy.float32], *, n_threads: int
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def multiply_table(
     path: Path,

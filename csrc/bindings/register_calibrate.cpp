@@ -11,11 +11,12 @@
 
 #include "bindings/arrays.h"
 #include "bindings/register.h"
-#include "calibrate/bf16_inputs.h"
+#include "calibrate/bf16_strips.h"
 #include "calibrate/collector.h"
 #include "calibrate/running_weights.h"
 #include "calibrate/staged_pass.h"
 #include "calibrate/streams.h"
+#include "calibrate/token_products.h"
 #include "ggml.h"
 
 namespace pyquant::bindings {
@@ -36,23 +37,66 @@ void start(Collector & collector, int64_t memory, int file, const std::string & 
     collector.start(memory, Spool(file, collector.sizes(), bytes));
 }
 
+Rows rows_of(const Array<float> & x) {
+    return {x.data(), x.shape(0), x.shape(1)};
+}
+
 // (n,) float32: the sums of these rows alone, as they lie in memory. bf16: of the rows rounded.
 py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int n_threads) {
     if (x.ndim() != 2 || x.size() == 0) {
         throw py::value_error("x: expected rows");
     }
-    if (bf16 && !Bf16Inputs::supported()) {
+    if (bf16 && !Bf16Strips::supported()) {
         throw py::value_error("bf16: this processor does not multiply it");
     }
-    const Rows rows{x.data(), x.shape(0), x.shape(1)};
+    const Rows rows = rows_of(x);
     const Layout layout{x.shape(1), true};
     py::array_t<float> sums(layout.size());
     float * data = sums.mutable_data();
     const py::gil_scoped_release release;
     std::fill_n(data, layout.size(), 0.0f);
-    Bf16Inputs rounded;
+    Bf16Strips rounded;
     add_rows(layout, rows, weight, bf16 ? &rounded : nullptr, n_threads, data);
     return sums;
+}
+
+void add_products(const Array<float> & y, const Array<float> & z, py::array_t<float> & moments,
+                  py::array_t<float> & moved, int n_threads) {
+    if (y.ndim() != 2 || z.ndim() != 2 || y.shape(0) != z.shape(0)) {
+        throw py::value_error("y, z: expected rows, as many of both");
+    }
+    const auto is_of = [](const py::array_t<float> & sums, py::ssize_t n_rows, py::ssize_t n_columns) {
+        return sums.ndim() == 2 && sums.shape(0) == n_rows && sums.shape(1) == n_columns &&
+               (sums.flags() & py::array::c_style) != 0;
+    };
+    if (!is_of(moments, y.shape(1), y.shape(1)) || !is_of(moved, z.shape(1), y.shape(1))) {
+        throw py::value_error("moments: expected shape (n_y, n_y); moved: (n_z, n_y)");
+    }
+    if (!Bf16Strips::supported()) {
+        throw py::value_error("this processor does not multiply BF16");
+    }
+    float *to_moments = moments.mutable_data(), *to_moved = moved.mutable_data();
+    const Rows of_y = rows_of(y), of_z = rows_of(z);
+    const int64_t n_y = y.shape(1), n_z = z.shape(1);
+    const py::gil_scoped_release release;
+    add_token_products(of_y, n_y, of_z, n_z, n_threads, to_moments, to_moved);
+}
+
+// (n_x, n_w) float32.
+py::array_t<float> multiply(const Array<float> & x, const Array<float> & w, int n_threads) {
+    if (x.ndim() != 2 || w.ndim() != 2 || x.shape(1) != w.shape(1)) {
+        throw py::value_error("x, w: expected rows of one width");
+    }
+    if (!Bf16Strips::supported()) {
+        throw py::value_error("this processor does not multiply BF16");
+    }
+    py::array_t<float> out({x.shape(0), w.shape(0)});
+    float * data = out.mutable_data();
+    const Rows of_x = rows_of(x), of_w = rows_of(w);
+    const int64_t n_in = x.shape(1);
+    const py::gil_scoped_release release;
+    multiply_rows(of_x, of_w, n_in, n_threads, data);
+    return out;
 }
 
 // (n,) float32: an input's sums in one group, as they lie in memory.
@@ -123,9 +167,14 @@ std::vector<std::string> names_of(const Stage & stage) {
 
 void register_calibrate(py::module_ & module) {
     module.attr("PANEL") = kPanel;
-    module.attr("HAS_BF16_PRODUCTS") = Bf16Inputs::supported();
+    module.attr("HAS_BF16_PRODUCTS") = Bf16Strips::supported();
     module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(),
                py::arg("bf16"), py::arg("n_threads"));
+    module.def("add_token_products", &add_products, py::arg("y").noconvert(), py::arg("z").noconvert(),
+               py::arg("moments").noconvert(), py::arg("moved").noconvert(), py::kw_only(),
+               py::arg("n_threads"));
+    module.def("multiply_rows", &multiply, py::arg("x").noconvert(), py::arg("w").noconvert(), py::kw_only(),
+               py::arg("n_threads"));
 
     py::class_<Input>(module, "Input")
         .def_readonly("matrices", &Input::matrices)

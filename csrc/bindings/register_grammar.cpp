@@ -67,7 +67,7 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
                               copy(gotos),
                               copy(lengths),
                               copy(origins)};
-    const std::vector<std::string> bytes(pieces.begin(), pieces.end());
+    const std::vector<std::string_view> bytes(pieces.begin(), pieces.end());
     std::optional<ClassArrays> found;
     if (classes) {
         found = from_raw(*classes);

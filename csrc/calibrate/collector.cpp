@@ -187,7 +187,7 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
             }
             block = {gathered_.data(), n, n_in};
         }
-        add_rows(layout, block, weight_, Bf16Inputs::supported() ? &rounded_ : nullptr, n_threads_, sums);
+        add_rows(layout, block, weight_, Bf16Strips::supported() ? &rounded_ : nullptr, n_threads_, sums);
         if (input.first_tokens && n_begun_ > 0) {
             add_first_tokens(block, n_in, sums + layout.size());
         }

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "calibrate/accumulators.h"
-#include "calibrate/bf16_inputs.h"
+#include "calibrate/bf16_strips.h"
 #include "calibrate/moments.h"
 
 struct ggml_tensor;
@@ -89,7 +89,7 @@ private:
     float weight_ = 1;
     int64_t n_begun_ = 0;
     std::vector<float> gathered_;
-    Bf16Inputs rounded_;
+    Bf16Strips rounded_;
     std::exception_ptr failure_;
 };
 

@@ -4,7 +4,7 @@
 
 #include <cblas.h>
 
-#include "calibrate/bf16_inputs.h"
+#include "calibrate/bf16_strips.h"
 #include "stream/chunks.h"
 
 namespace pyquant::calibrate {
@@ -23,7 +23,7 @@ void add_squares(const Rows & rows, float weight, int64_t first, int64_t width, 
     }
 }
 
-void add_products(const Rows & rows, float weight, int64_t first, int64_t width, int64_t below, float * at) {
+void add_exact(const Rows & rows, float weight, int64_t first, int64_t width, int64_t below, float * at) {
     const float * x = rows.data + first;
     const auto n = blasint(rows.n), stride = blasint(rows.stride), columns = blasint(width);
     scipy_cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, columns, n, weight, x, stride, 1, at, columns);
@@ -43,22 +43,26 @@ int64_t Layout::size() const {
     return panel_offset(last) + width * width;
 }
 
-void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs * rounded, int n_threads,
+void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Strips * rounded, int n_threads,
               float * sums) {
     const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
     n_threads = panels.n_threads(n_threads);
     if (layout.all && rounded) {
         rounded->resize(rows.n, layout.n_in);
-        share(panels, n_threads, [&](int, int64_t panel) { rounded->round(rows, panel); }, [](int64_t) {});
+        const auto round = [&](int, int64_t panel) {
+            rounded->round(rows, {panel * kPanel, std::min((panel + 1) * kPanel, layout.n_in)});
+        };
+        share(panels, n_threads, round, [](int64_t) {});
     }
     const auto add = [&](int, int64_t panel) {
         const int64_t first = panel * kPanel, width = std::min(kPanel, layout.n_in - first);
         add_squares(rows, weight, first, width, sums);
         float * at = sums + layout.panel_offset(panel);
         if (layout.all && rounded) {
-            rounded->add_products(weight, panel, at);
+            const Block below{{first, layout.n_in}, {first, first + width}, true};
+            add_products(*rounded, *rounded, below, weight, at, width);
         } else if (layout.all) {
-            add_products(rows, weight, first, width, layout.n_in - first - width, at);
+            add_exact(rows, weight, first, width, layout.n_in - first - width, at);
         }
     };
     share(panels, n_threads, add, [](int64_t) {});

@@ -7,18 +7,13 @@
 
 #include <cstdint>
 
+#include "calibrate/rows.h"
+
 namespace pyquant::calibrate {
 
-class Bf16Inputs;
+class Bf16Strips;
 
 inline constexpr int64_t kPanel = 256;  // wide enough for SGEMM's full speed
-
-// Tokens' inputs: n of them, the next one `stride` floats after the one before.
-struct Rows {
-    const float * data;
-    int64_t n;
-    int64_t stride;
-};
 
 // Places of the sums of an input in memory: n_in sums of squares, made as llama-imatrix makes them, and
 // then the panels, if all moments are wanted.
@@ -33,9 +28,9 @@ struct Layout {
     int64_t size() const;  // in floats
 };
 
-// Adds the rows, times weight, to the sums. rounded: where they are rounded to BF16, products then being of
-// what they are rounded to; null for those of the rows as they are.
-void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Inputs * rounded, int n_threads,
+// Adds the rows, tokens' inputs, times weight, to the sums. rounded: where they are rounded to BF16, products
+// then being of what they are rounded to; null for those of the rows as they are.
+void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Strips * rounded, int n_threads,
               float * sums);
 
 }  // namespace pyquant::calibrate

@@ -13,11 +13,11 @@ namespace pyquant::grammar {
 
 class Pieces {
 public:
-    Pieces(const std::vector<std::string> & pieces, std::pmr::memory_resource * memory)
+    Pieces(const std::vector<std::string_view> & pieces, std::pmr::memory_resource * memory)
         : short_(memory),
           long_(memory) {
         short_.reserve(pieces.size());
-        for (const std::string & piece : pieces) {
+        for (const std::string_view piece : pieces) {
             Piece & here = short_.emplace_back();
             if (piece.size() < kLong) {
                 here.size = uint8_t(piece.size());

@@ -32,7 +32,7 @@ bool always_goes_on(const Lexer & lexer, const TokenClasses & classes, int32_t s
 }  // namespace
 
 Compiled::Compiled(const LexerTables & lexer_tables, const ParserTables & tables,
-                   const std::vector<std::string> & bytes, std::vector<int32_t> ends,
+                   const std::vector<std::string_view> & bytes, std::vector<int32_t> ends,
                    const std::optional<ClassArrays> & found)
     : lexer(lexer_tables.next, lexer_tables.ends, lexer_tables.n_states, arena_.memory()),
       parser(tables, arena_.memory()),

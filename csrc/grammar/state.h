@@ -21,8 +21,9 @@ class Compiled {
 
 public:
     // classes: what find_classes found before, or nothing.
-    Compiled(const LexerTables & lexer, const ParserTables & parser, const std::vector<std::string> & pieces,
-             std::vector<int32_t> end_tokens, const std::optional<ClassArrays> & classes);
+    Compiled(const LexerTables & lexer, const ParserTables & parser,
+             const std::vector<std::string_view> & pieces, std::vector<int32_t> end_tokens,
+             const std::optional<ClassArrays> & classes);
 
     Lexer lexer;
     Parser parser;

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.quantize.products import add_products
+
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 PORTION = 4096  # tokens whose moments are summed up together
 
@@ -18,9 +20,12 @@ class Sums:
     ----------
     n_out, n_in
         Lengths of z, what is to be made up for, and of y, what enters now.
+    threads
+        None: all processors.
     """
 
-    def __init__(self, n_out: int, n_in: int) -> None:
+    def __init__(self, n_out: int, n_in: int, threads: int | None = None) -> None:
+        self._threads = threads
         self._moments, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
         self._n_tokens = 0
 
@@ -31,8 +36,7 @@ class Sums:
 
     def add(self, inputs: NDArray[np.float32], missing: NDArray[np.float32]) -> None:
         """Add tokens: their y, (n_tokens, n_in), and their z, (n_tokens, n_out)."""
-        self._moments += inputs.T @ inputs
-        self._moved += missing.T @ inputs
+        add_products(inputs, missing, self._moments, self._moved, threads=self._threads)
         self._n_tokens += len(inputs)
 
     def solution(self, damping: float) -> NDArray[np.float32]:
@@ -43,9 +47,12 @@ class Sums:
         damping
             What is added to the diagonal of the moments of y, in units of its mean.
         """
-        damped, n_in = self._moments.astype(np.float64), len(self._moments)
+        # Float32 is enough: no eigenvalue is beyond the trace, so the damped matrix' condition is 1 + n_in /
+        # damping at most.
+        damped, n_in = np.tril(self._moments), len(self._moments)
+        damped += np.tril(damped, -1).T
         damped[np.diag_indices(n_in)] += damping * damped.trace() / n_in if damped.any() else 1
-        return np.linalg.solve(damped, self._moved.T).T.astype(np.float32)
+        return np.linalg.solve(damped, self._moved.T).T
 
 
 def portions(n_tokens: int) -> Iterator[slice]:
@@ -61,10 +68,12 @@ class Correction:
     ----------
     n_in
         How long an input is.
+    threads
+        None: all processors.
     """
 
-    def __init__(self, n_in: int) -> None:
-        self._sums = Sums(n_in, n_in)
+    def __init__(self, n_in: int, threads: int | None = None) -> None:
+        self._sums = Sums(n_in, n_in, threads)
 
     @property
     def enough(self) -> bool:
@@ -103,10 +112,12 @@ class Corrections:
     ----------
     n_experts, n_in
         How many experts there are, 1 for a matrix that all tokens enter; and how long an input is.
+    threads
+        None: all processors.
     """
 
-    def __init__(self, n_experts: int, n_in: int) -> None:
-        self._sums = [Correction(n_in) for _ in range(n_experts)]
+    def __init__(self, n_experts: int, n_in: int, threads: int | None = None) -> None:
+        self._sums = [Correction(n_in, threads) for _ in range(n_experts)]
 
     def add(
         self,

@@ -94,7 +94,7 @@ def write_in_order(
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder) as states,
             ):
-                _run_together(original, changed, states, by_name, write)
+                _run_together(original, changed, states, by_name, write, threads)
 
 
 def _checked_tokens(calibration: Calibration, tensors: Iterable[Tensor], n_chunks: int) -> NDArray[np.int32]:
@@ -114,6 +114,7 @@ def _run_together(
     states: _core.PassStates,
     tensors: dict[str, Tensor],
     write: Write,
+    threads: int | None,
 ) -> None:
     left: int | None = None  # the stage that all pieces were left at
     for number, stage in enumerate(changed.stages):
@@ -123,8 +124,8 @@ def _run_together(
         if changed.n_tokens(number) >= ENOUGH * stage.n_in:
             first = tensors[stage.matrices[0]]
             n_experts = first.n_rows // first.shape[1] if stage.routed else 1
-            stream = StreamCorrection(first.weights()) if stage.in_stream else None
-            sums = None if stream else Corrections(n_experts, stage.n_in)
+            stream = StreamCorrection(first.weights(), threads) if stage.in_stream else None
+            sums = None if stream else Corrections(n_experts, stage.n_in, threads)
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)

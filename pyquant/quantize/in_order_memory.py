@@ -17,7 +17,7 @@ from pyquant.machine import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.staged_context import LOGITS_BYTES, StagedContext
 
-BYTES_OF_CORRECTION = 44  # for each element of a matrix' moments: sums in float32, equations in float64
+BYTES_OF_CORRECTION = 24  # for each element of a matrix' moments: sums and equations, and copies of both
 
 
 @dataclass(frozen=True)

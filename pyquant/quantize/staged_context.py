@@ -12,7 +12,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.llama.model import Model
 
-PIECE = 4096  # tokens that are computed at once, if chunks are no longer
+PIECE = 1024  # tokens that are computed at once, if chunks are no longer
 LOGITS_BYTES = 1 << 29  # that llama.cpp may keep of a piece, which nobody reads
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.quantize.correction import Sums, portions
+from pyquant.quantize.products import multiply
 
 
 class StreamCorrection:
@@ -17,11 +18,14 @@ class StreamCorrection:
     ----------
     weights : (n_out, n_in) float32
         The matrix.
+    threads
+        None: all processors.
     """
 
-    def __init__(self, weights: NDArray[np.float32]) -> None:
-        self._weights = weights
-        self._sums = Sums(*weights.shape)
+    def __init__(self, weights: NDArray[np.float32], threads: int | None = None) -> None:
+        self._weights, self._threads = weights, threads
+        n_out, n_in = weights.shape
+        self._sums = Sums(n_out, n_in, threads)
 
     def add(
         self,
@@ -42,8 +46,9 @@ class StreamCorrection:
         if stream is None or changed_stream is None:
             return
         for part in portions(len(original)):
-            product = original[part] @ self._weights.T
-            missing = product - changed[part] @ self._weights.T
+            product = multiply(self._weights, original[part], threads=self._threads)
+            # Of differences, so that rounding is of them, and not of what both have.
+            missing = multiply(self._weights, original[part] - changed[part], threads=self._threads)
             missing += stream[part] - changed_stream[part]
             # A norm follows: what is missing counts in proportion to the stream.
             size = np.linalg.norm(stream[part] + product, axis=1, keepdims=True)

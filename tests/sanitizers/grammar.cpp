@@ -42,7 +42,8 @@ std::shared_ptr<const Compiled> compile(const std::vector<int32_t> & file,
     parser.gotos = numbers.next(int64_t(n_parser) * n_nonterminals);
     parser.lengths = numbers.next(n_rules);
     parser.origins = numbers.next(n_rules);
-    return std::make_shared<Compiled>(lexer, parser, pieces, std::vector<int32_t>{kEnd}, classes);
+    const std::vector<std::string_view> views(pieces.begin(), pieces.end());
+    return std::make_shared<Compiled>(lexer, parser, views, std::vector<int32_t>{kEnd}, classes);
 }
 
 std::vector<std::string> make_pieces(const std::string & letters, std::mt19937 & random) {

@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/bf16_inputs.h"
+#include "calibrate/bf16_strips.h"
+#include "calibrate/token_products.h"
 #include "kernels/block.h"
 #include "kernels/count.h"
 #include "kernels/divergence.h"
@@ -133,28 +134,20 @@ void multiply_all(const char * bytes) {
     }
 }
 
-// Threads round an input and sum up its moments, in rows and panels that end with the buffer.
-void sum_up_moments(const float * x, int64_t n_weights) {
-    for (const int64_t n_in : {1, 63, 64, 66, 257, 600}) {
+// Threads round tokens' numbers and sum up their products, and those with a matrix's rows.
+void multiply_tokens(const float * x, int64_t n_weights) {
+    if (!Bf16Strips::supported()) {
+        return;
+    }
+    for (const int64_t n_y : {1, 63, 64, 66, 257, 600}) {
         for (const int64_t n : {1, 2, 5}) {
-            expect(n * n_in <= n_weights, "there are enough weights");
-            const auto inputs = exactly(x, size_t(n * n_in));
-            const Chunks panels((n_in + kPanel - 1) / kPanel, 1 << 20, 0);
-            Bf16Inputs rounded;
-            rounded.resize(n, n_in);
-            share(
-                panels, 2, [&](int, int64_t p) { rounded.round({inputs.get(), n, n_in}, p); },
-                [](int64_t) {});
-            share(
-                panels, 2,
-                [&](int, int64_t p) {
-                    const int64_t height = n_in - p * kPanel;
-                    std::vector<float> panel(size_t(height * std::min(kPanel, height)));
-                    if (Bf16Inputs::supported()) {
-                        rounded.add_products(1, p, panel.data());
-                    }
-                },
-                [](int64_t) {});
+            const int64_t n_z = n_y / 2 + 1;
+            expect(n * n_y <= n_weights, "there are enough weights");
+            const auto y = exactly(x, size_t(n * n_y)), z = exactly(x, size_t(n * n_z));
+            std::vector<float> moments(size_t(n_y * n_y)), moved(size_t(n_z * n_y)), product(size_t(n * n));
+            const Rows of_y{y.get(), n, n_y}, of_z{z.get(), n, n_z};
+            add_token_products(of_y, n_y, of_z, n_z, 2, moments.data(), moved.data());
+            multiply_rows(of_y, of_y, n_y, 2, product.data());
         }
     }
 }
@@ -264,7 +257,7 @@ int main(int argc, char ** argv) {
     measure_all(x.data(), n_weights);
     count_all(bytes.data(), int64_t(bytes.size()));
     multiply_all(bytes.data());
-    sum_up_moments(x.data(), n_weights);
+    multiply_tokens(x.data(), n_weights);
     score_all(x.data(), n_weights);
     share_all();
 }

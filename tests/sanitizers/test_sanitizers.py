@@ -32,7 +32,7 @@ CSRC = ROOT / "csrc"
 # Files that a driver is made of, beside the one of its name.
 FILES = ["stream/chunks.cpp", "stream/file.cpp"]
 SOURCES = {
-    "kernels": ["kernels/*.cpp", "calibrate/bf16_inputs.cpp", *FILES],
+    "kernels": ["kernels/*.cpp", "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
     "stream": ["kernels/*.cpp", "stream/*.cpp"],
     "compensate": ["kernels/*.cpp", "compensate/**/*.cpp", "stream/codec.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],

@@ -62,16 +62,16 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
     entered: list[list[np.ndarray]] = []
 
     class Noted(Correction):
-        def __init__(self, n_in: int) -> None:
-            super().__init__(n_in)
+        def __init__(self, n_in: int, threads: int | None) -> None:
+            super().__init__(n_in, threads)
             entered.append([])
 
         def add(self, original: np.ndarray, changed: np.ndarray) -> None:
             entered[-1].append(np.stack([original, changed]))
 
     class NotedStream(StreamCorrection):
-        def __init__(self, weights: np.ndarray) -> None:
-            super().__init__(weights)
+        def __init__(self, weights: np.ndarray, threads: int | None) -> None:
+            super().__init__(weights, threads)
             entered.append([])
 
         def add(self, *sides: np.ndarray) -> None:

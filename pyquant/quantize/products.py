@@ -1,0 +1,51 @@
+"""Multiply what enters and leaves matrices, tokens by the thousand.
+
+Where the processor multiplies BF16, numbers are rounded to it, and sums are of float32: that is twice as
+fast, and over a text's tokens little is left of the rounding (csrc/calibrate/bf16_strips.h). Elsewhere all is
+float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.machine import n_threads
+
+
+def add_products(
+    y: NDArray[np.float32],
+    z: NDArray[np.float32],
+    moments: NDArray[np.float32],
+    moved: NDArray[np.float32],
+    *,
+    threads: int | None = None,
+) -> None:
+    """Add sums over tokens of products.
+
+    Parameters
+    ----------
+    y, z : (n_tokens, n_y), (n_tokens, n_z) float32
+    moments : (n_y, n_y) float32
+        Gets those of y y^T, on and below the diagonal.
+    moved : (n_z, n_y) float32
+        Gets those of z y^T.
+    threads
+        None: all processors.
+    """
+    if _core.HAS_BF16_PRODUCTS:
+        y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
+        _core.add_token_products(y, z, moments, moved, n_threads=n_threads(threads))
+    else:
+        moments += y.T @ y
+        moved += z.T @ y
+
+
+def multiply(
+    matrix: NDArray[np.float32], tokens: NDArray[np.float32], *, threads: int | None = None
+) -> NDArray[np.float32]:
+    """Multiply a matrix, (n_out, n_in), with each token, (n_tokens, n_in): (n_tokens, n_out) float32."""
+    if _core.HAS_BF16_PRODUCTS:
+        return _core.multiply_rows(np.ascontiguousarray(tokens), matrix, n_threads=n_threads(threads))
+    return tokens @ matrix.T
