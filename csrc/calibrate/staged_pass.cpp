@@ -32,7 +32,8 @@ void StagedPass::learn() {
     learning_ = true;
 }
 
-void StagedPass::begin(std::optional<size_t> from, size_t to, PassStates & states, int64_t state) {
+void StagedPass::begin(std::optional<size_t> from, std::optional<size_t> to, PassStates & states,
+                       int64_t state) {
     learning_ = stopped_ = false;
     from_ = from, to_ = to, states_ = &states, state_ = state;
     seen_.clear();
@@ -44,7 +45,8 @@ bool StagedPass::ask(ggml_tensor * node) {
         node->op = GGML_OP_NONE;
         return false;
     }
-    const size_t i = seen_.size(), begin = from_ ? stages_.at(*from_).cut : 0, end = stages_.at(to_).cut;
+    const size_t i = seen_.size(), begin = from_ ? stages_.at(*from_).cut : 0;
+    const size_t end = to_ ? stages_.at(*to_).cut : graph_.size() + 1;
     // A graph that llama.cpp uses again has nodes that were passed over.
     if (stopped_ || i >= graph_.size() || (node->op != GGML_OP_NONE && node->op != graph_.op(i))) {
         throw std::runtime_error("its graph changes from batch to batch");
@@ -68,7 +70,7 @@ void StagedPass::load() {
 
 void StagedPass::save() {
     stopped_ = true;
-    const Stage & stage = stages_[to_];
+    const Stage & stage = stages_[*to_];
     int64_t offset = 0;
     for (size_t k = 0; stage.resumes && k < stage.kept.size(); ++k) {
         const ggml_tensor * tensor = seen_[stage.kept[k]];

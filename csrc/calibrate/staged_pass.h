@@ -32,13 +32,14 @@ public:
     const std::vector<Stage> & stages() const { return stages_; }
 
     // The next pass goes on from stage `from`, as it was left in `state`, or begins if there is none; it
-    // stops before stage `to`, and is kept in `state` if it can go on from there.
-    void begin(std::optional<size_t> from, size_t to, PassStates & states, int64_t state);
+    // stops before stage `to`, and is kept in `state` if it can go on from there. Without `to` it goes on to
+    // its end, where llama.cpp has its logits, and `state` stays as it is.
+    void begin(std::optional<size_t> from, std::optional<size_t> to, PassStates & states, int64_t state);
 
     // Tensors at which the pass stopped; null if the graph computes no such tensor.
-    const ggml_tensor * input() const { return seen(stages_.at(to_).input); }
-    const ggml_tensor * stream() const { return seen(stages_.at(to_).stream); }
-    const ggml_tensor * experts() const { return seen(stages_.at(to_).experts); }
+    const ggml_tensor * input() const { return seen(stages_.at(to_.value()).input); }
+    const ggml_tensor * stream() const { return seen(stages_.at(to_.value()).stream); }
+    const ggml_tensor * experts() const { return seen(stages_.at(to_.value()).experts); }
 
 private:
     bool ask(ggml_tensor * node);
@@ -51,8 +52,7 @@ private:
     GraphStages graph_;
     std::vector<Stage> stages_;
 
-    std::optional<size_t> from_;
-    size_t to_ = 0;
+    std::optional<size_t> from_, to_;
     PassStates * states_ = nullptr;
     int64_t state_ = 0;
 

@@ -109,12 +109,6 @@ class Baseline:
         """Number of chunks, of all texts."""
         return self._chunks.n_chunks
 
-    @property
-    def chunk_shares(self) -> NDArray[np.float64]:
-        """Each chunk's share in a mean where all texts count alike: (n_chunks,), the sum is 1."""
-        lengths = np.array([chunks.n_chunks for chunks, _ in self._parts])
-        return np.repeat(1 / (len(lengths) * lengths), lengths)
-
     def divergence_by_chunk(self, running: Model) -> NDArray[np.float64]:
         """Run a copy of the base whose weights were changed in memory.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,13 @@ from pyquant import _core, limits
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.files.text import AnyText
-from pyquant.fit.candidate import Evaluation
+from pyquant.files.text import AnyText, read_texts
+from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.shrink import shrink
+from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import running_weights
+from pyquant.machine import BlasRoom
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
@@ -54,8 +56,9 @@ def measure_sensitivity(
     chunk otherwise than that of other tensors. By that it is drawn
     towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
 
-    Two copies of the model are held in memory. The folder for temporary files needs room for the logits of
-    all scored tokens where these take more than 64 MiB.
+    What is computed before a tensor is kept (`KeptPrefixes`). A copy of the model is held in memory. The
+    folder for temporary files needs room for the logits of all scored tokens, and for what is kept, where
+    either takes more than 64 MiB.
 
     Parameters
     ----------
@@ -79,14 +82,12 @@ def measure_sensitivity(
     ModelFileError
         The calibration is of another model, or a weight is not finite.
     PyquantError
-        What `Baseline` raises.
+        What `KeptPrefixes` raises.
     """
     source, known = open_model(model), open_calibration(calibration)
     known.check_model(source, source.sha256())
-    with (
-        Evaluation(text, n_ctx, n_chunks).baseline(source, threads=threads) as baseline,
-        Model(source, writable=True) as copy,
-    ):
+    texts = read_texts(text)
+    with Model(source, writable=True) as copy:
         held = running_weights(copy)
         rounded = quantizable(source) & held.keys()
         tensors = [tensor for tensor in source.tensors if tensor.name in rounded and _may_be_rounded(tensor)]
@@ -94,16 +95,29 @@ def measure_sensitivity(
             raise ConfigError(
                 f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"
             )
-        per_error = np.empty((len(tensors), baseline.n_chunks))
-        wanted = [matrix for tensor in tensors for matrix in matrices(tensor, (TOGETHER, TOGETHER))]
-        with Factors(known, ON_ITS_OWN, wanted) as factors:
-            for i, tensor in enumerate(tensors):
-                with _rounded(source, tensor, known, factors, held[tensor.name]) as step:
-                    caused = baseline.divergence_by_chunk(copy)
-                per_error[i] = np.maximum(caused, LEAST_DIVERGENCE) / (tensor.n_weights * step**2)
+        parts = [cut(copy, of, n_ctx=n_ctx, n_chunks=n_chunks).tokens for of in texts]
+        chunks = Chunks(np.concatenate(parts))
+        lengths = np.array([len(part) for part in parts])
+        shares = np.repeat(
+            1 / (len(parts) * lengths), lengths
+        )  # of chunks, in a mean where texts count alike
+        per_error = np.empty((len(tensors), chunks.n_chunks))
+        rows = {tensor.name: i for i, tensor in enumerate(tensors)}
+        with ExitStack() as stack:
+            runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
+            order = [tensors[rows[name]] for name in runs.in_order(rows)]
+            wanted = [matrix for tensor in order for matrix in matrices(tensor, (TOGETHER, TOGETHER))]
+            factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
+            # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
+            BlasRoom(2).require(0, f"products with second moments of {known.path}")
+            for done, tensor in enumerate(order):
+                name = tensor.name
+                runs.go_to(name)
+                with _rounded(source, tensor, known, factors, held[name]) as step:
+                    caused = runs.divergence_by_chunk()
+                per_error[rows[name]] = np.maximum(caused, LEAST_DIVERGENCE) / (tensor.n_weights * step**2)
                 if progress:
-                    progress(i + 1, len(tensors))
-        shares = baseline.chunk_shares
+                    progress(done + 1, len(tensors))
     return _summed_up(tensors, per_error, shares)
 
 

@@ -36,7 +36,13 @@ class StagedContext:
     """
 
     def __init__(
-        self, model: Model, matrices: Iterable[str], pieces: list[NDArray[np.int32]], threads: int | None
+        self,
+        model: Model,
+        matrices: Iterable[str],
+        pieces: list[NDArray[np.int32]],
+        threads: int | None,
+        *,
+        wanted: NDArray[np.bool_] | None = None,
     ) -> None:
         """Prepare to run it.
 
@@ -50,6 +56,8 @@ class StagedContext:
             Tokens, each (n_chunks, n_ctx), the first the largest.
         threads
             None: all processors.
+        wanted
+            After which tokens of a chunk `finish` gives logits, (n_ctx,); None: it is not called.
 
         Raises
         ------
@@ -64,11 +72,15 @@ class StagedContext:
             n_ctx=largest.shape[1], n_seq=len(largest), n_batch=largest.size, n_ubatch=largest.size,
             threads=threads, observer=self._pass,
         )  # fmt: skip
-        nothing = np.zeros(largest.shape[1], bool)
+        if wanted is not None:
+            self._nothing = self._few = wanted
+            self._of_few: set[int] = set()
+            self.stages = self._learn(wanted)
+            return
+        self._nothing = np.zeros(largest.shape[1], bool)
         self._few = np.arange(largest.shape[1]) % self._logits_step() == 0
         # The last layer's feed-forward matrices meet only tokens whose logits are wanted.
-        self._of_few = {i for i, stage in enumerate(self._learn(nothing)) if stage.n_tokens == 0}
-        self._nothing = nothing
+        self._of_few = {i for i, stage in enumerate(self._learn(self._nothing)) if stage.n_tokens == 0}
         self.stages = self._learn(self._few)
 
     def _logits_step(self) -> int:
@@ -115,6 +127,28 @@ class StagedContext:
         self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
         return self._pass.inputs()
 
+    def finish(
+        self, piece: int, start: int | None, states: _core.PassStates, state: int
+    ) -> NDArray[np.float32]:
+        """Let a piece go on to its end; what was kept of it stays.
+
+        Parameters
+        ----------
+        piece, start, states, state
+            As for `run`.
+
+        Returns
+        -------
+        (n_chunks, n_wanted, n_vocab) float32
+            Logits, a view that is valid until the next piece is run.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        self._pass.begin(start, None, states, state)
+        return self._decode(self._pieces[piece], self._few)
+
     def stream(self) -> NDArray[np.float32] | None:
         """Give what the matrix's product will be added to, (n_tokens, n_out); a view like `run`'s."""
         return self._pass.stream()
@@ -127,13 +161,14 @@ class StagedContext:
         """Give the i-th of a stage's matrices as it is in memory, (n_rows, row_bytes), to be written to."""
         return self._pass.matrix(stage, i)
 
-    def _decode(self, tokens: NDArray[np.int32], wanted: NDArray[np.bool_]) -> None:
+    def _decode(self, tokens: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
         self._context.clear()
-        self._context.decode(tokens, 0, wanted)
+        logits = self._context.decode(tokens, 0, wanted)
         try:
             self._pass.rethrow()
         except RuntimeError as error:
             raise ModelFileError(f"{self.path}: {error}") from None
+        return logits
 
     def __enter__(self) -> StagedContext:
         return self

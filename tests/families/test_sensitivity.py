@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from pyquant.files.text import read_text
+from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Model
+from pyquant.llama.running_weights import running_weights
 from pyquant.models.model_file import ModelFile
 from pyquant.models.type_policy import quantizable
+from tests.support.families import FAMILIES
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Mixtral"])
@@ -22,3 +28,24 @@ def test_what_is_left_as_it_is_has_no_sensitivity(
     measured = measure_sensitivity(model, stats(name), texts[1], n_ctx=64, n_chunks=1, threads=1)
     assert measured.by_tensor
     assert not measured.by_tensor.keys() & left
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_kept_prefixes_give_what_whole_runs_give(
+    name: str, family: Callable[[str], Path], texts: tuple[Path, Path]
+) -> None:
+    with Model(family(name), writable=True) as copy:
+        held = running_weights(copy)
+        chunks = cut(copy, read_text(texts[1]), n_ctx=64, n_chunks=33)  # two pieces, the second of one chunk
+        names = quantizable(copy.file) & held.keys()
+        with KeptPrefixes(copy, names, chunks, 1) as runs, KeptPrefixes(copy, [], chunks, 1) as whole:
+            for tensor in runs.in_order(names):
+                runs.go_to(tensor)
+                before = held[tensor].copy()
+                held[tensor][:] = before[::-1]
+                expected = whole.divergence_by_chunk()
+                assert (runs.divergence_by_chunk() == expected).all(), tensor
+                held[tensor][:] = before
+                if tensor.startswith("blk."):
+                    assert expected.max() > 0
+            assert not runs.divergence_by_chunk().any()

@@ -11,9 +11,8 @@ import pytest
 
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.errors import ConfigError, TextError
-from pyquant.evaluate.baseline import Baseline
+from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity
-from pyquant.llama.model import Model
 from tests.support.command import run
 from tests.support.models import F32
 
@@ -53,11 +52,12 @@ def test_texts_count_alike_however_long_they_are(measure, monkeypatch) -> None:
     """Divergences are made up: in which batch a chunk is computed changes them by a percent."""
     tensors = itertools.count()
 
-    def divergence_by_chunk(baseline: Baseline, running: Model) -> np.ndarray:
-        of_other = np.arange(baseline.n_chunks) >= baseline.n_chunks - 3
+    def divergence_by_chunk(runs: KeptPrefixes) -> np.ndarray:
+        n_chunks = runs._chunks.n_chunks
+        of_other = np.arange(n_chunks) >= n_chunks - 3
         return np.where(of_other, 1e-4 * (1 + next(tensors) % 5), 1e-4)
 
-    monkeypatch.setattr(Baseline, "divergence_by_chunk", divergence_by_chunk)
+    monkeypatch.setattr(KeptPrefixes, "divergence_by_chunk", divergence_by_chunk)
     short = values(measure(PERIOD, OTHER), "measured")
     tensors = itertools.count()
     long = values(measure(8 * PERIOD, OTHER), "measured")
