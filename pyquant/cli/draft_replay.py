@@ -91,8 +91,8 @@ def record(
         "texts": len(made.texts),
         "tokens": made.n_tokens,
         "acceptance": made.acceptance,
-        "sampled_acceptance": float(made.joined("overlap").mean()),
-        "entropy": float(made.joined("entropy").mean()),
+        "sampled_acceptance": made.mean("overlap"),
+        "entropy": made.mean("entropy"),
     }
     show(result, json, _print_record)
 
@@ -104,7 +104,7 @@ def _print_record(result: dict[str, Any]) -> None:
             "texts": f"{result['texts']:,}, {result['tokens']:,} tokens",
             "acceptance": f"{percent(result['acceptance'])} of drafted tokens",
             "sampled": f"{percent(result['sampled_acceptance'])} if both draw",
-            "entropy": f"{result['entropy']:.3f} nats, the draft's mean",
+            "entropy": f"{number(result['entropy'], '.3f')} nats, the draft's mean",
         }
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,15 @@ class Costs:
     further : float
         Seconds of each token but one that a draft has to read before it drafts: it has read one less than
         it drafted, so where all were accepted there are two.
+    path : Path or None
+        The file that they were read from.
     """
 
     draft: float
     verify: tuple[float, ...]
     models: tuple[str, str] | None = None
     further: float = 0.0
+    path: Path | None = field(default=None, compare=False)
 
     def of_pass(self, n_tokens: int) -> float:
         """Return the seconds of a pass over n tokens; what was not measured goes on in a straight line."""
@@ -77,13 +80,16 @@ def check_models(costs: Costs, target: str, draft: str, of: str, remedy: str = M
     ConfigError
         The message says which of both differs.
     """
+    where = costs.path or "costs"
     if costs.models is None:
-        raise ConfigError(f"costs: they do not say which models they are of, to be used for {of}: {remedy}")
+        raise ConfigError(
+            f"{where}: costs do not say of which models they are, to use them for {of}: {remedy}"
+        )
     pairs = zip(("target", "draft"), costs.models, (target, draft))
     for name, measured, wanted in pairs:
         if measured != wanted:
             what = f"another {name} ({_short(measured)}) than {of} ({_short(wanted)})"
-            raise ConfigError(f"costs: they are of {what}: {remedy}")
+            raise ConfigError(f"{where}: costs of {what}: {remedy}")
 
 
 def _short(sha256: str) -> str:
@@ -109,7 +115,7 @@ def read_costs(path: Path) -> Costs:
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
     if not 0 <= further < math.inf:
         raise ConfigError(f"{path}: a further token takes {further} s; measure it again")
-    return Costs(draft, verify, _models(content), further)
+    return Costs(draft, verify, _models(content), further, path)
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

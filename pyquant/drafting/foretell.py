@@ -30,7 +30,7 @@ class Foretold:
         Of a replay on a record of these texts; None without one.
     predicted : float or None
         From the record's acceptance alone, which the formula takes to be the same at every token; None
-        without a record, and for drafts of no fixed length.
+        without a record or a drafted token, and for drafts of no fixed length.
     """
 
     policy: str | None
@@ -86,6 +86,7 @@ def foretell(
 
 def _predicted(policy: str | None, costs: Costs, record: Record) -> float | None:
     name, parameters = read_policy(policy or "fixed:k=0")
-    if name != "fixed":
+    acceptance = record.acceptance
+    if name != "fixed" or acceptance is None:
         return None
-    return predict(float(record.joined("accepted").mean()), costs, int(parameters["k"])).ms_per_token
+    return predict(acceptance, costs, int(parameters["k"])).ms_per_token

@@ -134,8 +134,12 @@ class Record:
     @property
     def acceptance(self) -> float | None:
         """Return the share of drafted tokens that is accepted; None where nothing is drafted."""
-        says = self.joined("top_p") > 0
-        return float(self.joined("accepted")[says].mean()) if says.any() else None
+        return self.mean("accepted")
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of one of the arrays where something is drafted; None where nothing is."""
+        drafted = self.joined("top_p") > 0  # n-grams have nothing to say at most places
+        return float(self.joined(name)[drafted].mean()) if drafted.any() else None
 
     def before_repetitions(self) -> Record:
         """Return the texts up to their first repetitions."""

@@ -121,7 +121,7 @@ def test_costs_of_other_models(folder: Path) -> None:
         words = ["draft", command, "record", "--costs", "other.json", "--policy", "fixed:k=2"]
         refused = run(*words, cwd=folder)
         assert refused.returncode == 2
-        assert "they are of another draft (SHA-256 " in refused.stderr
+        assert "other.json: costs of another draft (SHA-256 " in refused.stderr
         assert refused.stdout == ""
         taken = run(*words, "--other-models", cwd=folder)
         assert taken.returncode == 0

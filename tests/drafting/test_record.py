@@ -13,7 +13,7 @@ import pytest
 from pyquant import data
 from pyquant.drafting import make_record as making
 from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.record import ARRAYS, SCHEMA, Along, read_record
+from pyquant.drafting.record import ARRAYS, SCHEMA, Along, Record, read_record
 from pyquant.errors import ConfigError, OutputError
 from pyquant.generate.generate import generate, make_plan
 from pyquant.generate.prompt import read_prompts
@@ -42,6 +42,16 @@ def test_where_a_text_begins_to_repeat_itself() -> None:
     assert first([9, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]) == 6
     assert first([8] * 9, [8, 1]) == 0  # a prompt that repeats itself is no repetition of the text
     assert first([8] * 9, [1, 2]) is None
+
+
+def test_means_are_over_places_where_something_is_drafted(wanted: Wanted) -> None:
+    values = {name: np.array([0.5, 0.25, 0, 0]) for name in ("entropy", "token_p", "accepted", "overlap")}
+    text = Along(0, 0, False, top_p=np.array([0.5, 1, 0, 0]), **values)
+    nothing = Along(0, 0, False, top_p=np.zeros(4), **values)
+    source = wanted.source()
+    record = Record(source, [text, nothing])
+    assert record.acceptance == record.mean("overlap") == record.mean("entropy") == 0.375
+    assert Record(source, [nothing]).acceptance is None
 
 
 def test_a_text_up_to_its_first_repetition() -> None:

@@ -76,7 +76,7 @@ def test_costs_of_other_models_are_refused_but_for_a_prediction() -> None:
     for models, message in [
         (("t", "x"), "another draft"),
         (("x", "d"), "another target"),
-        (None, "do not say which models"),
+        (None, "do not say of which models"),
     ]:
         costs = dataclasses.replace(COSTS, models=models)
         with pytest.raises(ConfigError, match=message):

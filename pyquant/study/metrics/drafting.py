@@ -154,9 +154,9 @@ def _counted(target: str, cell: Cell) -> dict[str, Any]:
             for which, record in (("all", cell.record), ("fresh", fresh))
             for name, value in {
                 "tokens": record.n_tokens,
-                "acceptance": float(record.joined("accepted").mean()) if record.n_tokens else None,
-                "overlap": float(record.joined("overlap").mean()) if record.n_tokens else None,
-                "entropy": float(record.joined("entropy").mean()) if record.n_tokens else None,
+                "acceptance": record.acceptance,
+                "overlap": record.mean("overlap"),
+                "entropy": record.mean("entropy"),
             }.items()
         },
     }
