@@ -2,6 +2,7 @@
 // the library that this extension is linked to.
 #include <pybind11/numpy.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,33 @@ py::list token_pieces(uintptr_t llama_token_to_piece_, uintptr_t vocabulary, int
     return pieces;
 }
 
+// The lengths of all pieces, int32, and behind them their bytes: another list gives others.
+py::bytes join_pieces(const py::list & pieces) {
+    std::vector<int32_t> sizes;
+    size_t n = 0;
+    for (const py::handle piece : pieces) {
+        if (PyBytes_Check(piece.ptr()) == 0) {
+            throw py::type_error("pieces: expected bytes");
+        }
+        sizes.push_back(int32_t(PyBytes_GET_SIZE(piece.ptr())));
+        n += size_t(sizes.back());
+    }
+    const size_t n_sizes = sizes.size() * sizeof(int32_t);
+    auto joined =
+        py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, py::ssize_t(n_sizes + n)));
+    if (!joined) {
+        throw py::error_already_set();
+    }
+    char * to = PyBytes_AS_STRING(joined.ptr());
+    std::memcpy(to, sizes.data(), n_sizes);
+    to += n_sizes;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        std::memcpy(to, PyBytes_AS_STRING(PyList_GET_ITEM(pieces.ptr(), py::ssize_t(i))), size_t(sizes[i]));
+        to += sizes[i];
+    }
+    return joined;
+}
+
 Array<int32_t> tokens_that_end(uintptr_t llama_vocab_is_eog_, uintptr_t vocabulary, int32_t n_tokens) {
     const auto is_end = reinterpret_cast<decltype(&llama_vocab_is_eog)>(llama_vocab_is_eog_);
     const auto * const vocab = reinterpret_cast<const llama_vocab *>(vocabulary);
@@ -46,6 +74,7 @@ Array<int32_t> tokens_that_end(uintptr_t llama_vocab_is_eog_, uintptr_t vocabula
 void register_vocabulary(py::module_ & module) {
     module.def("token_pieces", &token_pieces, py::arg("llama_token_to_piece"), py::arg("vocabulary"),
                py::arg("n_tokens"));
+    module.def("join_pieces", &join_pieces, py::arg("pieces"));
     module.def("tokens_that_end", &tokens_that_end, py::arg("llama_vocab_is_eog"), py::arg("vocabulary"),
                py::arg("n_tokens"));
 }

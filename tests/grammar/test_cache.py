@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant import data
+from pyquant import _core, data
 from pyquant.environment import cache_folder
 from pyquant.grammar import lr_engine
 from pyquant.grammar.grammar import Grammar, Language, read_grammar
@@ -85,6 +85,10 @@ def test_another_text_or_vocabulary_is_prepared(
 def test_pieces_that_are_cut_otherwise_are_another_vocabulary() -> None:
     assert cache.hash_vocabulary([b"ab", b"c"], [0]) != cache.hash_vocabulary([b"a", b"bc"], [0])
     assert cache.hash_vocabulary([b"ab", b"c"], [0]) != cache.hash_vocabulary([b"ab", b"c"], [1])
+    assert _core.join_pieces([b"ab", b"", b"c"]) == np.array([2, 0, 1], np.int32).tobytes() + b"abc"
+    assert _core.join_pieces([]) == b""
+    with pytest.raises(TypeError, match="pieces"):
+        _core.join_pieces([b"a", "b"])  # type: ignore[list-item]
 
 
 def test_a_changed_import_is_seen(

@@ -39,7 +39,7 @@ MOST_FILES = 32  # beyond them, those that were not used for the longest time ar
 Arrays = dict[str, NDArray[Any]]
 
 
-def hash_vocabulary(pieces: Sequence[bytes], end_tokens: Sequence[int]) -> str:
+def hash_vocabulary(pieces: list[bytes], end_tokens: Sequence[int]) -> str:
     """Hash what a prepared grammar depends on of a vocabulary.
 
     Parameters
@@ -49,8 +49,7 @@ def hash_vocabulary(pieces: Sequence[bytes], end_tokens: Sequence[int]) -> str:
     end_tokens
         Tokens that end a text.
     """
-    digest = hashlib.sha256(np.fromiter(map(len, pieces), np.int32, len(pieces)).tobytes())
-    digest.update(b"".join(pieces))
+    digest = hashlib.sha256(_core.join_pieces(pieces))
     digest.update(repr(list(end_tokens)).encode())
     return digest.hexdigest()
 
