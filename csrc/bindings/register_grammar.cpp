@@ -1,7 +1,7 @@
 // csrc/grammar: masks of tokens that a grammar allows.
 #include <pybind11/stl.h>
 
-#include <cstring>
+#include <algorithm>
 #include <optional>
 
 #include "bindings/arrays.h"
@@ -21,23 +21,21 @@ std::vector<int32_t> copy(const Array<int32_t> & array) {
 
 py::list raw(const ClassArrays & classes) {
     py::list arrays;
-    ClassArrays::each(classes, [&](const auto & array) {
-        const auto n = py::ssize_t(array.size() * sizeof(array[0]));
-        arrays.append(Array<uint8_t>(n, reinterpret_cast<const uint8_t *>(array.data())));
-    });
+    for (const std::string_view bytes : classes.raw()) {
+        const auto * const data = reinterpret_cast<const uint8_t *>(bytes.data());
+        arrays.append(Array<uint8_t>(py::ssize_t(bytes.size()), data));
+    }
     return arrays;
 }
 
-ClassArrays from_raw(const std::vector<Array<uint8_t>> & arrays) {
-    if (arrays.size() != ClassArrays::kCount) {
+// Views of the arrays.
+RawClasses from_raw(const std::vector<Array<uint8_t>> & arrays) {
+    RawClasses classes;
+    if (arrays.size() != classes.size()) {
         throw py::value_error("classes: expected what another one's classes are");
     }
-    ClassArrays classes;
-    auto from = arrays.begin();
-    ClassArrays::each(classes, [&](auto & array) {
-        array.resize(size_t(from->size()) / sizeof(array[0]));
-        std::memcpy(array.data(), from->data(), array.size() * sizeof(array[0]));
-        ++from;
+    std::transform(arrays.begin(), arrays.end(), classes.begin(), [](const Array<uint8_t> & array) {
+        return std::string_view(reinterpret_cast<const char *>(array.data()), size_t(array.size()));
     });
     return classes;
 }
@@ -68,7 +66,7 @@ std::shared_ptr<Compiled> compile(const Array<int32_t> & next, const Array<int32
                               copy(lengths),
                               copy(origins)};
     const std::vector<std::string_view> bytes(pieces.begin(), pieces.end());
-    std::optional<ClassArrays> found;
+    std::optional<RawClasses> found;
     if (classes) {
         found = from_raw(*classes);
     }

@@ -33,12 +33,13 @@ bool always_goes_on(const Lexer & lexer, const TokenClasses & classes, int32_t s
 
 Compiled::Compiled(const LexerTables & lexer_tables, const ParserTables & tables,
                    const std::vector<std::string_view> & bytes, std::vector<int32_t> ends,
-                   const std::optional<ClassArrays> & found)
+                   const std::optional<RawClasses> & kept)
     : lexer(lexer_tables.next, lexer_tables.ends, lexer_tables.n_states, arena_.memory()),
       parser(tables, arena_.memory()),
       pieces(bytes, arena_.memory()),
       end_tokens(std::move(ends)),
-      classes(found ? *found : find_classes(lexer, parser, pieces), arena_.memory()) {
+      classes(kept ? TokenClasses(*kept, arena_.memory())
+                   : TokenClasses(find_classes(lexer, parser, pieces).raw(), arena_.memory())) {
     for (int32_t state = 0; state < lexer.n_states(); state++) {
         lexer[state].always_goes_on = always_goes_on(lexer, classes, state);
     }

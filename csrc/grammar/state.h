@@ -20,10 +20,10 @@ class Compiled {
     Arena arena_;  // of all that follows
 
 public:
-    // classes: what find_classes found before, or nothing.
+    // classes: what find_classes found before and was kept, or nothing.
     Compiled(const LexerTables & lexer, const ParserTables & parser,
              const std::vector<std::string_view> & pieces, std::vector<int32_t> end_tokens,
-             const std::optional<ClassArrays> & classes);
+             const std::optional<RawClasses> & classes);
 
     Lexer lexer;
     Parser parser;

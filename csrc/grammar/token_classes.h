@@ -1,6 +1,10 @@
 // Tokens of a vocabulary that do the same in a state of the lexer, found before any text is written.
 #pragma once
 
+#include <array>
+#include <string_view>
+#include <type_traits>
+
 #include "grammar/parser.h"
 #include "grammar/pieces.h"
 #include "grammar/tables.h"
@@ -31,6 +35,9 @@ struct TokenSet {
     int32_t dense;  // whether they are words of bits
 };
 
+// The bytes of each of ClassArrays' arrays, in their order.
+using RawClasses = std::array<std::string_view, 6>;
+
 // Everything that is found out for a vocabulary, as plain arrays that a file can keep.
 struct ClassArrays {
     explicit ClassArrays(std::pmr::memory_resource * memory = std::pmr::get_default_resource())
@@ -40,14 +47,26 @@ struct ClassArrays {
           terminals(memory),
           sets(memory),
           entries(memory) {}
-    // A copy, as large as it has to be.
-    ClassArrays(const ClassArrays & other, std::pmr::memory_resource * memory)
-        : roots(other.roots, memory),
-          nodes(other.nodes, memory),
-          classes(other.classes, memory),
-          terminals(other.terminals, memory),
-          sets(other.sets, memory),
-          entries(other.entries, memory) {}
+    // A copy of what was kept, as large as it has to be.
+    ClassArrays(const RawClasses & kept, std::pmr::memory_resource * memory) : ClassArrays(memory) {
+        auto from = kept.begin();
+        each(*this, [&](auto & array) {
+            using Element = typename std::decay_t<decltype(array)>::value_type;
+            const auto * first = reinterpret_cast<const Element *>(from->data());
+            array.assign(first, first + from->size() / sizeof(Element));
+            ++from;
+        });
+    }
+
+    // The bytes, to be kept.
+    RawClasses raw() const {
+        RawClasses bytes;
+        auto to = bytes.begin();
+        each(*this, [&](const auto & array) {
+            *to++ = {reinterpret_cast<const char *>(array.data()), array.size() * sizeof(array[0])};
+        });
+        return bytes;
+    }
 
     std::pmr::vector<int64_t> roots;  // (n_lexer_states,)
     std::pmr::vector<SequenceNode> nodes;
@@ -56,7 +75,6 @@ struct ClassArrays {
     std::pmr::vector<TokenSet> sets;
     std::pmr::vector<int32_t> entries;
 
-    static constexpr size_t kCount = 6;
     // Calls with each array, in an order that never changes.
     template <class Self, class Visit>
     static void each(Self & self, Visit visit) {
@@ -73,7 +91,7 @@ ClassArrays find_classes(const Lexer & lexer, const Parser & parser, const Piece
 
 class TokenClasses {
 public:
-    TokenClasses(const ClassArrays & arrays, std::pmr::memory_resource * memory) : arrays_(arrays, memory) {}
+    TokenClasses(const RawClasses & kept, std::pmr::memory_resource * memory) : arrays_(kept, memory) {}
 
     const ClassArrays & arrays() const { return arrays_; }
     const SequenceNode * begin(int32_t lexer_state) const {

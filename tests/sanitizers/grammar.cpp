@@ -29,7 +29,7 @@ private:
 
 std::shared_ptr<const Compiled> compile(const std::vector<int32_t> & file,
                                         const std::vector<std::string> & pieces,
-                                        const std::optional<ClassArrays> & classes) {
+                                        const std::optional<RawClasses> & classes) {
     Numbers numbers(file);
     const int32_t n_lexer = numbers.next(), n_parser = numbers.next(), n_terminals = numbers.next(),
                   n_more = numbers.next(), n_nonterminals = numbers.next(), n_rules = numbers.next(),
@@ -114,7 +114,7 @@ int main(int, char ** arguments) {
     std::mt19937 random(0);
     const auto pieces = make_pieces(arguments[3], random);
     const auto compiled = compile(file, pieces, std::nullopt);
-    const auto again = compile(file, pieces, compiled->classes.arrays());
+    const auto again = compile(file, pieces, compiled->classes.arrays().raw());
     const State state(compiled), kept(again);
     std::vector<std::thread> threads;
     for (uint32_t i = 0; i < kThreads; i++) {
