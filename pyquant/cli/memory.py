@@ -12,7 +12,7 @@ from pyquant.errors import PyquantError
 LIBRARIES = 60 << 20
 PER_PROCESSOR = 85 << 20
 MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
-RESERVE = 4 << 20  # bytes that are kept for showing a result, or for saying that there are no more
+RESERVE = 8 << 20  # bytes that are kept for showing a result, or for saying that there are no more
 
 _reserve = mmap(-1, RESERVE)
 
