@@ -136,12 +136,13 @@ def test_the_model_runs_and_is_hashed_once(generated, stats_of, text: Path, monk
         return files_sha256(paths, *arguments)
 
     monkeypatch.setattr("pyquant.models.model_file.files_sha256", counted)
-    n_ctx, n_chunks = 256, 9  # two batches
+    n_ctx, n_chunks = 256, 9  # two batches, and two pieces
     evaluation = Evaluation(text, n_ctx, n_chunks)
     with counted_decodes() as decodes:
         measured = measure_sensitivity(source, stats, text, n_ctx=n_ctx, n_chunks=n_chunks)
-    # The model as it is, a few tokens to find the weights of a copy, and that copy for each tensor.
-    assert decodes == {"model.gguf": 2 + 1 + 2 * len(measured.by_tensor)}
+    # Its graph is learned twice. Each piece is run as it is and once more to be checked, is brought to what
+    # enters the matrices of two layers and the output, and goes on from there for each tensor.
+    assert decodes == {"model.gguf": 2 + 2 * (2 + 2 * 4 + 1 + len(measured.by_tensor))}
     assert hashed == [[source]]
     search = StepSearch(source, uniform(stats))
     with counted_decodes() as decodes:
