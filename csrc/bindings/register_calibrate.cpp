@@ -60,6 +60,12 @@ py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int
     return sums;
 }
 
+void require_bf16() {
+    if (!Bf16Strips::supported()) {
+        throw py::value_error("this processor does not multiply BF16");
+    }
+}
+
 void add_products(const Array<float> & y, const Array<float> & z, py::array_t<float> & moments,
                   py::array_t<float> & moved, int n_threads) {
     if (y.ndim() != 2 || z.ndim() != 2 || y.shape(0) != z.shape(0)) {
@@ -72,9 +78,7 @@ void add_products(const Array<float> & y, const Array<float> & z, py::array_t<fl
     if (!is_of(moments, y.shape(1), y.shape(1)) || !is_of(moved, z.shape(1), y.shape(1))) {
         throw py::value_error("moments: expected shape (n_y, n_y); moved: (n_z, n_y)");
     }
-    if (!Bf16Strips::supported()) {
-        throw py::value_error("this processor does not multiply BF16");
-    }
+    require_bf16();
     float *to_moments = moments.mutable_data(), *to_moved = moved.mutable_data();
     const Rows of_y = rows_of(y), of_z = rows_of(z);
     const int64_t n_y = y.shape(1), n_z = z.shape(1);
@@ -87,9 +91,7 @@ py::array_t<float> multiply(const Array<float> & x, const Array<float> & w, int 
     if (x.ndim() != 2 || w.ndim() != 2 || x.shape(1) != w.shape(1)) {
         throw py::value_error("x, w: expected rows of one width");
     }
-    if (!Bf16Strips::supported()) {
-        throw py::value_error("this processor does not multiply BF16");
-    }
+    require_bf16();
     py::array_t<float> out({x.shape(0), w.shape(0)});
     float * data = out.mutable_data();
     const Rows of_x = rows_of(x), of_w = rows_of(w);

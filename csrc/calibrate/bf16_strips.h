@@ -41,9 +41,9 @@ private:
     std::vector<uint32_t> pairs_;
 };
 
-// Which products are added up: of columns `rows` of one with columns `columns` of another, from which on both
-// begin with a strip. lower: but not where the first one's number is less, above the diagonal of sums of
-// products with itself.
+// The products that are added up: those of columns `rows` of one with columns `columns` of another. Both
+// spans begin with a strip. lower: leaves out what is above the diagonal, where a row's number is less than a
+// column's.
 struct Block {
     Span rows, columns;
     bool lower;

@@ -45,16 +45,13 @@ int64_t Layout::size() const {
 
 void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Strips * rounded, int n_threads,
               float * sums) {
-    const Chunks panels(layout.n_panels(), int64_t(1) << 20, 0);  // each its own chunk
-    n_threads = panels.n_threads(n_threads);
     if (layout.all && rounded) {
         rounded->resize(rows.n, layout.n_in);
-        const auto round = [&](int, int64_t panel) {
+        share_each(layout.n_panels(), n_threads, [&](int64_t panel) {
             rounded->round(rows, {panel * kPanel, std::min((panel + 1) * kPanel, layout.n_in)});
-        };
-        share(panels, n_threads, round, [](int64_t) {});
+        });
     }
-    const auto add = [&](int, int64_t panel) {
+    share_each(layout.n_panels(), n_threads, [&](int64_t panel) {
         const int64_t first = panel * kPanel, width = std::min(kPanel, layout.n_in - first);
         add_squares(rows, weight, first, width, sums);
         float * at = sums + layout.panel_offset(panel);
@@ -64,8 +61,7 @@ void add_rows(const Layout & layout, const Rows & rows, float weight, Bf16Strips
         } else if (layout.all) {
             add_exact(rows, weight, first, width, layout.n_in - first - width, at);
         }
-    };
-    share(panels, n_threads, add, [](int64_t) {});
+    });
 }
 
 }  // namespace pyquant::calibrate

@@ -15,12 +15,6 @@ namespace {
 // What a thread takes at a time: whole strips, whose columns stay in L2 while the rows go by.
 constexpr int64_t kBlockRows = 1024, kBlockColumns = 256;
 
-template <class Work>
-void share_all(int64_t n, int n_threads, const Work & work) {
-    const Chunks each(n, int64_t(1) << 20, 0);  // each its own chunk
-    share(each, each.n_threads(n_threads), [&](int, int64_t i) { work(i); }, [](int64_t) {});
-}
-
 std::vector<Span> spans(int64_t n, int64_t together) {
     std::vector<Span> all;
     for (int64_t begin = 0; begin < n; begin += together) {
@@ -53,7 +47,7 @@ void add_all(const std::vector<Sums> & all, int n_threads) {
             }
         }
     }
-    share_all(int64_t(parts.size()), n_threads, [&](int64_t i) {
+    share_each(int64_t(parts.size()), n_threads, [&](int64_t i) {
         const auto & [sums, block] = parts[size_t(i)];
         float * at = sums->at + block.rows.begin * sums->n_columns + block.columns.begin;
         add_products(sums->a, sums->b, block, 1, at, sums->n_columns);
@@ -68,7 +62,7 @@ void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z
     of_y.resize(y.n, n_y);
     of_z.resize(z.n, n_z);
     const std::vector<Span> in_y = spans(n_y, kBlockColumns), in_z = spans(n_z, kBlockColumns);
-    share_all(int64_t(in_y.size() + in_z.size()), n_threads, [&](int64_t i) {
+    share_each(int64_t(in_y.size() + in_z.size()), n_threads, [&](int64_t i) {
         const auto part = size_t(i);
         part < in_y.size() ? of_y.round(y, in_y[part]) : of_z.round(z, in_z[part - in_y.size()]);
     });
@@ -80,7 +74,7 @@ void multiply_rows(const Rows & x, const Rows & w, int64_t n_in, int n_threads, 
     of_x.resize(n_in, x.n);
     of_w.resize(n_in, w.n);
     const std::vector<Span> in_x = spans(x.n, kBlockColumns), in_w = spans(w.n, kBlockColumns);
-    share_all(int64_t(in_x.size() + in_w.size()), n_threads, [&](int64_t i) {
+    share_each(int64_t(in_x.size() + in_w.size()), n_threads, [&](int64_t i) {
         const auto part = size_t(i);
         part < in_x.size() ? of_x.round_rows(x, in_x[part]) : of_w.round_rows(w, in_w[part - in_x.size()]);
     });

@@ -12,8 +12,8 @@ constexpr int32_t kUndecided = -1;
 // weights: of all tokens, at temperature 1. Settings have a top-k, and a temperature above 0.
 //
 // Tokens are asked about from the likeliest down. What top-p leaves, and where `uniform` falls in it, depends
-// on tokens that were not asked about yet; but as sums of weights they lie between none and all of them.
-// Where both give the same token, it is drawn: often the first one decides.
+// on tokens that were not asked about yet. Their sum of weights lies between that of none and that of all of
+// them. A token is drawn as soon as both give the same one: often the first question decides.
 int32_t draw_asking(const float * logits, const Weights & weights, const Settings & settings, Keeper & keeper,
                     double uniform);
 

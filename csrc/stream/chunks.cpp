@@ -114,4 +114,9 @@ void share(const Chunks & chunks, int n_threads, const std::function<void(int, i
     tick(chunks.first_row.back() * chunks.row_bytes);
 }
 
+void share_each(int64_t n, int n_threads, const std::function<void(int64_t)> & work) {
+    const Chunks each(n, kChunkBytes, 0);
+    share(each, each.n_threads(n_threads), [&](int, int64_t i) { work(i); }, [](int64_t) {});
+}
+
 }  // namespace pyquant::stream

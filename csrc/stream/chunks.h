@@ -32,6 +32,9 @@ struct Chunks {
 void share(const Chunks & chunks, int n_threads, const std::function<void(int, int64_t)> & work,
            const std::function<void(int64_t)> & tick);
 
+// The same for n pieces of work of which each is taken by itself: work(i).
+void share_each(int64_t n, int n_threads, const std::function<void(int64_t)> & work);
+
 // Gives what workers, one for each thread, make of the chunks, in the order of these, whoever made it.
 template <class Worker>
 auto process_all(const Chunks & chunks, std::vector<Worker> & workers,

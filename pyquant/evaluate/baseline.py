@@ -123,7 +123,7 @@ class Baseline:
         """
         scores = self._run.score(running, lambda n_tokens: None)
         scores.check(running.path, self._chunks.n_scored)
-        return scores.kld.reshape(self.n_chunks, -1).mean(axis=1)
+        return scores.kld_by_chunk(self._chunks.n_scored)
 
     def __enter__(self) -> Baseline:
         return self
@@ -168,9 +168,8 @@ class BaseRun:
             begin = 0
             for piece in forward(context, chunks):
                 end = begin + len(piece.targets)
-                base = self._kept.get(begin, len(piece.targets))
-                measured = _core.compare_logits(base, piece.logits, piece.targets, context.n_threads)
-                scores.part(begin, end).set(Scores(*measured))
+                measured = self._kept.compare(begin, piece.logits, piece.targets, context.n_threads)
+                scores.part(begin, end).set(measured)
                 begin = end
                 advance(len(piece.targets))
         return scores

@@ -56,6 +56,10 @@ class Scores:
         self.nll[:], self.kld[:] = scores.nll, scores.kld
         self.same_top[:], self.overlap[:] = scores.same_top, scores.overlap
 
+    def kld_by_chunk(self, n_per_chunk: int) -> NDArray[np.float64]:
+        """Return the mean divergence per token of each chunk, (n_chunks,), in nats."""
+        return self.kld.reshape(-1, n_per_chunk).mean(axis=1)
+
     def perplexity(self) -> tuple[float, float]:
         """Return exp of the mean negative log-likelihood, and its standard error."""
         mean, error = mean_and_error(self.nll)

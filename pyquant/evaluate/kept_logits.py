@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import OutputError
+from pyquant.evaluate.divergence import Scores
 from pyquant.files.output_file import output_errors, write_fully
 from pyquant.llama.chunks import n_scored_together
 
@@ -93,6 +94,22 @@ class KeptLogits:
             while rest:
                 rest = rest[self._file.readinto(rest) :]
         return portion
+
+    def compare(
+        self, begin: int, logits: NDArray[np.float32], targets: NDArray[np.int32], n_threads: int
+    ) -> Scores:
+        """Score what another model says after tokens begin, begin+1, ... beside what is kept.
+
+        Parameters
+        ----------
+        begin
+        logits : (n, n_vocab) float32
+        targets : (n,) int32
+            The tokens that came.
+        n_threads
+        """
+        kept = self.get(begin, len(logits))
+        return Scores(*_core.compare_logits(kept, logits, targets, n_threads))
 
     def __enter__(self) -> KeptLogits:
         return self

@@ -114,11 +114,10 @@ class KeptPrefixes:
         targets = np.ascontiguousarray(self._chunks.tokens[:, self._chunks.n_ctx - n_scored :]).reshape(-1)
         for begin, logits in self._logits():
             end = begin + len(logits)
-            base = self._kept.get(begin, len(logits))
-            measured = _core.compare_logits(base, logits, targets[begin:end], self._threads)
-            scores.part(begin, end).set(Scores(*measured))
+            measured = self._kept.compare(begin, logits, targets[begin:end], self._threads)
+            scores.part(begin, end).set(measured)
         scores.check(self._path, n_scored)
-        return scores.kld.reshape(self._chunks.n_chunks, n_scored).mean(axis=1)
+        return scores.kld_by_chunk(n_scored)
 
     def _logits(self) -> Iterable[tuple[int, NDArray[np.float32]]]:
         """Yield logits after consecutive scored tokens, and the number of the first, in order."""

@@ -98,9 +98,8 @@ def measure_sensitivity(
         parts = [cut(copy, of, n_ctx=n_ctx, n_chunks=n_chunks).tokens for of in texts]
         chunks = Chunks(np.concatenate(parts))
         lengths = np.array([len(part) for part in parts])
-        shares = np.repeat(
-            1 / (len(parts) * lengths), lengths
-        )  # of chunks, in a mean where texts count alike
+        # Of each chunk, in a mean where texts count alike.
+        shares = np.repeat(1 / (len(parts) * lengths), lengths)
         per_error = np.empty((len(tensors), chunks.n_chunks))
         rows = {tensor.name: i for i, tensor in enumerate(tensors)}
         with ExitStack() as stack:
