@@ -57,6 +57,14 @@ def record(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="RECORD", parser=paths.output, help="The file to write.")
     ],
+    texts: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.output,
+            help="Keep the target's texts there, or take them from it: records of several drafts share it.",
+        ),
+    ] = None,
     chat: writing_options.Chat = False,
     n: writing_options.Samples = 1,
     max_tokens: writing_options.MaxTokens = 128,
@@ -81,7 +89,7 @@ def record(
     say_pair(target, draft, max_tokens)
     wanted = Wanted(target, draft, prompts, chat, n, max_tokens, temperature, seed)
     with count_bar("recording", "texts") as progress:
-        n_before = make_record(wanted, output, force=force, threads=threads, progress=progress)
+        n_before = make_record(wanted, output, texts=texts, force=force, threads=threads, progress=progress)
     if n_before:
         remark(f"{output}: {n_before:,} texts were there already")
     made = read_record(output)

@@ -37,7 +37,8 @@ def calibrate(
     target = np.concatenate([accepted, [0, 1, 0, 1]])
     inputs = np.stack([np.ones_like(p), np.log(p / (1 - p)), root], axis=1)
     weights = _fit(inputs, target)
-    found = dict(zip(("bias", "slope", "entropy"), weights)) | {"mean": accepted.mean()}
+    mean = accepted.mean() if len(accepted) else target.mean()
+    found = dict(zip(("bias", "slope", "entropy"), weights)) | {"mean": mean}
     limits = {name: FAMILY.parameters[name].limit for name in found}
     return {
         name: round(float(np.clip(its, limits[name].low, limits[name].high)), 4)

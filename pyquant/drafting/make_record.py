@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +15,11 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.drafting.ngram_draft import NgramDraft
 from pyquant.drafting.pair import NGRAM, check_pair, require_for_pair
-from pyquant.drafting.record import Along, Source, header_line, read_header, read_line
-from pyquant.errors import ConfigError, ModelFileError, OutputError
-from pyquant.files.kept import keeping
-from pyquant.files.output_file import check_output, output_errors
+from pyquant.drafting.record import SCHEMA, Along, Source, read_line, read_source
+from pyquant.drafting.target_texts import header_line, kept_texts
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.files.growing import go_on, growing
+from pyquant.files.output_file import check_output
 from pyquant.files.sha256 import files_sha256
 from pyquant.generate.generate import Plan, generate, make_plan
 from pyquant.generate.prompt import read_prompts
@@ -93,6 +91,7 @@ def make_record(
     wanted: Wanted,
     path: Path,
     *,
+    texts: Path | None = None,
     force: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -106,6 +105,9 @@ def make_record(
     wanted
     path
         A file to be written: a line that says what it is of, and a line for each text.
+    texts
+        A file with the target's texts, which is written if there is none: records of several drafts share it.
+        None: the target writes them for this record.
     force
         Replace an existing file, and begin anew where one was interrupted that is of something else.
     threads
@@ -120,11 +122,11 @@ def make_record(
     Raises
     ------
     ConfigError
-        The vocabularies differ, or what was interrupted is of something else.
+        The vocabularies differ, or `texts` or what was interrupted is of something else.
     ModelFileError, TextError, OutputError, NotEnoughMemory
     """
     sampling = wanted.sampling
-    check_output(path, sources=[], force=force)
+    check_output(path, sources=[texts] if texts else [], force=force)
     of_ngrams = wanted.draft == NGRAM
     if not of_ngrams:
         check_pair(wanted.target, wanted.draft)
@@ -135,59 +137,34 @@ def make_record(
         plan = make_plan(target, asked, n_samples=wanted.n_samples, max_tokens=wanted.max_tokens)
         if not of_ngrams:
             require_for_pair(wanted.target, wanted.draft, plan.n_ctx)
-        with _unfinished(path) as file:
-            done = _go_on(file, path, source, force)
-            for n, text in enumerate(_texts(target, draft, plan, sampling, done, threads), start=1):
+        n_to_write = plan.n_texts if texts and not texts.exists() else 0
+
+        def tell(done: int) -> None:
+            if progress:
+                progress(done, n_to_write + plan.n_texts)
+
+        with growing(path, "a record") as file:
+            lines = go_on(file, header_line(source, SCHEMA), lambda line: _is_of(line, path, source, force))
+            there = [read_line(line, path, n) for n, line in enumerate(lines, start=2)]
+            done = {(text.prompt, text.sample) for text in there}
+            if texts is None:
+                written: Iterable[Sample] = generate(target, plan, sampling, threads=threads, done=done)
+            else:
+                kept = kept_texts(
+                    texts, target, plan, sampling, source.of_texts(),
+                    threads=threads, progress=lambda n, of: tell(n),
+                )  # fmt: skip
+                written = [text for text in kept if (text.prompt, text.number) not in done]
+            for n, text in enumerate(_along(target, draft, plan, written, sampling, threads), start=1):
                 file.write(text.to_line().encode())
                 file.flush()
-                if progress:
-                    progress(len(done) + n, plan.n_texts)
+                tell(n_to_write + len(done) + n)
     return len(done)
-
-
-@contextmanager
-def _unfinished(path: Path) -> Iterator[BinaryIO]:
-    """Open the file beside, which no other process writes meanwhile; rename it if all goes well."""
-    partial = path.with_name(f".{path.name}.partial")
-    check_output(partial, sources=[], force=True)
-    with output_errors(partial):
-        number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(number, "r+b") as file:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise OutputError(f"{path}: another process is writing it") from None
-            with keeping(partial, "a record, which the same command goes on with"):
-                try:
-                    yield file
-                except BaseException:
-                    if os.pread(number, os.fstat(number).st_size, 0).count(b"\n") <= 1:
-                        partial.unlink(missing_ok=True)  # no text is in it
-                    raise
-            os.replace(partial, path)
-
-
-def _go_on(file: BinaryIO, path: Path, source: Source, force: bool) -> set[tuple[int, int]]:
-    """Return the texts that are there; what a stopped process wrote of another one is cut off."""
-    data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    lines = whole.decode(errors="replace").splitlines()
-    done: set[tuple[int, int]] = set()
-    if lines and _is_of(lines[0], path, source, force):
-        texts = [read_line(line, path, n) for n, line in enumerate(lines[1:], start=2)]
-        done = {(text.prompt, text.sample) for text in texts}
-    else:
-        whole = header_line(source).encode()
-    file.seek(0)
-    file.truncate()
-    file.write(whole)
-    file.flush()
-    return done
 
 
 def _is_of(header: str, path: Path, source: Source, force: bool) -> bool:
     try:
-        if read_header(header, path) == source:
+        if read_source(header, path) == source:
             return True
     except ConfigError:
         if not force:
@@ -200,19 +177,19 @@ def _is_of(header: str, path: Path, source: Source, force: bool) -> bool:
     return False
 
 
-def _texts(
+def _along(
     target: Model,
     draft: Model | None,
     plan: Plan,
+    written: Iterable[Sample],
     sampling: Sampling,
-    done: set[tuple[int, int]],
     threads: int | None,
 ) -> Iterator[Along]:
     with (
         target.context(n_ctx=plan.n_ctx, threads=threads) as of_target,
         draft.context(n_ctx=plan.n_ctx, threads=threads) if draft else nullcontext() as of_draft,
     ):
-        for sample in generate(target, plan, sampling, threads=threads, done=done):
+        for sample in written:
             prompt = plan.prompts[sample.prompt]
             if of_draft is None:
                 yield along_ngrams(of_target, prompt, sample)

@@ -10,7 +10,6 @@ from typing import Any
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.make_record import Wanted, make_record
 from pyquant.drafting.measure_costs import CostReport, measure_costs
-from pyquant.drafting.pair import NGRAM
 from pyquant.drafting.policies import FAMILIES
 from pyquant.drafting.prompts import make_prompts
 from pyquant.drafting.record import Record, read_record, read_record_of
@@ -19,12 +18,12 @@ from pyquant.drafting.search import search
 from pyquant.drafting.simulate import NONE, ORACLE, Simulated, Simulation
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import write_bytes
+from pyquant.files.sha256 import files_sha256
 from pyquant.generate.prompt import read_prompts
 from pyquant.generate.sampling import Sampling
 from pyquant.llama.model import Model
 
 STRATEGIES = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
-NGRAM_POLICIES = ("fixed:k=2", "fixed:k=4", "fixed:k=8")
 
 # (share done, what is at work)
 Progress = Callable[[float, str], None]
@@ -86,7 +85,6 @@ class PairReport:
     ----------
     costs : CostReport
     cells : list of Cell
-        None with n-grams, of which there are no distributions to be recorded.
     best : dict of list
         By sort of prompts, over texts of all lengths up to their first repetitions: the target alone, each
         policy with its best parameters, and the least possible.
@@ -106,6 +104,7 @@ def measure_pair(
     settings: PairSettings,
     *,
     work: Path,
+    of_target: Path,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> PairReport:
@@ -118,8 +117,10 @@ def measure_pair(
         A model with the target's vocabulary, or "ngram".
     settings
     work
-        Beginning of the names of files in which prompts and records are kept; records that are there are not
-        made again, and one that was interrupted goes on.
+        Beginning of the names of files in which records are kept; those that are there are not made again,
+        and one that was interrupted goes on.
+    of_target
+        The same for prompts and the target's texts, which all its drafts share.
     threads
         None: all processors.
     progress
@@ -129,26 +130,29 @@ def measure_pair(
     ConfigError, ModelFileError, TextError, OutputError, NotEnoughMemory
     """
     tell = progress or (lambda share, what: None)
-    chat = _write_prompts(target, settings, work)
+    chat = _write_prompts(target, settings, of_target)
     report = PairReport(measure_costs(target, draft, rounds=settings.rounds, threads=threads))
     costs = report.costs.costs
     for n, sort in enumerate(settings.sorts):
         share = n / len(settings.sorts)
-        asked = sort == "chat" and chat
         cells = []
-        if draft != NGRAM:
-            for length in settings.lengths:
-                tell(share, f"records of {sort}")
-                record = _record(target, Path(draft), sort, length, asked, work, threads)
-                cells.append(Cell(sort, length, record))
-            report.cells += cells
-            tell(share, f"policies for {sort}")
-            report.best[sort] = best_policies(pooled([cell.record for cell in cells]), costs)
+        for length in settings.lengths:
+            tell(share, f"records of {sort}, {length.prompt} + {length.new} tokens")
+            prompts = _file(of_target, sort, length, "jsonl")
+            texts = prompts.with_suffix(f".{files_sha256([prompts])[:8]}.texts")  # others of other prompts
+            wanted = Wanted(target, draft, prompts, sort == "chat" and chat, max_tokens=length.new)
+            record = _record(wanted, texts, _file(work, sort, length, "record"), threads)
+            cells.append(Cell(sort, length, record))
+        report.cells += cells
+        tell(share, f"policies for {sort}")
+        report.best[sort] = best_policies(pooled([cell.record for cell in cells]), costs)
         if settings.confirm:
             tell(share, f"runs of {sort}")
-            report.runs.append(
-                {"sort": sort} | _run(target, draft, sort, settings, asked, report, costs, work, threads)
-            )
+            (record,) = (cell.record for cell in cells if cell.length == settings.confirmed)
+            prompts = _file(of_target, sort, settings.confirmed, "jsonl")
+            confirmed = _confirmed(report.best[sort])
+            ran = _run(target, draft, prompts, settings, record, confirmed, costs, threads)
+            report.runs.append({"sort": sort} | ran)
     return report
 
 
@@ -179,48 +183,39 @@ def _file(work: Path, sort: str, length: Length, ending: str) -> Path:
     return work.with_name(f"{work.name}.{sort}-{length.prompt}-{length.new}.{ending}")
 
 
-def _record(
-    target: Path, draft: Path, sort: str, length: Length, chat: bool, work: Path, threads: int | None
-) -> Record:
-    prompts, path = (_file(work, sort, length, ending) for ending in ("jsonl", "record"))
-    wanted = Wanted(target, draft, prompts, chat, max_tokens=length.new)
+def _record(wanted: Wanted, texts: Path, path: Path, threads: int | None) -> Record:
     try:
         return read_record_of(path, wanted.source())
     except ConfigError:  # there is none yet, or one of another version of the draft
-        make_record(wanted, path, force=True, threads=threads)
+        make_record(wanted, path, texts=texts, force=True, threads=threads)
     return read_record(path)
 
 
 def _run(
     target: Path,
     draft: Path | str,
-    sort: str,
+    prompts: Path,
     settings: PairSettings,
-    chat: bool,
-    report: PairReport,
+    record: Record,
+    policies: Sequence[str],
     costs: Costs,
-    work: Path,
     threads: int | None,
 ) -> dict[str, Any]:
-    """Write a few texts with no draft and with some policies, in turns."""
-    length = settings.confirmed
-    prompts = read_prompts(_file(work, sort, length, "jsonl"))[: settings.confirm]
-    simulation = None
-    if draft != NGRAM:
-        (record,) = [cell.record for cell in report.cells if (cell.sort, cell.length) == (sort, length)]
-        some = [text for text in record.texts if text.prompt < len(prompts)]
-        simulation = Simulation(Record(record.source, some), costs, other_models=True)
+    """Write a few of a record's texts with no draft and with policies, in turns."""
+    asked = read_prompts(prompts)[: settings.confirm]
+    some = [text for text in record.texts if text.prompt < len(asked)]
     ran = run_policies(
         target,
         draft,
-        _confirmed(report.best[sort]) if draft != NGRAM else NGRAM_POLICIES,
-        [prompt.chat() for prompt in prompts] if chat else prompts,
+        policies,
+        [prompt.chat() for prompt in asked] if record.source.chat else asked,
         sampling=Sampling(temperature=0),
-        max_tokens=length.new,
+        max_tokens=record.source.max_tokens,
         turns=settings.turns,
         costs=costs,
         threads=threads,
     )
+    simulation = Simulation(Record(record.source, some), costs, other_models=True)
     kept = {key: value for key, value in ran.to_json().items() if key not in ("target", "draft")}
     return kept | {"foretold": [foretold.to_json() for foretold in ran.foretold(costs, simulation)]}
 

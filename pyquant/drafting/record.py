@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.drafting.target_texts import TextSource, read_header, require_same
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 
@@ -25,38 +26,24 @@ SCHEMA = "pyquant.draft_record/2"
 DIGITS = 7  # of numbers in the file: as many as float32 has
 
 
-@dataclass(frozen=True)
-class Source:
+@dataclass(frozen=True, kw_only=True)
+class Source(TextSource):
     """What a record is of; two records of the same source are equal but for rounding.
 
     Attributes
     ----------
-    version : str
-        Of pyquant.
-    target, draft : str
-        Names of the models' files.
-    target_sha256, draft_sha256, prompts_sha256 : str
-        Of the files, all shards.
-    chat : bool
-        Whether prompts are asked by the target's chat template.
-    n_samples, max_tokens : int
-        Texts for each prompt, and tokens of a text at most.
-    temperature : float
-        At which the target draws; 0: its most likely token.
-    seed : int
+    draft : str
+        Name of the model's file, or "ngram".
+    draft_sha256 : str
+        Of the files, all shards; or "ngram".
     """
 
-    version: str
-    target: str
     draft: str
-    target_sha256: str
     draft_sha256: str
-    prompts_sha256: str
-    chat: bool
-    n_samples: int
-    max_tokens: int
-    temperature: float
-    seed: int
+
+    def of_texts(self) -> TextSource:
+        """Return what the target's texts are of, which no draft changes."""
+        return TextSource(**{field.name: getattr(self, field.name) for field in fields(TextSource)})
 
 
 @dataclass(frozen=True)
@@ -132,13 +119,18 @@ class Record:
         return sum(map(len, self.texts))
 
     @property
+    def n_drafted(self) -> int:
+        """Places where something is drafted: n-grams have nothing to say at most."""
+        return int((self.joined("top_p") > 0).sum())
+
+    @property
     def acceptance(self) -> float | None:
         """Return the share of drafted tokens that is accepted; None where nothing is drafted."""
         return self.mean("accepted")
 
     def mean(self, name: str) -> float | None:
         """Return the mean of one of the arrays where something is drafted; None where nothing is."""
-        drafted = self.joined("top_p") > 0  # n-grams have nothing to say at most places
+        drafted = self.joined("top_p") > 0
         return float(self.joined(name)[drafted].mean()) if drafted.any() else None
 
     def before_repetitions(self) -> Record:
@@ -148,11 +140,6 @@ class Record:
     def joined(self, name: str) -> NDArray[np.float64]:
         """Return one of the arrays of all texts, one after the other."""
         return np.concatenate([getattr(text, name) for text in self.texts])
-
-
-def header_line(source: Source) -> str:
-    """Return the first line of a record's file."""
-    return json.dumps({"schema": SCHEMA, **asdict(source)}) + "\n"
 
 
 def read_record(path: Path) -> Record:
@@ -167,7 +154,7 @@ def read_record(path: Path) -> Record:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a record: {error}") from None
-    source = read_header(lines[0] if lines else "", path)
+    source = read_source(lines[0] if lines else "", path)
     texts = [read_line(line, path, n) for n, line in enumerate(lines[1:], start=2)]
     if not any(len(text) for text in texts):
         raise ConfigError(f"{path}: has no texts; record it anew")
@@ -183,25 +170,13 @@ def read_record_of(path: Path, source: Source) -> Record:
         Something differs; its name is said.
     """
     record = read_record(path)
-    ours, theirs = asdict(source), asdict(record.source)
-    same = {"version", "target", "draft"}  # names may change, and what is recorded does not by itself
-    different = [name for name in ours if name not in same and ours[name] != theirs[name]]
-    if different:
-        raise ConfigError(f"{path}: is of other texts: {', '.join(different)} differ; record it anew")
+    require_same(path, record.source, source)
     return record
 
 
-def read_header(line: str, path: Path) -> Source:
+def read_source(line: str, path: Path) -> Source:
     """Read the first line of a record. Raises ConfigError."""
-    try:
-        header: Any = parse_json(line)
-        schema = header.pop("schema")
-    except (ValueError, AttributeError, KeyError, TypeError):
-        raise ConfigError(f"{path}: is no output of `pyquant draft record`") from None
-    known = {field.name: field.type for field in fields(Source)}
-    if schema != SCHEMA or set(header) != set(known):
-        raise ConfigError(f"{path}: is of another version, {schema!r} instead of {SCHEMA!r}; record it anew")
-    return Source(**header)
+    return read_header(line, path, SCHEMA, Source, "pyquant draft record")
 
 
 def read_line(line: str, path: Path, number: int) -> Along:

@@ -34,7 +34,10 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)), ("t", "d"))
-SOURCE = Source("0", "t.gguf", "d.gguf", "t", "d", "", False, 1, 64, 0.0, 0)
+SOURCE = Source(
+    version="0", target="t.gguf", draft="d.gguf", target_sha256="t", draft_sha256="d", prompts_sha256="",
+    chat=False, n_samples=1, max_tokens=64, temperature=0.0, seed=0,
+)  # fmt: skip
 
 
 def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = None) -> Along:
@@ -137,7 +140,7 @@ def test_the_oracle_drafts_what_is_refused_where_a_larger_pass_takes_less(accept
 
 
 def test_a_record_that_draws_accepts_by_chance_and_drops_nothing() -> None:
-    drawn = Source("0", "t.gguf", "d.gguf", "t", "d", "", False, 1, 64, 1.0, 0)
+    drawn = replace(SOURCE, temperature=1.0)
     n = 5000
     halves = np.full(n, 0.5)
     record = Record(drawn, [Along(0, 0, False, np.full(n, 9.0), halves, halves, halves, halves)])

@@ -22,6 +22,7 @@ from pyquant.study.report.drafting_figures import drawings
 from pyquant.study.report.drafting_tables import tables
 from pyquant.study.report.figures import Drawing
 from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.store import Run
 from pyquant.study.task import Measured, Progress, Task
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Drafting(Metric):
     """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
 
     name = "drafting"
-    version = 1
+    version = 2  # n-grams have records
     unit = "sample"
     alone = True
     by_default = False
@@ -83,9 +84,9 @@ class Drafting(Metric):
     title = "Drafting: a quantized model writes ahead"
     own_table = True
     note = (
-        "Greedy texts. Gains are times as fast as the target alone, by replays of policies with their best "
-        "parameters on texts up to their first repetition, with costs that were measured here; the oracle is "
-        "the least that any policy could take."
+        "Greedy texts; the row unquantized has n-grams for a draft. Gains are times as fast as the target "
+        "alone, by replays of policies with their best parameters on texts up to their first repetition, "
+        "with costs that were measured here; the oracle is the least that any policy could take."
     )
     columns = report.COLUMNS
 
@@ -105,15 +106,18 @@ class Drafting(Metric):
         settings = PairSettings(asked.sorts, lengths, asked.rounds, asked.confirm, asked.turns)
         made: dict[str, PairReport] = {}
         took = []
+        (run,) = task.runs
+        assert run is not None
+        every_draft = task.finished.with_stem(Run(self.name, run.inputs | {"quantizer": None}).key)
         for n, name in enumerate(asked.targets):
-            work = task.finished.with_name(f"{task.finished.stem}.{n}")
+            work, of_target = (path.with_name(f"{path.stem}.{n}") for path in (task.finished, every_draft))
             target = task.model
             if name != "unquantized":
                 target = work.with_name(f"{work.name}.target.gguf")
                 if not target.exists():
                     quantize_model(task.model, target, make_mode({"mode": name}), threads=threads)
             made[name] = measure_pair(
-                target, draft, settings, work=work, threads=threads,
+                target, draft, settings, work=work, of_target=of_target, threads=threads,
                 progress=_part(progress, n, len(asked.targets)),
             )  # fmt: skip
             took.append(_took(name, made[name]))
@@ -154,6 +158,7 @@ def _counted(target: str, cell: Cell) -> dict[str, Any]:
             for which, record in (("all", cell.record), ("fresh", fresh))
             for name, value in {
                 "tokens": record.n_tokens,
+                "drafted": record.n_drafted,
                 "acceptance": record.acceptance,
                 "overlap": record.mean("overlap"),
                 "entropy": record.mean("entropy"),

@@ -102,17 +102,17 @@ def share(row: RowResults, name: str, target: str | None = None, sort: str | Non
 
 
 def mean_of(cells: list[dict[str, Any]], which: str, name: str) -> float | None:
-    """Return the mean over tokens: `all`, or those up to first repetitions, `fresh`; None without tokens."""
-    known = [cell for cell in cells if cell[f"{which}_tokens"]]
-    n = sum(cell[f"{which}_tokens"] for cell in known)
-    return sum(cell[f"{which}_{name}"] * cell[f"{which}_tokens"] for cell in known) / n if n else None
+    """Return the mean over drafted tokens: `all`, or those up to first repetitions, `fresh`; or None."""
+    known = [(n, cell[f"{which}_{name}"]) for cell in cells if (n := cell[f"{which}_drafted"])]
+    n_drafted = sum(n for n, _ in known)
+    return sum(n * mean for n, mean in known) / n_drafted if n_drafted else None
 
 
 def flat(row: RowResults) -> Flat:
     """Return the columns of a row, with the study's first target."""
     part = took(row)
     known: Flat = {column.key: None for column in COLUMNS}
-    if part is None or not part["best"]:
+    if part is None:
         return known
     costs = costs_of(part)
     return {
@@ -127,8 +127,12 @@ def flat(row: RowResults) -> Flat:
 
 
 def best_row(model: ModelResults, target: str) -> RowResults | None:
-    """Return the quantizer whose drafts gain most for a target."""
-    known = [(its, row) for row, part in parts_of(model, target) if (its := best_gain(part)) is not None]
+    """Return the quantizer whose drafts gain most for a target; n-grams are none."""
+    known = [
+        (its, row)
+        for row, part in parts_of(model, target)
+        if row.mode is not None and (its := best_gain(part)) is not None
+    ]
     return max(known, key=lambda pair: pair[0])[1] if known else None
 
 
@@ -158,7 +162,10 @@ def _record(items_file: Any, model: str, label: str, target: str) -> Record:
         arrays = {name: columns[name][part].astype(np.float64) for name in ARRAYS}
         texts.append(Along(number, 0, False, **arrays))
     name = model if target == "unquantized" else f"{model} in {target}"
-    source = Source("", name, label, "", "", "", False, 1, 0, 0.0, 0)
+    source = Source(
+        version="", target=name, draft=label, target_sha256="", draft_sha256="", prompts_sha256="",
+        chat=False, n_samples=1, max_tokens=0, temperature=0.0, seed=0,
+    )  # fmt: skip
     return Record(source, texts)
 
 

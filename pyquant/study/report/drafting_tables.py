@@ -43,7 +43,6 @@ def tables(model: ModelResults) -> list[Table]:
         rows = [
             (row.label, [text for sort in sorts for text in _gains(row, part, target, sort)])
             for row, part in parts
-            if part["best"]
         ]
         if rows:
             made.append((f"Drafts for the target {target}: gains of replays", sorts, HEADS, rows))

@@ -43,8 +43,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cells_are_those_of_the_records(results: Path) -> None:
     ngram, row = model_of(results).rows
     (cell,) = row.result("drafting")["cells"]
-    (path,) = (results / "runs").glob("*.record")
-    record = read_record(path)
+    records = {
+        record.source.draft: record for record in map(read_record, (results / "runs").glob("*.record"))
+    }
+    of_ngrams = records.pop("ngram")
+    (record,) = records.values()
     fresh = record.before_repetitions()
     assert (cell["target"], cell["sort"], cell["prompt"], cell["new"]) == ("unquantized", "code", 8, 24)
     assert cell["all_tokens"] == record.n_tokens >= fresh.n_tokens == cell["fresh_tokens"] > 0
@@ -52,7 +55,10 @@ def test_cells_are_those_of_the_records(results: Path) -> None:
     items = row.measurement("drafting").items()
     assert items["entropy"] == pytest.approx(record.joined("entropy"), rel=1e-6)
     assert np.count_nonzero(items["fresh"]) == fresh.n_tokens
-    assert ngram.result("drafting")["cells"] == []
+    (cell,) = ngram.result("drafting")["cells"]
+    assert cell["all_drafted"] == np.count_nonzero(of_ngrams.joined("top_p")) <= cell["all_tokens"]
+    assert cell["all_tokens"] == record.n_tokens  # of the same texts
+    assert len(list((results / "runs").glob("*.texts"))) == 1
 
 
 def test_times_and_what_follows_from_them_is_provenance(results: Path) -> None:
@@ -99,13 +105,29 @@ def test_records_that_are_there_are_not_made_again(results: Path, tmp_path: Path
     copy = shutil.copytree(results.parent, tmp_path / "copy") / "results"
     (key,) = model_of(copy).rows[1].keys["drafting"]
     store = Store(copy)
-    (path,) = (copy / "runs").glob("*.record")
+    (path,) = (copy / "runs").glob(f"{key}*.record")
     made = path.stat().st_mtime_ns
     result = json.loads(store.path(key).read_text())["result"]
     store.path(key).unlink()
     run_on_the_box(copy.parent, STUDY)
     assert path.stat().st_mtime_ns == made
     assert json.loads(store.path(key).read_text())["result"] == result
+
+
+def test_an_interrupted_record_goes_on(results: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(results.parent, tmp_path / "copy") / "results"
+    (key,) = model_of(copy).rows[1].keys["drafting"]
+    (path,) = (copy / "runs").glob(f"{key}*.record")
+    header, first, _ = path.read_text().splitlines(keepends=True)
+    entry = json.loads(first)
+    entry["entropy"][0] = 0.125  # by which it is known again
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(f"{header}{json.dumps(entry)}\n")
+    path.unlink()
+    Store(copy).path(key).unlink()
+    run_on_the_box(copy.parent, STUDY)
+    assert not partial.exists()
+    assert 0.125 in [text.entropy[0] for text in read_record(path).texts]
 
 
 @pytest.mark.slow
