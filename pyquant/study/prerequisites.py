@@ -26,6 +26,8 @@ from pyquant.tables.table_set import read_table_set
 # Raised when the same calibration makes another file. 2: types that llama.cpp falls back to are compensated.
 # 3: uniform codes have a step for each row.
 COMPENSATION = 3
+# The same for rounding in order. 2: sums over tokens are of BF16.
+IN_ORDER = 2
 
 # Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
 # tried.
@@ -138,6 +140,8 @@ def quantizer_inputs(
             inputs[key] = file_sha256(key, inputs[key])
     if mode.calibration:
         inputs["compensation"] = COMPENSATION
+    if mode.sequential:
+        inputs["in_order"] = IN_ORDER
     if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):

@@ -17,6 +17,7 @@ from pyquant.fit.learn_tables import learn_tables
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.quantize.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
+from pyquant.study import prerequisites
 from pyquant.study.config import read_study
 from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
@@ -243,6 +244,22 @@ def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
         # The model itself, the mismatched calibration and its quantizer.
         kinds = sorted(key.partition("-")[0] for key in same)
         assert kinds == ["calibrate", "quality", "quality", "size", "size"], change
+
+
+@pytest.mark.parametrize("changed", ["COMPENSATION", "IN_ORDER"])
+def test_a_file_that_comes_out_otherwise_has_another_key(
+    changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = {"mode": "ggml:Q4_0"}
+    compensated = stock | {"calibration": "matched"}
+    every = [compensated | {"sequential": 8}, compensated, stock]
+    quantizers = make_quantizers(every, {}, ["matched"])
+    matched = {"matched": CalibrationInputs([], [], None, None, 0.25)}
+    before = [quantizer_inputs(quantizer, matched, {}) for quantizer in quantizers]
+    monkeypatch.setattr(prerequisites, changed, 99)
+    after = [quantizer_inputs(quantizer, matched, {}) for quantizer in quantizers]
+    same = [a == b for a, b in zip(before, after)]
+    assert same == [False, changed == "IN_ORDER", True]
 
 
 def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
