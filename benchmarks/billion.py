@@ -1,8 +1,8 @@
 """A model of a billion weights, calibrated, quantized and rounded in order, beside the passes alone.
 
-`--layers N` takes fewer layers, and next to no vocabulary, which would be most of such a model: every layer
-costs the same, so ratios of times are about those of the whole. What is kept of both passes in order takes
-4.1 GB; `--memory SIZE` bounds it.
+`--layers N` takes fewer layers, and next to no vocabulary, which would be most of such a model. Every layer
+costs the same, but the last: there the passes alone compute the feed-forward part for half of the tokens. So
+ratios of times are a little above those of the whole. `--memory SIZE` bounds what is kept of passes in order.
 """
 
 from __future__ import annotations
