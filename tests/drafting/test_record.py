@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting import make_record as making
+from pyquant.drafting import along
 from pyquant.drafting.make_record import Wanted, make_record
 from pyquant.drafting.record import ARRAYS, SCHEMA, Along, Record, read_record
 from pyquant.errors import ConfigError, OutputError
@@ -36,7 +36,7 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Wanted:
 
 
 def test_where_a_text_begins_to_repeat_itself() -> None:
-    first = making._first_repetition
+    first = along._first_repetition
     assert first([], [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]) == 11
     assert first([], [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 7]) is None
     assert first([9, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]) == 6
@@ -107,7 +107,7 @@ def test_a_record_has_the_drafts_own_distribution(wanted: Wanted, temperature: f
 
 def test_portions_do_not_matter(wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_record(wanted, tmp_path / "whole", threads=1)
-    monkeypatch.setattr(making, "PORTION", 20)  # portions of 11 to 20 tokens: up to 8 are summed otherwise
+    monkeypatch.setattr(along, "PORTION", 20)  # portions of 11 to 20 tokens: up to 8 are summed otherwise
     make_record(wanted, tmp_path / "portions", threads=1)
     whole, portions = read_record(tmp_path / "whole"), read_record(tmp_path / "portions")
     for name in ARRAYS:
