@@ -13,6 +13,7 @@
 #include "bindings/register.h"
 #include "calibrate/bf16_strips.h"
 #include "calibrate/collector.h"
+#include "calibrate/least_squares.h"
 #include "calibrate/running_weights.h"
 #include "calibrate/staged_pass.h"
 #include "calibrate/streams.h"
@@ -66,16 +67,17 @@ void require_bf16() {
     }
 }
 
+bool has_shape(const py::array_t<float> & sums, py::ssize_t n_rows, py::ssize_t n_columns) {
+    return sums.ndim() == 2 && sums.shape(0) == n_rows && sums.shape(1) == n_columns &&
+           (sums.flags() & py::array::c_style) != 0;
+}
+
 void add_products(const Array<float> & y, const Array<float> & z, py::array_t<float> & moments,
                   py::array_t<float> & moved, int n_threads) {
     if (y.ndim() != 2 || z.ndim() != 2 || y.shape(0) != z.shape(0)) {
         throw py::value_error("y, z: expected rows, as many of both");
     }
-    const auto is_of = [](const py::array_t<float> & sums, py::ssize_t n_rows, py::ssize_t n_columns) {
-        return sums.ndim() == 2 && sums.shape(0) == n_rows && sums.shape(1) == n_columns &&
-               (sums.flags() & py::array::c_style) != 0;
-    };
-    if (!is_of(moments, y.shape(1), y.shape(1)) || !is_of(moved, z.shape(1), y.shape(1))) {
+    if (!has_shape(moments, y.shape(1), y.shape(1)) || !has_shape(moved, z.shape(1), y.shape(1))) {
         throw py::value_error("moments: expected shape (n_y, n_y); moved: (n_z, n_y)");
     }
     require_bf16();
@@ -84,6 +86,18 @@ void add_products(const Array<float> & y, const Array<float> & z, py::array_t<fl
     const int64_t n_y = y.shape(1), n_z = z.shape(1);
     const py::gil_scoped_release release;
     add_token_products(of_y, n_y, of_z, n_z, n_threads, to_moments, to_moved);
+}
+
+void solve(py::array_t<float> & moments, py::array_t<float> & moved, float damping) {
+    if (moments.ndim() != 2 || moved.ndim() != 2 || moments.size() == 0 ||
+        !has_shape(moments, moments.shape(0), moments.shape(0)) ||
+        !has_shape(moved, moved.shape(0), moments.shape(0))) {
+        throw py::value_error("moments: expected shape (n, n); moved: (n_moved, n)");
+    }
+    float *of_moments = moments.mutable_data(), *of_moved = moved.mutable_data();
+    const int64_t n = moments.shape(0), n_moved = moved.shape(0);
+    const py::gil_scoped_release release;
+    solve_damped(of_moments, n, damping, of_moved, n_moved);
 }
 
 // (n_x, n_w) float32.
@@ -175,6 +189,8 @@ void register_calibrate(py::module_ & module) {
     module.def("add_token_products", &add_products, py::arg("y").noconvert(), py::arg("z").noconvert(),
                py::arg("moments").noconvert(), py::arg("moved").noconvert(), py::kw_only(),
                py::arg("n_threads"));
+    module.def("solve_damped", &solve, py::arg("moments").noconvert(), py::arg("moved").noconvert(),
+               py::arg("damping"));
     module.def("multiply_rows", &multiply, py::arg("x").noconvert(), py::arg("w").noconvert(), py::kw_only(),
                py::arg("n_threads"));
 

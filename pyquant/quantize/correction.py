@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.quantize.products import add_products
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
@@ -40,19 +41,15 @@ class Sums:
         self._n_tokens += len(inputs)
 
     def solution(self, damping: float) -> NDArray[np.float32]:
-        """Return E[z y^T] (E[y y^T] + damping * mean diagonal * I)^-1, (n_out, n_in).
+        """Return E[z y^T] (E[y y^T] + damping * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
 
         Parameters
         ----------
         damping
             What is added to the diagonal of the moments of y, in units of its mean.
         """
-        # Float32 is enough: no eigenvalue is beyond the trace, so the damped matrix' condition is 1 + n_in /
-        # damping at most.
-        damped, n_in = np.tril(self._moments), len(self._moments)
-        damped += np.tril(damped, -1).T
-        damped[np.diag_indices(n_in)] += damping * damped.trace() / n_in if damped.any() else 1
-        return np.linalg.solve(damped, self._moved.T).T
+        _core.solve_damped(self._moments, self._moved, damping)
+        return self._moved
 
 
 def portions(n_tokens: int) -> Iterator[slice]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.quantize.correction import Sums, portions
 from pyquant.quantize.products import multiply
 
+DIRECTIONS = 128  # at most, in which the size of a stream is measured
+
 
 class StreamCorrection:
     """Sums over tokens, of what enters a matrix and of what the stream lacks that its product is added to.
 
-    So the matrix makes up for what those before it have done to the stream as well.
+    So the matrix makes up for what those before it have done to the stream as well. A token's weight is the
+    size of the stream behind the matrix. That takes another product with the matrix, so it is measured in
+    fewer directions than the stream has, drawn at random: within 6 % (Achlioptas, *Database-friendly random
+    projections*, 2003).
 
     Parameters
     ----------
@@ -26,6 +33,12 @@ class StreamCorrection:
         self._weights, self._threads = weights, threads
         n_out, n_in = weights.shape
         self._sums = Sums(n_out, n_in, threads)
+        if n_out > DIRECTIONS:
+            signs = np.random.default_rng(0).choice([-1, 1], (DIRECTIONS, n_out))
+            self._directions = (signs / math.sqrt(DIRECTIONS)).astype(np.float32)
+        else:
+            self._directions = np.eye(n_out, dtype=np.float32)
+        self._projected = self._directions @ weights
 
     def add(
         self,
@@ -46,12 +59,13 @@ class StreamCorrection:
         if stream is None or changed_stream is None:
             return
         for part in portions(len(original)):
-            product = multiply(self._weights, original[part], threads=self._threads)
             # Of differences, so that rounding is of them, and not of what both have.
             missing = multiply(self._weights, original[part] - changed[part], threads=self._threads)
             missing += stream[part] - changed_stream[part]
             # A norm follows: what is missing counts in proportion to the stream.
-            size = np.linalg.norm(stream[part] + product, axis=1, keepdims=True)
+            behind = multiply(self._projected, original[part], threads=self._threads)
+            behind += multiply(self._directions, stream[part], threads=self._threads)
+            size = np.linalg.norm(behind, axis=1, keepdims=True)
             size[size == 0] = 1
             self._sums.add(changed[part] / size, missing / size)
 

@@ -47,7 +47,8 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
-        ("draft costs", "output"), ("draft record", "output"), ("draft search", "output"),
+        ("draft costs", "output"), ("draft record", "output"), ("draft record", "texts"),
+        ("draft search", "output"),
     }  # fmt: skip
 
 
