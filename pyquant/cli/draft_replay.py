@@ -94,12 +94,11 @@ def record(
         remark(f"{output}: {n_before:,} texts were there already")
     made = read_record(output)
     result = {
-        "schema": "pyquant.draft.record/1",
+        "schema": "pyquant.draft.record/2",
         "output": str(output),
         "texts": len(made.texts),
         "tokens": made.n_tokens,
         "acceptance": made.acceptance,
-        "sampled_acceptance": made.mean("overlap"),
         "entropy": made.mean("entropy"),
     }
     show(result, json, _print_record)
@@ -111,7 +110,6 @@ def _print_record(result: dict[str, Any]) -> None:
             "record": result["output"],
             "texts": f"{result['texts']:,}, {result['tokens']:,} tokens",
             "acceptance": f"{percent(result['acceptance'])} of drafted tokens",
-            "sampled": f"{percent(result['sampled_acceptance'])} if both draw",
             "entropy": f"{number(result['entropy'], '.3f')} nats, the draft's mean",
         }
     )

@@ -1,4 +1,4 @@
-"""Run a target and its draft over a text of the target's: what a record has of it."""
+"""Run a draft over a text of its target's: what a record has of it."""
 
 from __future__ import annotations
 
@@ -16,62 +16,73 @@ from pyquant.generate.result import END, Sample
 from pyquant.llama.model import Context
 
 REPEATED = 6  # tokens that come again are a repetition, as in entropy drafting's experiments
-PORTION = 128  # tokens whose logits of both models are in memory at a time
+PORTION = 128  # tokens whose logits are in memory at a time
 
 
 def along(
-    target: Context, draft: Context, prompt: NDArray[np.int32], sample: Sample, temperature: float
+    draft: Context,
+    prompt: NDArray[np.int32],
+    sample: Sample,
+    target: Context | None = None,
+    temperature: float = 0,
 ) -> Along:
-    """Run a target and a draft over a text of the target's, as if nothing had been run before.
+    """Run a draft over a text of its target's, as if nothing had been run before.
 
     Parameters
     ----------
-    target, draft
-        With one sequence each, and room for the prompt and its text.
+    draft
+        With one sequence, and room for the prompt and its text.
     prompt : (n,) int32
     sample
         What the target wrote after it.
-    temperature
-        At which it drew.
+    target, temperature
+        The same of the target where it draws, and the temperature at which it did. Where it takes its most
+        likely token, the text says all there is to know of it.
 
     Raises
     ------
     ModelFileError
         Logits are not finite.
     """
-    text = np.array(sample.tokens, np.int32)
     columns: dict[str, list[NDArray[np.float64]]] = {
-        name: [] for name in ("entropy", "top_p", "token_p", "accepted", "overlap")
+        name: [] for name in ("entropy", "top_p", "token_p", "accepted")
     }
-    at = 0
-    for both in _predictions([target, draft], prompt, sample):
-        tokens = text[at : at + len(both[0])]
-        at += len(tokens)
-        if len(tokens) < len(both[0]):  # the text's end, whose token is not among the sample's
-            tokens = np.append(tokens, both[0][-1].argmax()).astype(np.int32)
-        _measure(columns, both[0], both[1], tokens, temperature, target.n_threads)
+    text, at = sample.tokens, 0
+    ends = draft.model.vocabulary.end_tokens()
+    for logits, *others in _predictions([draft, *([target] if target else [])], prompt, sample):
+        top = logits.argmax(axis=1).astype(np.int32)
+        tokens = np.array(text[at : at + len(top)], np.int32)
+        at += len(top)
+        if len(tokens) < len(top):  # the text's end, whose token is not among the sample's: any that ends
+            last = others[0][-1].argmax() if others else top[-1] if top[-1] in ends else ends[0]
+            tokens = np.append(tokens, last).astype(np.int32)
+        columns["entropy"].append(_core.entropy(logits, draft.n_threads))
+        columns["top_p"].append(np.exp(-_core.negative_log_likelihood(logits, top, draft.n_threads)))
+        if others:
+            in_target, in_draft = (
+                _core.negative_log_likelihood(_at(each, temperature), tokens, draft.n_threads)
+                for each in (others[0], logits)
+            )
+            columns["token_p"].append(np.exp(-in_draft))
+            columns["accepted"].append(np.exp(np.minimum(0, in_target - in_draft)))
+        else:
+            columns["token_p"].append(columns["top_p"][-1])
+            columns["accepted"].append((top == tokens).astype(np.float64))
     joined = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
     if not all(np.isfinite(values).all() for values in joined.values()):
         raise ModelFileError(f"{draft.model.path}: not finite logits: the model is broken")
-    fresh = _first_repetition(prompt.tolist(), sample.tokens)
+    fresh = _first_repetition(prompt.tolist(), text)
     return Along(sample.prompt, sample.number, sample.finish == END, **joined, fresh=fresh)
 
 
-def along_ngrams(target: Context, prompt: NDArray[np.int32], sample: Sample) -> Along:
+def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:
     """Look up along a text of a target's what followed the same tokens before.
 
     Parameters
     ----------
-    target
-        With one sequence, and room for the prompt and its text; it says how likely it takes what is proposed.
     prompt : (n,) int32
     sample
         What the target wrote after it.
-
-    Raises
-    ------
-    ModelFileError
-        Logits are not finite.
     """
     draft, tokens = NgramDraft(), prompt.tolist()
     written = [*sample.tokens, *([None] if sample.finish == END else [])]
@@ -84,20 +95,10 @@ def along_ngrams(target: Context, prompt: NDArray[np.int32], sample: Sample) -> 
         for name in ("entropy", "top_p", "token_p")
     }
     accepted = np.array([each is not None and each.token == token for each, token in zip(found, written)])
-    looked_up = np.array([each.token if each else 0 for each in found], np.int32)
-    overlap, at = np.zeros(len(found)), 0
-    for (logits,) in _predictions([target], prompt, sample):
-        part = slice(at, at + len(logits))
-        unlikely = _core.negative_log_likelihood(logits, looked_up[part], target.n_threads)
-        overlap[part] = np.exp(-unlikely) * (arrays["top_p"][part] > 0)
-        at += len(logits)
-    if not np.isfinite(overlap).all():
-        raise ModelFileError(f"{target.model.path}: not finite logits: the model is broken")
     fresh = _first_repetition(prompt.tolist(), sample.tokens)
-    ended = sample.finish == END
     return Along(
-        sample.prompt, sample.number, ended, **arrays,
-        accepted=accepted.astype(float), overlap=overlap, fresh=fresh,
+        sample.prompt, sample.number, sample.finish == END, **arrays,
+        accepted=accepted.astype(float), fresh=fresh,
     )  # fmt: skip
 
 
@@ -133,29 +134,5 @@ def _first_repetition(prompt: list[int], text: list[int]) -> int | None:
     return None
 
 
-def _measure(
-    columns: dict[str, list[NDArray[np.float64]]],
-    target: NDArray[np.float32],
-    draft: NDArray[np.float32],
-    tokens: NDArray[np.int32],
-    temperature: float,
-    threads: int,
-) -> None:
-    top = draft.argmax(axis=1).astype(np.int32)
-    top_p = np.exp(-_core.negative_log_likelihood(draft, top, threads))
-    columns["entropy"].append(_core.entropy(draft, threads))
-    columns["top_p"].append(top_p)
-    if temperature == 0:
-        columns["token_p"].append(top_p)
-        columns["accepted"].append((top == tokens).astype(np.float64))
-    else:
-        target, draft = (
-            logits if temperature == 1 else (logits / temperature).astype(np.float32)
-            for logits in (target, draft)
-        )
-        in_target, in_draft = (
-            _core.negative_log_likelihood(logits, tokens, threads) for logits in (target, draft)
-        )
-        columns["token_p"].append(np.exp(-in_draft))
-        columns["accepted"].append(np.exp(np.minimum(0, in_target - in_draft)))
-    columns["overlap"].append(_core.compare_logits(target, draft, tokens, threads)[3])
+def _at(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+    return logits if temperature == 1 else (logits / temperature).astype(np.float32)

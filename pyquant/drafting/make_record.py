@@ -1,4 +1,4 @@
-"""Make a record: let the target write, and run both models over what it wrote, in large batches."""
+"""Make a record: let the target write, and run the draft over what it wrote, in large batches."""
 
 from __future__ import annotations
 
@@ -147,7 +147,9 @@ def make_record(
                     threads=threads, progress=lambda n, of: tell(n),
                 )  # fmt: skip
                 written = [text for text in kept if (text.prompt, text.number) not in done]
-            for n, text in enumerate(_along(target, draft, plan, written, sampling, threads), start=1):
+            for n, text in enumerate(
+                _along(target, draft, plan, written, wanted.temperature, threads), start=1
+            ):
                 file.write(text.to_line().encode())
                 file.flush()
                 tell(n_to_write + len(done) + n)
@@ -174,16 +176,16 @@ def _along(
     draft: Model | None,
     plan: Plan,
     written: Iterable[Sample],
-    sampling: Sampling,
+    temperature: float,
     threads: int | None,
 ) -> Iterator[Along]:
+    if draft is None:
+        for sample in written:
+            yield along_ngrams(plan.prompts[sample.prompt], sample)
+        return
     with (
-        target.context(n_ctx=plan.n_ctx, threads=threads) as of_target,
-        draft.context(n_ctx=plan.n_ctx, threads=threads) if draft else nullcontext() as of_draft,
+        draft.context(n_ctx=plan.n_ctx, threads=threads) as of_draft,
+        target.context(n_ctx=plan.n_ctx, threads=threads) if temperature else nullcontext() as of_target,
     ):
         for sample in written:
-            prompt = plan.prompts[sample.prompt]
-            if of_draft is None:
-                yield along_ngrams(of_target, prompt, sample)
-            else:
-                yield along(of_target, of_draft, prompt, sample, sampling.temperature)
+            yield along(of_draft, plan.prompts[sample.prompt], sample, of_target, temperature)

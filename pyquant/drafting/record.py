@@ -22,7 +22,7 @@ from pyquant.drafting.target_texts import TextSource, read_header, require_same
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 
-SCHEMA = "pyquant.draft_record/2"
+SCHEMA = "pyquant.draft_record/3"
 DIGITS = 7  # of numbers in the file: as many as float32 has
 
 
@@ -68,8 +68,6 @@ class Along:
         is the text's, else 0. Drawn: min(1, q / p) of the text's token, q being its probability in the draft
         and p in the target. A token of the text is an accepted one with this chance, and otherwise one that
         was drawn in place of a refused one: min(p, q) of p.
-    overlap : float64
-        Sum of min(p, q) over the vocabulary: the acceptance that is expected before the token is known.
     fresh : int or None
         Tokens before the first that ends 6 tokens which the prompt or the text has had in this order; None
         for all. Behind it a text may go round in circles, and circles are drafted for free.
@@ -82,7 +80,6 @@ class Along:
     top_p: NDArray[np.float64]
     token_p: NDArray[np.float64]
     accepted: NDArray[np.float64]
-    overlap: NDArray[np.float64]
     fresh: int | None = None
 
     def before_repetition(self) -> Along:

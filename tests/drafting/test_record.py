@@ -19,7 +19,6 @@ from pyquant.generate.generate import generate, make_plan
 from pyquant.generate.prompt import read_prompts
 from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import kernels as reference
 from pyquant.schemes.settings import make_mode
 
 MOST = 24
@@ -45,18 +44,18 @@ def test_where_a_text_begins_to_repeat_itself() -> None:
 
 
 def test_means_are_over_places_where_something_is_drafted(wanted: Wanted) -> None:
-    values = {name: np.array([0.5, 0.25, 0, 0]) for name in ("entropy", "token_p", "accepted", "overlap")}
+    values = {name: np.array([0.5, 0.25, 0, 0]) for name in ("entropy", "token_p", "accepted")}
     text = Along(0, 0, False, top_p=np.array([0.5, 1, 0, 0]), **values)
     nothing = Along(0, 0, False, top_p=np.zeros(4), **values)
     source = wanted.source()
     record = Record(source, [text, nothing])
-    assert record.acceptance == record.mean("overlap") == record.mean("entropy") == 0.375
+    assert record.acceptance == record.mean("entropy") == 0.375
     assert Record(source, [nothing]).acceptance is None
 
 
 def test_a_text_up_to_its_first_repetition() -> None:
     values = np.arange(4) / 4
-    text = Along(2, 0, True, *[values] * 5, fresh=3)
+    text = Along(2, 0, True, *[values] * 4, fresh=3)
     cut = text.before_repetition()
     assert (cut.prompt, cut.ended, len(cut)) == (2, False, 3)
     assert (cut.entropy == values[:3]).all()
@@ -101,8 +100,6 @@ def test_a_record_has_the_drafts_own_distribution(wanted: Wanted, temperature: f
                 rows = np.arange(n)
                 ratio = np.minimum(1, q[rows, tokens] / p[rows, tokens])
                 np.testing.assert_allclose(text.accepted[:n], ratio, rtol=0.05, atol=1e-3)
-                overlap = np.minimum(p, q).sum(1)
-                np.testing.assert_allclose(text.overlap[:n], overlap, **close)
 
 
 def test_portions_do_not_matter(wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,14 +184,3 @@ def test_what_is_there_is_not_replaced(wanted: Wanted, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         make_record(wanted, tmp_path / "s", threads=1)
     assert (tmp_path / "r").read_text() == "precious"
-
-
-def test_the_overlap_of_logits_is_what_speculative_sampling_accepts() -> None:
-    rng = np.random.default_rng(0)
-    target, draft = (rng.normal(size=(1, 4)).astype(np.float32) for _ in range(2))
-    p, q = (np.exp(x[0].astype(float)) / np.exp(x[0].astype(float)).sum() for x in (target, draft))
-    n = 200_000
-    drafted = rng.choice(4, n, p=q)
-    accepted = rng.random(n) < np.minimum(1, p[drafted] / q[drafted])
-    overlap = reference.compare_logits(target, draft, np.zeros(1, np.int32))[3][0]
-    assert accepted.mean() == pytest.approx(overlap, abs=5 * 0.5 / np.sqrt(n))

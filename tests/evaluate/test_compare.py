@@ -211,3 +211,14 @@ def test_budget_says_the_sizes(generated: Callable[[str], Path]):
     check_budget([base], n_ctx=512, budget=needed)
     with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* to run them"):
         check_budget([base], n_ctx=512, budget=needed - 1)
+
+
+def test_the_overlap_of_logits_is_what_speculative_sampling_accepts() -> None:
+    rng = np.random.default_rng(0)
+    target, draft = (rng.normal(size=(1, 4)).astype(np.float32) for _ in range(2))
+    p, q = (np.exp(x[0].astype(float)) / np.exp(x[0].astype(float)).sum() for x in (target, draft))
+    n = 200_000
+    drafted = rng.choice(4, n, p=q)
+    accepted = rng.random(n) < np.minimum(1, p[drafted] / q[drafted])
+    overlap = reference.compare_logits(target, draft, np.zeros(1, np.int32))[3][0]
+    assert accepted.mean() == pytest.approx(overlap, abs=5 * 0.5 / np.sqrt(n))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyquant.study.config import StudyConfig
     from pyquant.study.plan import Row, StudyPlan
 
-ALONE = 2  # a token that is written takes as long as some of a prompt, side by side, and is run over twice
+ALONE = 2  # each token of a record is run over once, and some are drafted in earnest
 
 
 def _known_sort(name: str) -> str:
@@ -75,7 +75,7 @@ class Drafting(Metric):
     """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
 
     name = "drafting"
-    version = 2  # n-grams have records
+    version = 3  # n-grams have records; no target runs over texts again
     unit = "sample"
     alone = True
     by_default = False
@@ -160,7 +160,6 @@ def _counted(target: str, cell: Cell) -> dict[str, Any]:
                 "tokens": record.n_tokens,
                 "drafted": record.n_drafted,
                 "acceptance": record.acceptance,
-                "overlap": record.mean("overlap"),
                 "entropy": record.mean("entropy"),
             }.items()
         },
@@ -197,7 +196,7 @@ def _items(made: dict[str, PairReport]) -> Items | None:
     items["fresh"] = np.concatenate(
         [np.arange(len(text)) < (len(text) if text.fresh is None else text.fresh) for *_, text in texts]
     )
-    for name in ("entropy", "top_p", "token_p", "accepted", "overlap"):
+    for name in ("entropy", "top_p", "token_p", "accepted"):
         values = np.concatenate([getattr(text, name) for *_, text in texts])
         items[name] = values.astype(np.float32)
     return items

@@ -23,8 +23,6 @@ COLUMNS = (
     Column("drafting_acceptance", "accepted (%)",
            "share of the draft's most likely tokens that are the target's, up to texts' first repetitions",
            "percent"),
-    Column("drafting_overlap", "accepted, sampled (%)",
-           "the same where both draw at temperature 1: the sum of min(p, q), in the mean", "percent"),
     Column("drafting_heuristic", "gain: heuristic", "times as fast as alone with policy plus_minus"),
     Column("drafting_best", "gain: best policy", "times as fast as the target alone with the best policy"),
     Column("drafting_expected", "gain: expected value",
@@ -91,7 +89,7 @@ def best_gain(part: Took, sort: str | None = None, of: Iterable[str] = FAMILIES)
 
 
 def share(row: RowResults, name: str, target: str | None = None, sort: str | None = None) -> float | None:
-    """Return the mean of `acceptance`, `overlap` or `entropy` up to first repetitions, over tokens."""
+    """Return the mean of `acceptance` or `entropy` up to first repetitions, over tokens."""
     every: list[dict[str, Any]] = get(row.result(METRIC), "cells") or []
     cells = [
         cell
@@ -118,7 +116,6 @@ def flat(row: RowResults) -> Flat:
     return {
         "drafting_c": costs.draft / costs.of_pass(1),
         "drafting_acceptance": share(row, "acceptance"),
-        "drafting_overlap": share(row, "overlap"),
         "drafting_heuristic": gain(part, HEURISTIC),
         "drafting_best": best_gain(part),
         "drafting_expected": gain(part, EXPECTED),
