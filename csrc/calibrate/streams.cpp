@@ -19,18 +19,26 @@ const ggml_tensor * stream_of(const ggml_tensor * node) {
         }
     }
     const bool normed = x->op == GGML_OP_RMS_NORM || x->op == GGML_OP_NORM;
-    const bool readable = normed && x->src[0]->type == GGML_TYPE_F32 && ggml_is_contiguous(x->src[0]);
-    return readable ? x->src[0] : nullptr;
+    return normed ? x->src[0] : nullptr;
 }
 
-}  // namespace
-
-bool Streams::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
-    const ggml_tensor * stream = stream_of(node);
-    if (ask || !stream) {
-        return !ask || stream;
+// Whether a node may be a stream: sums of what layers give, and embeddings, some tokens of either, scaled or
+// normed.
+bool may_be_stream(const ggml_tensor * node) {
+    switch (node->op) {
+        case GGML_OP_ADD:
+        case GGML_OP_GET_ROWS:
+        case GGML_OP_SCALE:
+        case GGML_OP_MUL:
+        case GGML_OP_RMS_NORM:
+        case GGML_OP_NORM:
+            return node->type == GGML_TYPE_F32 && ggml_is_contiguous(node) && ggml_is_matrix(node);
+        default: return false;
     }
-    Size & size = static_cast<Streams *>(self)->sizes_[node->src[0]->name];
+}
+
+Streams::Size size_of(const ggml_tensor * stream) {
+    Streams::Size size;
     const float * row = static_cast<const float *>(stream->data);
     for (int64_t token = 0; token < ggml_nrows(stream); ++token, row += stream->ne[0]) {
         double square = 0;
@@ -42,7 +50,24 @@ bool Streams::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
             ++size.n_tokens;
         }
     }
-    return true;
+    return size;
+}
+
+}  // namespace
+
+bool Streams::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
+    Streams & streams = *static_cast<Streams *>(self);
+    if (!ask) {
+        streams.measured_[node] = size_of(node);
+        return true;
+    }
+    // Here it is too late to read the stream: where nothing else needs it, GGML has a norm write over it.
+    if (const auto found = streams.measured_.find(stream_of(node)); found != streams.measured_.end()) {
+        Size & size = streams.sizes_[node->src[0]->name];
+        size.log_sum += found->second.log_sum;
+        size.n_tokens += found->second.n_tokens;
+    }
+    return may_be_stream(node);
 }
 
 }  // namespace pyquant::calibrate

@@ -26,6 +26,7 @@ public:
 
 private:
     std::map<std::string, Size> sizes_;
+    std::map<const ggml_tensor *, Size> measured_;  // nodes of the graph that may be streams
 };
 
 }  // namespace pyquant::calibrate

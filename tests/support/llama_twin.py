@@ -39,6 +39,7 @@ def inputs_of(
             return entered  # what comes of it is not followed: one layer only
         gate, up = (apply(f"{block}ffn_{name}.weight", x) for name in ("gate", "up"))
         hidden = hidden + apply(f"{block}ffn_down.weight", _silu(gate) * up)
+    streams["output.weight"] = hidden
     entered["output.weight"] = [_norm(hidden, weights["output_norm.weight"])]
     return entered
 
