@@ -35,6 +35,7 @@ _HOME = {
     "quantize_to_pqz": "quantize.to_pqz",
     "quantize_patched": "quantize.inside_llama",
     "dequantize_model": "quantize.dequantize",
+    "equalize_model": "quantize.equalize.equalize_model",
     "unpack_q4_t": "models.unpack_q4_t",
     "pack_model": "models.pqz.pack",
     "unpack_model": "models.pqz.unpack",

@@ -30,21 +30,25 @@ class Calibration:
     ----------
     path
         The file.
+    called
+        What to call it: of a temporary file, the one that its statistics follow from.
     origin
         Where it comes from; None for an importance matrix.
     """
 
     path: Path
+    called: Path
     origin: Origin | None
 
     def __init__(self, path: Path, contents: StatsHeader | ImportanceMatrix) -> None:
-        self.path = path
+        self.path = self.called = path
         self._imatrix = contents if isinstance(contents, ImportanceMatrix) else None
         self._rows = contents.rows if isinstance(contents, StatsHeader) else None
         self._inputs: dict[str, str]
         self._streams: dict[str, float]
         if isinstance(contents, StatsHeader):
             self.origin, self._inputs, self._streams = contents.origin, contents.inputs, contents.streams
+            self.called = Path(contents.called or path)
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
             self._streams = {}
@@ -102,7 +106,7 @@ class Calibration:
         counts = {name: self.counts(name) for name in self.matrices}
         texts = [text for text in self.origin.texts if text.sha256] if self.origin else []
         n_chunks = sum(text.n_chunks for text in texts)
-        return ImportanceMatrix(self.path, weights, counts, [text.path for text in texts], n_chunks)
+        return ImportanceMatrix(self.called, weights, counts, [text.path for text in texts], n_chunks)
 
     def enters_stream(self, name: str) -> float | None:
         """Give the size of the stream that a matrix's outputs are added to, as a robust mean over tokens.
@@ -255,7 +259,7 @@ class Calibration:
             The file has none.
         """
         if self._rows is None or TOKENS not in self._rows.tensors:
-            raise ModelFileError(f"{self.path}: holds no tokens to run the model over; calibrate anew")
+            raise ModelFileError(f"{self.called}: holds no tokens to run the model over; calibrate anew")
         return spread(self._rows.read(TOKENS, np.int32), n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:
@@ -291,7 +295,7 @@ class Calibration:
             met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
             if met < needed:
                 raise ModelFileError(
-                    f"{self.path}: made from too few tokens: {met:,.0f} entered {name}, whose rows of "
+                    f"{self.called}: made from too few tokens: {met:,.0f} entered {name}, whose rows of "
                     f"{needed:,} need as many; calibrate with {self._chunks_for(met, needed)}"
                 )
 

@@ -46,6 +46,30 @@ def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     return matrix
 
 
+def scale_triangle(triangle: NDArray[np.float32], exponents: NDArray[np.int8]) -> NDArray[np.float32]:
+    """Multiply rows and columns of a matrix by powers of two.
+
+    Parameters
+    ----------
+    triangle
+        (triangle_size(n),) the values that are kept of it.
+    exponents
+        (n,) row i and column i are multiplied by 2 to exponents[i].
+
+    Returns
+    -------
+    (triangle_size(n),)
+    """
+    scaled = np.empty_like(triangle)
+    n, at = len(exponents), 0
+    for columns in _panels(n):
+        together = exponents[columns.start :, None] + exponents[columns]
+        part = slice(at, at + together.size)
+        scaled[part] = np.ldexp(triangle[part].reshape(together.shape), together).ravel()
+        at = part.stop
+    return scaled
+
+
 def _panels(n: int) -> Iterator[slice]:
     for first in range(0, n, PANEL):
         yield slice(first, min(first + PANEL, n))

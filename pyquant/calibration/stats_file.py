@@ -22,6 +22,7 @@ from pyquant.models.tensor_type import TensorType as Type
 VERSION = 2
 WITHOUT_CHECKSUMS = 1  # a version that is still read
 KEY = "pyquant.calibration"  # general.type, and before every key
+CALLED = f"{KEY}.called"
 TOKENS = "tokens"  # the tensor that holds them
 
 
@@ -86,12 +87,15 @@ class StatsHeader:
     streams
         By matrix, the mean logarithm of the squared length of the stream that a norm made its input of. Empty
         for files of versions that did not know it.
+    called
+        The file that the statistics follow from, for a temporary one; None: they are this file's own.
     """
 
     origin: Origin
     inputs: dict[str, str]
     rows: RowReader
     streams: dict[str, float]
+    called: str | None = None
 
 
 def make_header(
@@ -114,18 +118,10 @@ def make_header(
     n_kept
         Chunks of tokens that are kept.
     """
-    header = _core.Gguf()
-    header.set_text("general.type", KEY)
-    header.set_u32(f"{KEY}.version", VERSION)
-    header.set_text(f"{KEY}.model.sha256", origin.sha256)
-    header.set_u32(f"{KEY}.chunk_size", origin.chunk_size)
-    header.set_u32(f"{KEY}.panel", _core.PANEL)
-    header.set_text(f"{KEY}.texts", json.dumps([asdict(text) for text in origin.texts]))
-    header.set_text(f"{KEY}.streams", json.dumps(dict(streams)))
     inputs = list(inputs)
-    pairs = [(matrix, i.matrices[0]) for i in inputs for matrix in i.matrices]
-    header.set_texts(f"{KEY}.matrices", [matrix for matrix, _ in pairs])
-    header.set_texts(f"{KEY}.inputs", [name for _, name in pairs])
+    header = metadata_header(
+        origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams
+    )
     header.add_tensor(TOKENS, Type.I32, [origin.chunk_size, n_kept])
     for i in inputs:
         name = i.matrices[0]
@@ -137,6 +133,21 @@ def make_header(
             if i.first_tokens:
                 header.add_tensor(f"{name}.first", Type.F32, [i.n_in])
     add_checksums(header)
+    return header
+
+
+def metadata_header(origin: Origin, inputs: Mapping[str, str], streams: Mapping[str, float]) -> _core.Gguf:
+    """Make a header with the metadata of a STATS file, and without tensors; see `StatsHeader`."""
+    header = _core.Gguf()
+    header.set_text("general.type", KEY)
+    header.set_u32(f"{KEY}.version", VERSION)
+    header.set_text(f"{KEY}.model.sha256", origin.sha256)
+    header.set_u32(f"{KEY}.chunk_size", origin.chunk_size)
+    header.set_u32(f"{KEY}.panel", _core.PANEL)
+    header.set_text(f"{KEY}.texts", json.dumps([asdict(text) for text in origin.texts]))
+    header.set_text(f"{KEY}.streams", json.dumps(dict(streams)))
+    header.set_texts(f"{KEY}.matrices", list(inputs))
+    header.set_texts(f"{KEY}.inputs", list(inputs.values()))
     return header
 
 
@@ -189,7 +200,14 @@ def read_header(file: ModelFile) -> StatsHeader:
     by_matrix = dict(zip(matrices, inputs))
     for name in set(inputs):
         _check_shapes(path, name, rows.tensors)
-    return StatsHeader(Origin(sha256, chunk_size, texts), by_matrix, rows, streams)
+    called = file.get(CALLED)
+    return StatsHeader(
+        Origin(sha256, chunk_size, texts),
+        by_matrix,
+        rows,
+        streams,
+        called if isinstance(called, str) else None,
+    )
 
 
 _TEXTS = TypeAdapter(list[CalibrationText])

@@ -17,6 +17,7 @@ from pyquant.cli import (
     completion,
     dequantize,
     draft,
+    equalize,
     error,
     generate,
     histogram,
@@ -56,6 +57,7 @@ app.command()(quantize.quantize)
 app.command()(histogram.histogram)
 app.add_typer(tables.app, name="tables")
 app.command()(calibrate.calibrate)
+app.command()(equalize.equalize)
 app.command()(sensitivity.sensitivity)
 app.command()(mix.mix)
 app.command()(recipe.recipe)
@@ -66,7 +68,6 @@ app.command()(speed.speed)
 app.command()(generate.generate)
 app.add_typer(draft.app, name="draft")
 app.command()(structured.structured)
-app.add_typer(draft.app, name="draft")
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)

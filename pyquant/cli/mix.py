@@ -62,6 +62,10 @@ def mix(
             help="What `pyquant sensitivity` measured, or guess, which runs nothing; default: measure.",
         ),
     ] = None,
+    equalize: Annotated[
+        bool,
+        typer.Option("--equalize", help="Find types for `quantize --equalize`, which scales channels first."),
+    ] = False,
     ctx: options.Ctx = 512,
     chunks: Annotated[
         int,
@@ -97,6 +101,7 @@ def mix(
             WantedSize(n_bytes, bits, like),
             sensitivity="guess" if sensitivity == GUESS else measured,
             allowed=read_types(types),
+            equalize=equalize,
             n_ctx=ctx,
             n_chunks=chunks,
             threads=threads,

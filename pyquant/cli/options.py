@@ -118,6 +118,13 @@ Sequential = Annotated[
         "rounding the ones before it did; 1 to 256.",
     ),
 ]
+Equalize = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--equalize",
+        help="With --calibration: scale channels first, as `pyquant equalize` does, so that less is lost.",
+    ),
+]
 Step = Annotated[
     Optional[float],
     typer.Option(

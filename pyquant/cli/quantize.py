@@ -58,6 +58,7 @@ def quantize(
     ] = None,
     imatrix: options.Imatrix = None,
     calibration: options.Calibration = None,
+    equalize: options.Equalize = None,
     damping: options.Damping = None,
     sequential: options.Sequential = None,
     memory: Annotated[
@@ -133,8 +134,8 @@ def quantize(
     threads = options.threads_from(config, threads)
     chosen = options.mode_from_options(
         config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
-        requantize=requantize, imatrix=imatrix, calibration=calibration, damping=damping,
-        sequential=sequential, sensitivity=sensitivity, tensors=tensors, recipe=recipe,
+        requantize=requantize, imatrix=imatrix, calibration=calibration, equalize=equalize,
+        damping=damping, sequential=sequential, sensitivity=sensitivity, tensors=tensors, recipe=recipe,
         step=START if searched else step,
     )  # fmt: skip
     if chosen is None:

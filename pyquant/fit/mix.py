@@ -25,6 +25,7 @@ from pyquant.fit.mix_result import Mix, Trial
 from pyquant.fit.mixtures import STOCK, Files, WantedSize, bits_of, candidates, recipe_of, refuse_size
 from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import measure_type_errors
+from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import padded
 from pyquant.models.tensor_name import kind_of
@@ -229,7 +230,7 @@ class _Search:
         return Recipe(
             solver.base,
             tensors,
-            model_sha256=self._mixer.model.sha256(),
+            model_sha256=self._mixer.model.get(EQUALIZED_FROM) or self._mixer.model.sha256(),
             n_bytes=best.n_bytes,
             divergence=best.divergence,
             divergence_error=best.error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Literal
 
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
@@ -18,6 +19,7 @@ from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.quantize.equalize.equalize_model import equalized_files
 from pyquant.quantize.factors import matrices
 from pyquant.quantize.row_weights import TOGETHER, RowWeights
 
@@ -33,6 +35,7 @@ def mix_model(
     *,
     sensitivity: Sensitivity | Literal["guess"] | None = None,
     allowed: Sequence[Type] | None = None,
+    equalize: bool = False,
     n_ctx: int = 512,
     n_chunks: int = 8,
     threads: int | None = None,
@@ -57,6 +60,9 @@ def mix_model(
         calibrated with; "guess": from the model's streams, without runs.
     allowed
         Types that may be used; None: all that errors are compensated in.
+    equalize
+        Find types for the model as `equalize_model` writes it. The recipe is the model's own, for a mode that
+        equalizes too.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of each text divergence is measured on.
     threads
@@ -82,7 +88,13 @@ def mix_model(
     with Model(source) as running:
         for read in texts:
             _check_length(read, cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks), n_chunks)
-    with Baseline(source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads) as baseline:
+    with ExitStack() as stack:
+        if equalize:
+            source, stats = stack.enter_context(equalized_files(source, known.path, threads))
+            known = Calibration.read(stats)
+        baseline = stack.enter_context(
+            Baseline(source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads)
+        )
         mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
         mixer.check(target)
         with mixer.timed("sensitivities") as advance:

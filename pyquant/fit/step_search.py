@@ -15,6 +15,7 @@ from pyquant.fit.reachable import check_before, parts_of
 from pyquant.fit.target import LARGEST_CODE_BITS, Target
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor_reader import Progress
+from pyquant.quantize.equalize.equalize_model import equalized
 from pyquant.quantize.make_plan import make_plan
 from pyquant.quantize.plan import Plan
 from pyquant.quantize.to_pqz import PqzResult, quantize_to_pqz
@@ -113,6 +114,14 @@ class StepSearch:
         PyquantError
             What quantizing and measuring raise.
         """
+        if self._mode.equalize:
+            model, mode = self._model, self._mode
+            try:
+                with equalized(model, mode, self._threads) as (self._model, self._mode):  # once for all tries
+                    found = self.find(target, evaluation)
+            finally:
+                self._model, self._mode = model, mode
+            return mode.model_copy(update={"step": found.step})
         if target.key == "like":
             if evaluation is None:
                 raise ConfigError("like: needs a text, on which divergence is measured")

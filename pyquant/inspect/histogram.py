@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ def count_codes(
         The mode does not fit the model, or makes no such tensors.
     """
     model = open_model(model)
+    if mode is not None and mode.equalize:
+        from pyquant.quantize.equalize.equalize_model import equalized
+
+        with equalized(model, mode, threads) as (scaled, plain):
+            seen = count_codes(scaled, plain, threads=threads, progress=progress)
+        return replace(seen, model=str(model.path))
     if mode is None:
         types = {tensor.name: tensor.type for tensor in model.tensors}
         stored = stored_table(model)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyquant import _core
 
+EQUALIZED_FROM = "pyquant.equalized_from"  # the hash of the model whose channels had other scales
+
 
 def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
     """Set metadata, texts and integers, in the order of `entries`."""

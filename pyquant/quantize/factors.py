@@ -114,7 +114,7 @@ class Factors:
             return wanted.result()
         except ValueError:
             raise ModelFileError(
-                f"{self._calibration.path}: the second moments of {matrix.tensor.name} are not positive "
+                f"{self._calibration.called}: the second moments of {matrix.tensor.name} are not positive "
                 f"definite with a damping of {self._damping:g}; calibrate with more text"
             ) from None
 

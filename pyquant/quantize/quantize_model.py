@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,25 +76,30 @@ def quantize_model(
         `output` cannot be written.
     """
     begin = time.perf_counter()
-    model = open_model(source)
+    model = given = open_model(source)
     if memory is not None and not mode.sequential:
         raise ConfigError("memory: is of --sequential, and without it little memory is taken")
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
-    plan = make_plan(model, mode, threads=threads)
-    results = (
-        [_result(plan, tensor) for tensor in model.tensors]
-        if dry_run
-        else write_plan(plan, Path(output), threads, force, progress, memory, tell)
-    )
+    with ExitStack() as stack:
+        if mode.equalize and not dry_run:
+            from pyquant.quantize.equalize.equalize_model import equalized
+
+            model, mode = stack.enter_context(equalized(model, mode, threads))
+        plan = make_plan(model, mode, threads=threads)
+        results = (
+            [_result(plan, tensor) for tensor in model.tensors]
+            if dry_run
+            else write_plan(plan, Path(output), threads, force, progress, memory, tell)
+        )
     return QuantizeResult(
-        source=str(model.path),
+        source=str(given.path),
         output=str(output),
         mode=mode.mode,
         parameters=mode.parameters(plan.scheme),
-        source_bytes=model.n_bytes,
+        source_bytes=given.n_bytes,
         output_bytes=plan.output_bytes,
-        n_weights=model.n_weights,
+        n_weights=given.n_weights,
         seconds=time.perf_counter() - begin,
         tensors=results,
     )

@@ -48,6 +48,7 @@ class Mode(BaseModel):
     sequential: Annotated[int, limits.SEQUENCES.interval] | None = Field(
         None, description="chunks of the calibration's tokens, to correct by in order"
     )
+    equalize: bool = Field(False, description="scale channels first, as `pyquant equalize` does")
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
     damping_in_order: ClassVar[float] = IN_ORDER
@@ -57,8 +58,8 @@ class Mode(BaseModel):
     @classmethod
     def _compensation(cls, settings: dict[str, Any]) -> dict[str, Any]:
         if settings.get("calibration") is None:
-            for key in ("damping", "sequential"):
-                if settings.get(key) is not None:
+            for key in ("damping", "sequential", "equalize"):
+                if settings.get(key) is not None and settings[key] is not False:
                     raise ValueError(f"{key}: is of a calibration, and none is given (--calibration STATS)")
         return {"damping": cls.damping_in_order, **settings} if settings.get("sequential") else settings
 

@@ -14,6 +14,7 @@ from typing import Any
 from pyquant import _core
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
+from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
@@ -102,10 +103,11 @@ class Recipe:
             The recipe is for another model, names a tensor that the model lacks or llama.cpp does not
             quantize, or gives it a type whose blocks do not divide its rows.
         """
-        if self.model_sha256 is not None and self.model_sha256 != model.sha256():
+        wanted = self.model_sha256
+        if wanted is not None and wanted not in (model.sha256(), model.get(EQUALIZED_FROM)):
             raise ConfigError(
                 f"{where}: is for another model than {model.path}: its SHA-256 begins with "
-                f"{self.model_sha256[:12]}, this one's with {model.sha256()[:12]}; without the key "
+                f"{wanted[:12]}, this one's with {model.sha256()[:12]}; without the key "
                 f"model_sha256 it fits every model that has its tensors"
             )
         tensors = {tensor.name: tensor for tensor in model.tensors}

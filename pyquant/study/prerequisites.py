@@ -131,6 +131,8 @@ def quantizer_inputs(
     """
     mode, target = quantizer.mode, quantizer.target
     inputs = mode.model_dump(mode="json", exclude_none=True)
+    if not mode.equalize:  # runs of before know no such key
+        del inputs["equalize"]
     if mode.source is not None:
         inputs["scheme"] = file_sha256("scheme", mode.source)
     for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
@@ -225,7 +227,7 @@ class Preparations:
             files["sensitivity"] = needs[-1].files[0]
         if quantizer.calibration and quantizer.mixed:
             needs.append(self._measure(quantizer.calibration.name, needs[0]))
-            needs.append(self._mix(quantizer.calibration.name, quantizer.mixed, needs))
+            needs.append(self._mix(quantizer, quantizer.mixed, needs))
             files["recipe"] = needs[-1].files[0]
         return mode.model_copy(update=files), needs
 
@@ -266,20 +268,24 @@ class Preparations:
         tokens = TENSORS * n_chunks * n_ctx
         return Need(run, (self._toml(run),), (stats,), options, tokens)
 
-    def _mix(self, name: str, wanted: WantedSize, needs: list[Need]) -> Need:
+    def _mix(self, quantizer: Quantizer, wanted: WantedSize, needs: list[Need]) -> Need:
+        assert quantizer.calibration is not None
+        name, equalize = quantizer.calibration.name, quantizer.mode.equalize
         stats, sensitivities = (need.files[0] for need in needs)
         more = {
             **needs[1].run.inputs,
             "n_ctx": self._n_ctx,
             "wanted": str(wanted),
             "compensation": COMPENSATION,
+            **({"equalize": True} if equalize else {}),
         }
-        run = self._run("mix", more, f"{wanted} {name}")
+        run = self._run("mix", more, f"{wanted} {name}" + (" equalize" if equalize else ""))
         options = (
             ("calibration", stats),
             ("text", self._calibrations[name].texts[0].path.resolve()),
             ("target", wanted),
             ("sensitivity", sensitivities),
+            ("equalize", equalize),
             ("n_ctx", self._n_ctx),
             ("n_chunks", MIX_CHUNKS),
         )

@@ -202,7 +202,7 @@ def _make(
         target = None
     mode = make_mode(settings, where)
     hidden = {*hidden, *({"damping"} - settings.keys())}  # whose default depends on the rest
-    of_inputs = ("calibration", "imatrix", "damping", "sequential", "sensitivity")
+    of_inputs = ("calibration", "imatrix", "damping", "sequential", "equalize", "sensitivity")
     quantizer = Quantizer(
         mode=mode,
         target=target,

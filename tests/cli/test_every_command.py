@@ -54,6 +54,7 @@ RESULTS = {
     "quantize": ["model.gguf", "q4_0.gguf", "--mode", "q4_0"],
     "histogram": ["model.gguf", "--mode", "q4_0"],
     "calibrate": ["model.gguf", *EVALUATION, "-o", "new.gguf"],
+    "equalize": ["model.gguf", "equalized.gguf", "--calibration", "stats.gguf"],
     "sensitivity": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "-o", "sensitivity.toml"],
     "mix": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "--bits", "6", "-o", "mix.toml"],
     "recipe": ["model.gguf", "types.txt"],

@@ -38,6 +38,7 @@ RARE_COMMANDS = {
     "compare": ["compare", MODEL, "m.pqz", "--text", "text.txt", "--chunks", "2"],
     "speed": ["speed", MODEL, "--rounds", "1"],
     "calibrate": ["calibrate", MODEL, "--text", "text.txt", "-o", "o.stats", "--chunks", "2"],
+    "equalize": ["equalize", MODEL, "o.gguf", "--calibration", "stats"],
     "sensitivity": [
         *["sensitivity", MODEL, "--text", "text.txt", "--calibration", "stats"],
         *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],

@@ -48,7 +48,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
         ("draft costs", "output"), ("draft record", "output"), ("draft record", "texts"),
-        ("draft search", "output"),
+        ("draft search", "output"), ("equalize", "output"), ("equalize", "stats"),
     }  # fmt: skip
 
 

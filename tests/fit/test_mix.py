@@ -55,6 +55,23 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
         yield make
 
 
+def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, sensitivity, tmp_path) -> None:
+    model = data.model_path()
+    found = mix_model(
+        model, stats, held_out_text, WantedSize(like="Q4_K_M"), sensitivity=sensitivity, equalize=True,
+        n_ctx=CTX, n_chunks=CHUNKS,
+    )  # fmt: skip
+    assert found.recipe.model_sha256 == ModelFile(model).sha256()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(found.recipe.to_toml())
+    mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": stats, "equalize": True})
+    made = quantize_model(model, tmp_path / "out.gguf", mode)
+    assert made.output_bytes == found.best.n_bytes <= found.wanted_bytes
+    with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
+        measured = baseline.divergence_of(tmp_path / "out.gguf").kld.mean
+    assert measured == pytest.approx(found.best.divergence, rel=1e-3)
+
+
 def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, tmp_path: Path) -> None:
     mixer = make_mixer()
     found = mixer.find(WantedSize(like="Q4_K_M"))

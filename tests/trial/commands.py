@@ -17,6 +17,7 @@ from tests.trial.samples import Samples
 RUNS = ["--text", "text.txt", "--ctx", "64", "--chunks", "8"]
 CALIBRATED = ["--mode", "uniform", "--calibration", "stats.gguf"]
 IN_ORDER = ["--calibration", "stats.gguf", "--sequential", "12"]
+EQUALIZE = ["equalize", "model.gguf", "--calibration", "stats.gguf"]
 STUDY = ["--model", "model.gguf", "--text", "text.txt", "--workers", "1", "--results", "OUT/results"]
 # The words of each command, by a name, in the folder of samples. OUT is the folder that it writes into.
 COMMANDS = {
@@ -28,6 +29,16 @@ COMMANDS = {
     "unpack": ["unpack", "quantized.pqz", "OUT/out.gguf"],
     "calibrate": ["calibrate", "model.gguf", *RUNS, "-o", "OUT/stats", "--imatrix", "OUT/imatrix"],
     "calibrate spooled": ["calibrate", "model.gguf", *RUNS, "-o", "OUT/stats", "--memory", "300kB"],
+    "equalize": [*EQUALIZE, "OUT/out.gguf", "--stats", "OUT/stats"],
+    "quantize equalized": [
+        "quantize",
+        "model.gguf",
+        "OUT/out.gguf",
+        *CALIBRATED,
+        "--step",
+        "0.05",
+        "--equalize",
+    ],
     "sensitivity": ["sensitivity", "model.gguf", "--calibration", "stats.gguf", *RUNS, "-o", "OUT/out.toml"],
     "tables build": ["tables", "build", "model.gguf", "-o", "OUT/out.toml"],
     "tables learn": ["tables", "learn", "model.gguf", "-o", "OUT/out.toml"],
