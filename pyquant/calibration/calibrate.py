@@ -10,12 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyquant import _core, limits
 from pyquant.calibration.collect import Progress, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
+from pyquant.calibration.gradients.gradient_moments import gradient_moments
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
-from pyquant.calibration.sample import sample_chunks
+from pyquant.calibration.sample import sample_chunks, spread
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
 from pyquant.calibration.streams import stream_lengths
@@ -23,7 +27,7 @@ from pyquant.calibration.sums import importance_of, squares_file, squares_of_tex
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
-from pyquant.llama.chunks import BATCH, make_context
+from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine import n_threads
 from pyquant.models.model_file import AnyModel, open_model
@@ -90,6 +94,7 @@ def calibrate_model(
     memory: int | None = None,
     imatrix: str | os.PathLike[str] | None = None,
     process_output: bool = False,
+    gradients: int | None = None,
     random: float = RANDOM_SHARE,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -122,6 +127,9 @@ def calibrate_model(
         Where to write an importance matrix as llama-imatrix would.
     process_output
         Collect the output matrix's input as well.
+    gradients
+        Also follow gradients back over so many chunks of the texts, for errors in rows of matrices to make up
+        for one another; None: not. For architecture llama alone.
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
         leave out. They enter the moments, but neither the sums of squares nor `imatrix`.
@@ -167,9 +175,16 @@ def calibrate_model(
         work, kept = list_work(cuts, weights), sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
+        followed: dict[str, NDArray[np.float32]] = {}
+        if gradients is not None:
+            limits.SEQUENCES.check("gradients", gradients)
+            of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
+            chosen = Chunks(spread(of_texts, gradients))
+            followed = gradient_moments(running, chosen, threads=threads, progress=progress)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, cuts[0], collector)
-            header = make_header(origin, collector.inputs, streams, n_kept=len(kept))
+            n_out = {name: len(moments) for name, moments in followed.items()}
+            header = make_header(origin, collector.inputs, streams, n_kept=len(kept), n_out=n_out)
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
@@ -182,7 +197,7 @@ def calibrate_model(
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)
                 run(until=len(work))
-                write_sums(file, header, collector, squares, kept)
+                write_sums(file, header, collector, squares, kept, followed)
                 if imatrix:
                     importance = importance_of(collector, squares)
                     write_imatrix(

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
-from pyquant.calibration.panels import full_matrix
+from pyquant.calibration.panels import full_matrix, triangle_size
 from pyquant.calibration.sample import spread
 from pyquant.calibration.soundness import LARGEST, check_values
-from pyquant.calibration.stats_file import TOKENS, Origin, StatsHeader, is_stats, read_header
+from pyquant.calibration.stats_file import GRADIENTS, TOKENS, Origin, StatsHeader, is_stats, read_header
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import OUTPUT
@@ -230,6 +230,37 @@ class Calibration:
             mean = self._rows.read(stored, np.float32)[0] * np.float32(1 / n_first)
         check_values(self.path, f"first tokens, as they enter {name},", mean, least=-LARGEST)
         return mean
+
+    def has_gradients(self, name: str) -> bool:
+        """Say whether gradients of what a matrix gives are known."""
+        return self._rows is not None and f"{name}.{GRADIENTS}" in self._rows.tensors
+
+    def gradients(self, name: str) -> NDArray[np.float32] | None:
+        """Give the second moments of gradients of what a matrix gives.
+
+        Returns
+        -------
+        (n_out, n_out) float32
+            None if they were not followed back to it.
+
+        Raises
+        ------
+        ModelFileError
+            They are damaged or not finite.
+        """
+        stored = f"{name}.{GRADIENTS}"
+        if self._rows is None or stored not in self._rows.tensors:
+            return None
+        triangle = self._rows.read(stored, np.float32)[0]
+        check_values(self.path, f"the gradients of what {name} gives", triangle, least=-LARGEST)
+        n = int(np.sqrt(2 * len(triangle)))  # panels hold some more than half of n^2
+        while triangle_size(n) > len(triangle):
+            n -= 1
+        if triangle_size(n) != len(triangle):
+            raise ModelFileError(
+                f"{self.path}: the gradients of what {name} gives are no matrix: it is damaged"
+            )
+        return full_matrix(triangle, n)
 
     def _all(self, name: str, what: str, dtype: type) -> NDArray[Any]:
         assert self._rows is not None

@@ -46,6 +46,17 @@ def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     return matrix
 
 
+def triangle_of(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fold a symmetric matrix, (n, n): (triangle_size(n),) the values that are kept of it."""
+    n, parts = len(matrix), []
+    for columns in _panels(n):
+        panel = matrix[columns.start :, columns].copy()
+        width = panel.shape[1]
+        panel[:width] = np.tril(panel[:width])
+        parts.append(panel.ravel())
+    return np.concatenate(parts)
+
+
 def scale_triangle(triangle: NDArray[np.float32], exponents: NDArray[np.int8]) -> NDArray[np.float32]:
     """Multiply rows and columns of a matrix by powers of two.
 

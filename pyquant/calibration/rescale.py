@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.panels import scale_triangle
-from pyquant.calibration.stats_file import CALLED, is_stats, metadata_header, read_header
+from pyquant.calibration.stats_file import CALLED, GRADIENTS, is_stats, metadata_header, read_header
 from pyquant.calibration.stats_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile
@@ -26,6 +26,7 @@ def rescale_stats(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
     exponents: Mapping[str, NDArray[np.int8]],
+    of_outputs: Mapping[str, NDArray[np.int8]],
     sha256: str,
     *,
     called: Path | None = None,
@@ -44,6 +45,8 @@ def rescale_stats(
         The STATS file to write. It appears complete or not at all.
     exponents
         By matrix: (n_experts or 1, n_in) int8; what enters is 2 to this times as large. Others stay.
+    of_outputs
+        By matrix: (n_experts, n_out) int8; what it gives is 2 to this times as large. Others stay.
     sha256
         The hash of the model that has such inputs.
     called
@@ -78,6 +81,8 @@ def rescale_stats(
         for tensor in tensors:
             name, _, what = tensor.name.rpartition(".")
             of_input = by_input.get(name)
+            if what == GRADIENTS:  # the larger a number, the less it matters that it changes by 1
+                of_input = -of_outputs[name] if name in of_outputs else None
             for row in range(tensor.n_rows):
                 values = stats.rows.read(tensor.name, NUMPY[tensor.type], row, 1)[0]
                 if of_input is not None:
@@ -88,7 +93,7 @@ def rescale_stats(
 
 
 def _scaled(what: str, values: NDArray[np.float32], exponents: NDArray[np.int8]) -> NDArray[np.float32]:
-    if what == "moments":
+    if what in ("moments", GRADIENTS):
         return scale_triangle(values, exponents)
     if what in ("in_sum2", "first"):
         return np.ldexp(values, (2 if what == "in_sum2" else 1) * exponents)

@@ -23,6 +23,7 @@ VERSION = 2
 WITHOUT_CHECKSUMS = 1  # a version that is still read
 KEY = "pyquant.calibration"  # general.type, and before every key
 CALLED = f"{KEY}.called"
+GRADIENTS = "gradients"  # ending of tensors that hold moments of gradients
 TOKENS = "tokens"  # the tensor that holds them
 
 
@@ -99,13 +100,18 @@ class StatsHeader:
 
 
 def make_header(
-    origin: Origin, inputs: Iterable[_core.Input], streams: Mapping[str, float], *, n_kept: int
+    origin: Origin,
+    inputs: Iterable[_core.Input],
+    streams: Mapping[str, float],
+    *,
+    n_kept: int,
+    n_out: Mapping[str, int],
 ) -> _core.Gguf:
     """Make the header of a STATS file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
-    counts and, where they were collected, moments and the sum of first tokens; and the checksums of all
-    these.
+    counts and, where they were collected, moments and the sum of first tokens; in the order of `n_out`
+    moments of gradients; and the checksums of all these.
 
     Parameters
     ----------
@@ -117,6 +123,8 @@ def make_header(
         By matrix, the mean logarithm of the squared length of the stream that a norm made its input of.
     n_kept
         Chunks of tokens that are kept.
+    n_out
+        How many numbers matrices give whose gradients are known, by their names.
     """
     inputs = list(inputs)
     header = metadata_header(
@@ -132,6 +140,8 @@ def make_header(
             header.add_tensor(f"{name}.moments", Type.F32, [triangle_size(i.n_in), i.n_groups])
             if i.first_tokens:
                 header.add_tensor(f"{name}.first", Type.F32, [i.n_in])
+    for name, n in n_out.items():
+        header.add_tensor(f"{name}.{GRADIENTS}", Type.F32, [triangle_size(n)])
     add_checksums(header)
     return header
 

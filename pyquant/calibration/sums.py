@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.panels import triangle_size
-from pyquant.calibration.stats_file import TOKENS
+from pyquant.calibration.panels import triangle_of, triangle_size
+from pyquant.calibration.stats_file import GRADIENTS, TOKENS
 from pyquant.calibration.stats_rows import RowWriter
 from pyquant.files.output_file import OutputFile
 
@@ -60,8 +61,9 @@ def write_sums(
     collector: _core.Collector,
     squares: Squares,
     kept: NDArray[np.int32],
+    gradients: Mapping[str, NDArray[np.float32]],
 ) -> None:
-    """Write a STATS file: its header, the tokens that are kept, and the sums."""
+    """Write a STATS file: its header, the tokens that are kept, the sums, and moments of gradients."""
     rows = RowWriter(file, header)
     for number, chunk in enumerate(np.ascontiguousarray(kept)):
         rows.write(TOKENS, number, chunk)
@@ -80,6 +82,8 @@ def write_sums(
             rows.write(f"{name}.moments", group, triangle)
             if i.first_tokens:
                 rows.write(f"{name}.first", group, first)
+    for name, moments in gradients.items():
+        rows.write(f"{name}.{GRADIENTS}", 0, triangle_of(moments))
     rows.finish()
 
 

@@ -81,6 +81,15 @@ def calibrate(
     process_output: Annotated[
         bool, typer.Option("--process-output", help="Also collect what enters the output matrix.")
     ] = False,
+    gradients: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="CHUNKS",
+            parser=Number(limits.SEQUENCES),
+            help="Also follow gradients back over so many chunks, so that rows of a matrix make up for each "
+            "other's errors; for architecture llama.",
+        ),
+    ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -93,7 +102,7 @@ def calibrate(
         report = calibrate_model(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
-            process_output=process_output, random=random, force=force, progress=progress,
+            process_output=process_output, gradients=gradients, random=random, force=force, progress=progress,
         )  # fmt: skip
     show(report.to_json(), json, _print)
 

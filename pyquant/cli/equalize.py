@@ -13,14 +13,7 @@ from pyquant.cli.progress import progress_bar
 
 
 def equalize(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL.gguf",
-            parser=paths.source,
-            help="Model in F32, F16 or BF16; of a split model the first shard.",
-        ),
-    ],
+    source: options.FloatModel,
     output: Annotated[
         Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")
     ],

@@ -84,6 +84,10 @@ class TensorReader:
         self._done += tensor.n_bytes
         return result
 
+    def check(self, tensor: Tensor, weights: NDArray[np.float32]) -> None:
+        """Refuse weights that no pass takes, and count the tensor as read. Errors are those of `run`."""
+        self.run(tensor, weights=weights, check=True)
+
     def positions(
         self, tensor: Tensor, weights: NDArray[np.float32], values: NDArray[np.int8]
     ) -> NDArray[np.float64]:

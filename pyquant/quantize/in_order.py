@@ -102,8 +102,9 @@ def _checked_tokens(calibration: Calibration, tensors: Iterable[Tensor], n_chunk
     widest = max(tensors, key=lambda tensor: tensor.n_per_row, default=None)
     if widest and tokens.size < ENOUGH * widest.n_per_row:
         raise ConfigError(
-            f"sequential: {len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too few"
-            f": {widest.name}, with rows of {widest.n_per_row:,}, needs {ENOUGH * widest.n_per_row:,} tokens"
+            f"sequential: {len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too "
+            f"few: {widest.name}, with rows of {widest.n_per_row:,}, needs "
+            f"{ENOUGH * widest.n_per_row:,} tokens"
         )
     return tokens
 

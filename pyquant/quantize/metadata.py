@@ -8,6 +8,7 @@ from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.models.header import set_metadata
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.quantize.plan import Plan
+from pyquant.schemes.damping import ROWS
 
 # Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
 # the default nevertheless, and then no reader finds the tensors.
@@ -28,7 +29,8 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     -------
     Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
         pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the
-        mode's parameters. pyquant.damping, and pyquant.sequential, where errors are compensated.
+        mode's parameters. pyquant.damping, and pyquant.sequential, where errors are compensated;
+        pyquant.row_damping, where rows make up for each other.
         pyquant.not_compensated: the names of quantized tensors where they are not, separated by spaces.
         Tables of Q4_T tensors. pyquant.source.sha256.
     """
@@ -45,6 +47,8 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
         entries["pyquant.damping"] = f"{mode.damping:g}"
         if mode.sequential:
             entries["pyquant.sequential"] = mode.sequential
+        if any(plan.has_row_feedback(tensor) for tensor in plan.model.tensors):
+            entries["pyquant.row_damping"] = f"{ROWS:g}"
         others = [tensor.name for tensor in plan.model.tensors if plan.not_compensated(tensor)]
         if others:
             entries["pyquant.not_compensated"] = " ".join(others)

@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.imatrix import ImportanceMatrix
+from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
+from pyquant.quantize.row_feedback import RowFeedback
 from pyquant.quantize.row_weights import RowWeights
 from pyquant.quantize.types import choose_types
 from pyquant.schemes import Mode, Scheme
+from pyquant.schemes.damping import ROWS
 
 # Types that GGML's quantizers make in the same way with and without an importance matrix.
 WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
@@ -220,6 +223,24 @@ class Plan:
             importance = self.importance.of(tensor) if self.importance else None
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
+
+    def has_row_feedback(self, tensor: Tensor) -> bool:
+        """Say whether rows of a tensor make up for each other; not those with steps of their own."""
+        scheme = self._scheme_of(tensor)
+        if self.calibration is None or not self.compensated(tensor) or (scheme and scheme.weighs_rows):
+            return False
+        return tensor.n_experts == 1 and self.calibration.has_gradients(tensor.name)
+
+    def row_feedback(self, tensor: Tensor) -> RowFeedback | None:
+        """Say how rows of a tensor make up for each other; None: not. Raises ModelFileError."""
+        if self.calibration is None or not self.has_row_feedback(tensor):
+            return None
+        gradients = self.calibration.gradients(tensor.name)
+        if gradients is None or len(gradients) != tensor.n_rows:
+            raise ModelFileError(
+                f"{self.calibration.called}: the gradients of {tensor.name} are not of {tensor.n_rows:,} rows"
+            )
+        return RowFeedback.of(gradients, ROWS)
 
     @cached_property
     def _rows(self) -> RowWeights:

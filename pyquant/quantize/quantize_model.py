@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,11 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.quantize.make_plan import make_plan
 from pyquant.quantize.plan import Plan
 from pyquant.quantize.result import QuantizeResult, TensorResult
+from pyquant.quantize.row_feedback import RowsPassed, rows_passed
 from pyquant.schemes import Mode
 
 Tell = Callable[[str], None]  # told a remark
+Passed: TypeAlias = _core.PassResult | RowsPassed
 
 
 def quantize_model(
@@ -129,7 +131,20 @@ def write_plan(
             weights: NDArray[np.float32] | None = None,
             copy: NDArray[np.uint8] | None = None,
         ) -> None:
-            passes, offset, row = [], plan.offset(tensor), 0
+            passes: list[Passed] = []
+            offset, row = plan.offset(tensor), 0
+            feedback = plan.row_feedback(tensor)
+            if feedback is not None:
+                (part,) = plan.parts(tensor, factors)
+                assert part.target is not None
+                given = tensor.weights() if weights is None else weights
+                reader.check(tensor, given)
+                stored, values = feedback.round(given, part.target, threads=threads)
+                file.write(stored.data.cast("B"), offset)
+                if copy is not None:
+                    copy[:] = _core.ggml_encoder(int(tensor.type)).encode(values)
+                results[tensor.name] = _result(plan, tensor, [rows_passed(given, values)])
+                return
             for part in plan.parts(tensor, factors):
                 work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
                 rows = slice(row, row + part.tensor.n_rows)
@@ -162,7 +177,7 @@ def write_plan(
     return [results[tensor.name] for tensor in model.tensors]
 
 
-def _result(plan: Plan, tensor: Tensor, passes: Sequence[_core.PassResult] = ()) -> TensorResult:
+def _result(plan: Plan, tensor: Tensor, passes: Sequence[Passed] = ()) -> TensorResult:
     wanted = plan.fell_back_from(tensor)
     result = TensorResult(
         name=tensor.name,

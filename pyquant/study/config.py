@@ -64,6 +64,9 @@ class CalibrationConfig(BaseModel):
         RANDOM_SHARE, description="share of random tokens in moments"
     )
     process_output: bool = Field(False, description="whether the output matrix's input is collected too")
+    gradients: Annotated[int, limits.SEQUENCES.interval] | None = Field(
+        None, description="chunks that gradients are followed back over"
+    )
 
 
 class StudyConfig(_MetricSettings):

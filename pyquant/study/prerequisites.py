@@ -74,6 +74,7 @@ class CalibrationInputs:
     n_chunks: int | None
     random: float
     process_output: bool = False
+    gradients: int | None = None
 
     def n_tokens(self, text: Text) -> float:
         """Estimate how many tokens of a text are used."""
@@ -88,6 +89,7 @@ class CalibrationInputs:
             "n_chunks": self.n_chunks,
             "random": self.random,
             **({"process_output": True} if self.process_output else {}),
+            **({"gradients": self.gradients} if self.gradients else {}),
         }
 
 
@@ -102,6 +104,7 @@ def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[
             calibration.chunks,
             calibration.random,
             calibration.process_output,
+            calibration.gradients,
         )
         for calibration in config.calibration
         if calibration.name in used
@@ -241,6 +244,7 @@ class Preparations:
             ("n_chunks", made_of.n_chunks),
             ("random", made_of.random),
             ("process_output", made_of.process_output),
+            ("gradients", made_of.gradients),
         )
         files = tuple(self._folder / f"{run.key}{ending}" for ending in (".stats", ".imatrix"))
         tokens = sum(made_of.n_tokens(text) for text in made_of.texts)

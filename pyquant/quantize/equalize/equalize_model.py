@@ -16,9 +16,10 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.rescale import rescale_stats
 from pyquant.errors import ModelFileError
+from pyquant.evaluate.baseline import BaseRun
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.temporary import temporary_folder
-from pyquant.llama.chunks import Chunks, forward, make_context
+from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.header import EQUALIZED_FROM, set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -148,7 +149,9 @@ def equalize_model(
         sha256 = ModelFile(file.partial).sha256()
         if stats:
             inputs = rescaling.of_inputs(known.matrices)
-            rescale_stats(calibration, stats, inputs, sha256, called=stats_called, force=force)
+            rescale_stats(
+                calibration, stats, inputs, rescaling.rows, sha256, called=stats_called, force=force
+            )
         file.commit()
     return EqualizeResult(
         source=str(model.path),
@@ -235,20 +238,13 @@ def _write(
 
 def _divergence(base: Path, other: Path, threads: int | None) -> float:
     """Run two models over the same random tokens: the mean divergence of their outputs, in nats."""
-    tokens: Chunks | None = None
-    said = []
-    for path in (base, other):
-        with Model(path) as model:
-            if tokens is None:
-                ordinary = model.vocabulary.ordinary_tokens()
-                n = min(TRIED, model.n_ctx_train)
-                tokens = Chunks(np.random.default_rng(0).choice(ordinary, (1, n)).astype(np.int32))
-            with make_context(model, tokens.n_ctx, threads=threads) as context:
-                (piece,) = forward(context, tokens)
-                said.append(_log_softmax(piece.logits.astype(np.float64)))
-    return float((np.exp(said[0]) * (said[0] - said[1])).sum(axis=1).mean())
+    with Model(base) as model:
+        ordinary = model.vocabulary.ordinary_tokens()
+        n = min(TRIED, model.n_ctx_train)
+        chunks = Chunks(np.random.default_rng(0).choice(ordinary, (1, n)).astype(np.int32))
+        with BaseRun(model, chunks, threads, _unseen) as run, Model(other) as scaled:
+            return float(run.score(scaled, _unseen).kld.mean())
 
 
-def _log_softmax(logits: Any) -> Any:
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+def _unseen(n_tokens: int) -> None:
+    """Take progress that nobody is shown."""

@@ -1,0 +1,184 @@
+"""The graph of llama's architecture in numpy, forwards and backwards, over one sequence of tokens.
+
+llama.cpp computes no gradients of what its matrices give. Arrays are (n_tokens, width) float32. What a layer
+computes inside is computed again when its gradients are wanted, so that only streams are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
+
+Array = NDArray[np.float32]
+MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+VECTORS = ("attn_norm", "ffn_norm")
+FACTORS = "rope_freqs.weight"
+
+# Called with a matrix' name and the gradients of what it gives, (n_tokens, n_out).
+Take = Callable[[str, Array], None]
+
+
+class LlamaGraph:
+    """A model of llama's architecture, without experts and biases."""
+
+    def __init__(self, model: ModelFile) -> None:
+        """Read sizes, embeddings and output.
+
+        Parameters
+        ----------
+        model
+            The model. Layers' weights are read whenever they are needed.
+
+        Raises
+        ------
+        ConfigError
+            It is of another architecture, or has tensors that are not known here.
+        """
+        self._tensors = {tensor.name: tensor for tensor in model.tensors}
+        known = {f"blk.{i}.{kind}.weight" for i in range(model.hyperparameter("block_count"))
+                 for kind in (*MATRICES, *VECTORS)}  # fmt: skip
+        others = self._tensors.keys() - known - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
+        if model.architecture != "llama" or others or known - self._tensors.keys():
+            raise ConfigError(
+                f"gradients: {model.path}: known for architecture llama without experts and biases, and this "
+                f"model is {model.architecture}" + (f" with {min(others)}" if others else "")
+            )
+        self.n_layers = model.hyperparameter("block_count")
+        self._n_heads = model.hyperparameter("attention.head_count")
+        self._n_kv = model.hyperparameter("attention.head_count_kv", self._n_heads)
+        self._width = self._tensors["blk.0.attn_q.weight"].shape[1] // self._n_heads
+        self._epsilon = np.float32(model.get("llama.attention.layer_norm_rms_epsilon", 1e-5))
+        base = float(model.get("llama.rope.freq_base", 10000.0))
+        self._frequencies = base ** (-np.arange(0, self._width, 2) / self._width)
+        if FACTORS in self._tensors:
+            self._frequencies /= self._tensors[FACTORS].weights().ravel()
+        self._embeddings = self._tensors[EMBEDDINGS].weights()
+        self._output = self._tensors[OUTPUT].weights() if OUTPUT in self._tensors else self._embeddings
+        self._output_norm = self._tensors["output_norm.weight"].weights().ravel()
+
+    @property
+    def n_out(self) -> dict[str, int]:
+        """By matrix whose gradients are given: how many numbers it gives for a token."""
+        names = (f"blk.{i}.{kind}.weight" for i in range(self.n_layers) for kind in MATRICES)
+        return {name: self._tensors[name].shape[1] for name in names}
+
+    def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
+        """Give the stream before each layer, and behind the last."""
+        streams = [self._embeddings[tokens]]
+        for i in range(self.n_layers):
+            streams.append(self._inside(i, streams[-1]).result)
+        return streams
+
+    def logits(self, last: Array) -> Array:
+        """Give logits, (n_tokens, n_vocab), of the stream behind the last layer."""
+        return (last * self._scale(last) * self._output_norm) @ self._output.T
+
+    def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
+        """Follow gradients of logits back through all layers, and hand on those of what each matrix gives."""
+        last = streams[-1]
+        back = self._norm_back(last, self._output_norm, logits @ self._output)
+        for i in reversed(range(self.n_layers)):
+            back = self._layer_back(i, streams[i], back, take)
+
+    def _weights(self, layer: int) -> dict[str, Array]:
+        weights = {kind: self._tensors[f"blk.{layer}.{kind}.weight"].weights() for kind in MATRICES}
+        norms = {kind: self._tensors[f"blk.{layer}.{kind}.weight"].weights().ravel() for kind in VECTORS}
+        return weights | norms
+
+    def _inside(self, layer: int, stream: Array) -> _Inside:
+        of, n = self._weights(layer), len(stream)
+        x = stream * self._scale(stream) * of["attn_norm"]
+        q, k, v = ((x @ of[kind].T).reshape(n, -1, self._width) for kind in ("attn_q", "attn_k", "attn_v"))
+        q, k = self._rotated(q), self._rotated(k)
+        group = self._n_heads // self._n_kv
+        shares = np.empty((self._n_heads, n, n), np.float32)
+        mixed = np.empty((n, self._n_heads, self._width), np.float32)
+        for head in range(self._n_heads):
+            shares[head] = _softmax(q[:, head] @ k[:, head // group].T * self._over_root)
+            mixed[:, head] = shares[head] @ v[:, head // group]
+        between = stream + mixed.reshape(n, -1) @ of["attn_output"].T
+        y = between * self._scale(between) * of["ffn_norm"]
+        gate, up = y @ of["ffn_gate"].T, y @ of["ffn_up"].T
+        opened = 1 / (1 + np.exp(-gate))
+        result = between + (gate * opened * up) @ of["ffn_down"].T
+        return _Inside(of, q, k, v, shares, between, gate, up, opened, result)
+
+    def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
+        its, n = self._inside(layer, stream), len(stream)
+        of, opened, group = its.weights, its.opened, self._n_heads // self._n_kv
+
+        def give(kind: str, gradients: Array) -> Array:
+            take(f"blk.{layer}.{kind}.weight", gradients)
+            return gradients @ of[kind]
+
+        neurons = give("ffn_down", back)
+        of_gate = give("ffn_gate", neurons * its.up * opened * (1 + its.gate * (1 - opened)))
+        of_up = give("ffn_up", neurons * its.gate * opened)
+        back = back + self._norm_back(its.between, of["ffn_norm"], of_gate + of_up)
+        mixed = give("attn_output", back).reshape(n, -1, self._width)
+        q, k, v = np.empty_like(its.q), np.zeros_like(its.k), np.zeros_like(its.v)
+        for head in range(self._n_heads):
+            shares, at = its.shares[head], head // group
+            v[:, at] += shares.T @ mixed[:, head]
+            of_shares = mixed[:, head] @ its.v[:, at].T
+            scores = shares * (of_shares - (of_shares * shares).sum(axis=1, keepdims=True))
+            scores *= self._over_root
+            q[:, head] = scores @ its.k[:, at]
+            k[:, at] += scores.T @ its.q[:, head]
+        q, k = self._rotated(q, back=True), self._rotated(k, back=True)
+        entered = give("attn_q", q.reshape(n, -1)) + give("attn_k", k.reshape(n, -1))
+        entered += give("attn_v", v.reshape(n, -1))
+        return back + self._norm_back(stream, of["attn_norm"], entered)
+
+    @property
+    def _over_root(self) -> np.float32:
+        return np.float32(1 / np.sqrt(self._width))
+
+    def _scale(self, stream: Array) -> Array:
+        return 1 / np.sqrt(np.square(stream).mean(axis=1, keepdims=True) + self._epsilon)
+
+    def _norm_back(self, stream: Array, weights: Array, gradients: Array) -> Array:
+        scale, gradients = self._scale(stream), gradients * weights
+        return scale * gradients - stream * scale**3 * (stream * gradients).mean(axis=1, keepdims=True)
+
+    def _rotated(self, x: Array, *, back: bool = False) -> Array:
+        """Turn pairs of neighbors by their position; back: the other way round."""
+        angles = np.outer(np.arange(len(x)), self._frequencies)[:, None, :]
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(-angles if back else angles).astype(np.float32)
+        first, second = x[..., ::2], x[..., 1::2]
+        turned = np.empty_like(x)
+        turned[..., ::2] = first * cos - second * sin
+        turned[..., 1::2] = first * sin + second * cos
+        return turned
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What a layer computed: weights by kind, attention's parts, the stream between both halves, neurons."""
+
+    weights: dict[str, Array]
+    q: Array
+    k: Array
+    v: Array
+    shares: Array
+    between: Array
+    gate: Array
+    up: Array
+    opened: Array
+    result: Array
+
+
+def _softmax(scores: Array) -> Array:
+    """Give shares of the tokens up to each one."""
+    scores[np.triu_indices(len(scores), 1)] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores

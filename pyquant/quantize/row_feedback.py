@@ -1,0 +1,118 @@
+"""Rounding in which rows of a matrix make up for errors of rows before them.
+
+What errors e of a matrix do to the model's predictions is the trace of G e H e^T, to second order and if
+inputs and gradients do not go together: H are the second moments of what enters, G those of the gradients of
+what comes out. With G = L^T D L, L unit lower triangular,
+
+    tr(G e H e^T) = sum_i D_i f_i H f_i^T,   f_i = e_i + sum_{j<i} L_ij e_j.
+
+When row i is reached the errors before it are known. So the row is rounded as it would be by itself, but of
+w_i + sum_{j<i} L_ij e_j. This is YAQA's rounding (Tseng et al., 2025) of rows, with the search for scales of
+csrc/compensate within each.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.machine import n_threads
+
+TOGETHER = 64  # rows that are rounded at a time, none of which knows of the others' errors
+PIECE = 16  # of these, for a thread: what csrc/compensate rounds in one vector
+
+
+@dataclass(frozen=True)
+class RowsPassed:
+    """What a pass over a matrix says, of rounded rows: see `_core.PassResult`."""
+
+    squared_error: float
+    squared_weight: float
+    zeros: int
+
+
+def rows_passed(weights: NDArray[np.float32], values: NDArray[np.float32]) -> RowsPassed:
+    """Measure what rounding weights, (n_rows, n_in), to values did."""
+    error = np.square(weights - values, dtype=np.float64).sum()
+    power = np.square(weights, dtype=np.float64).sum()
+    return RowsPassed(float(error), float(power), int(np.count_nonzero(values == 0)))
+
+
+@dataclass(frozen=True)
+class RowFeedback:
+    """How rows of a matrix make up for each other.
+
+    Attributes
+    ----------
+    order : (n_rows,) int64
+        The rows in the order in which they are rounded: those whose errors count most first.
+    lower : (n_rows, n_rows) float32
+        L, in that order.
+    """
+
+    order: NDArray[np.int64]
+    lower: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, gradients: NDArray[np.float32], damping: float) -> RowFeedback:
+        """Decompose moments of gradients.
+
+        Parameters
+        ----------
+        gradients
+            (n_rows, n_rows) float32.
+        damping
+            What is added to their diagonal, in units of its mean.
+        """
+        moments = gradients.astype(np.float64)
+        n = len(moments)
+        moments[np.diag_indices(n)] += damping * max(np.trace(moments) / n, np.finfo(np.float32).tiny)
+        order = np.argsort(-np.diagonal(moments), kind="stable")
+        upper = np.linalg.cholesky(moments[np.ix_(order[::-1], order[::-1])])[::-1, ::-1]
+        return cls(order, (upper / np.diagonal(upper)).T.astype(np.float32))
+
+    def round(
+        self,
+        weights: NDArray[np.float32],
+        encoder: _core.Encoder,
+        *,
+        threads: int | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Round a matrix.
+
+        Parameters
+        ----------
+        weights
+            (n_rows, n_in) float32.
+        encoder
+            Rounds rows, each by itself; the result does not depend on which are rounded together.
+        threads
+            None: all processors. The result does not depend on it.
+
+        Returns
+        -------
+        stored : (n_rows, row_bytes) uint8
+        values : (n_rows, n_in) float32
+            What is stored, decoded.
+        """
+        n_rows, n_in = weights.shape
+        weights = weights[self.order]
+        errors, decoded = np.zeros_like(weights), np.empty_like(weights)
+        stored: list[NDArray[np.uint8]] = []
+        with ThreadPoolExecutor(n_threads(threads)) as pool:
+            for begin in range(0, n_rows, TOGETHER):
+                rows = slice(begin, min(begin + TOGETHER, n_rows))
+                wanted = weights[rows] + self.lower[rows, :begin] @ errors[:begin]
+                pieces = [wanted[i : i + PIECE] for i in range(0, len(wanted), PIECE)]
+                stored += pool.map(encoder.encode, pieces)
+                made = np.concatenate(stored[-len(pieces) :])
+                decoded[rows] = encoder.decode(made, n_per_row=n_in)
+                errors[rows] = weights[rows] - decoded[rows]
+        together = np.concatenate(stored)
+        result, values = np.empty_like(together), np.empty_like(decoded)
+        result[self.order], values[self.order] = together, decoded
+        return result, values
