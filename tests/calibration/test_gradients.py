@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients import gradient_moments as module
-from pyquant.calibration.gradients.llama_graph import MATRICES, LlamaGraph
+from pyquant.calibration.gradients.llama_graph import BIASED, MATRICES, LlamaGraph
 from pyquant.calibration.panels import full_matrix, triangle_of
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
@@ -97,7 +98,7 @@ def test_a_matrix_is_folded_and_unfolded(n: int) -> None:
     np.testing.assert_array_equal(full_matrix(triangle_of(x + x.T), n), x + x.T)
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "Mixtral", "Mamba"])
+@pytest.mark.parametrize("name", ["Gemma 3", "Mixtral", "Mamba"])
 def test_other_families_are_refused(name: str, text: Path, tmp_path: Path) -> None:
     source = FAMILIES[name].write(tmp_path / "model.gguf")
     refused = run(
@@ -106,7 +107,7 @@ def test_other_families_are_refused(name: str, text: Path, tmp_path: Path) -> No
     )
     assert refused.returncode == 2
     assert "gradients: " in refused.stderr
-    assert "known for architecture llama without experts and biases" in refused.stderr
+    assert "known for architectures llama, qwen2, qwen3 without experts" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
 
 
@@ -119,14 +120,36 @@ def test_a_model_that_computes_otherwise_is_refused(
             self._frequencies = self._frequencies / 3
 
     monkeypatch.setattr(module, "LlamaGraph", Turned)
-    with pytest.raises(ConfigError, match="computes something else than llama's graph"):
+    with pytest.raises(ConfigError, match="computes something else than the graph of llama"):
         calibrate_model(model, [text], tmp_path / "stats", n_ctx=64, n_chunks=2, gradients=1)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_family_with_grouped_heads_is_known(
-    text: Path, tmp_path: Path, generated: Callable[[str], Path]
-) -> None:
-    source = FAMILIES["Mistral"].write(tmp_path / "model.gguf")  # heads of 40, in BF16
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits are llama.cpp's, which a calibration checks, and gradients those of the logits' differences."""
+    monkeypatch.setattr(module, "SAME", 1e-4)
+    family = dataclasses.replace(FAMILIES[name], type=GGMLQuantizationType.F32)
+    source = family.write(tmp_path / "model.gguf")
     calibrate_model(source, [text], tmp_path / "stats", n_ctx=32, n_chunks=2, gradients=2, threads=1)
-    assert Calibration.read(tmp_path / "stats").has_gradients("blk.0.attn_k.weight")
+    graph = LlamaGraph(ModelFile(source))
+    tokens = np.random.default_rng(3).integers(259, 320, 16).astype(np.int32)
+    streams = graph.streams(tokens)
+    upstream = np.random.default_rng(4).normal(size=graph.logits(streams[-1]).shape).astype(np.float32)
+    gradients: dict[str, NDArray[np.float32]] = {}
+    graph.backwards(streams, upstream, gradients.__setitem__)
+    for kind in BIASED:  # what a bias adds is added to what the matrix gives for every token
+        its, bias = f"blk.0.{kind}.weight", f"blk.0.{kind}.bias"
+        before = graph._tensors.get(bias)
+        values = np.zeros(graph.n_out[its], np.float32) if before is None else before.weights().ravel()
+        step = np.random.default_rng(5).normal(size=len(values)).astype(np.float32)
+        sides = []
+        for size in (1e-2, -1e-2):
+            graph._tensors[bias] = types.SimpleNamespace(weights=lambda size=size: values + size * step)
+            logits = graph.logits(graph.streams(tokens)[-1])
+            sides.append(float((logits.astype(np.float64) * upstream).sum()))
+        del graph._tensors[bias]
+        if before is not None:
+            graph._tensors[bias] = before
+        slope = float((gradients[its].sum(axis=0) * step).sum())
+        assert slope == pytest.approx((sides[0] - sides[1]) / 2e-2, rel=0.01)

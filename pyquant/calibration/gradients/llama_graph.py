@@ -1,4 +1,4 @@
-"""The graph of llama's architecture in numpy, forwards and backwards, over one sequence of tokens.
+"""The graph of llama's architecture, and of Qwen's, in numpy: forwards and backwards over a sequence.
 
 llama.cpp computes no gradients of what its matrices give. Arrays are (n_tokens, width) float32. What a layer
 computes inside is computed again when its gradients are wanted, so that only streams are kept.
@@ -19,14 +19,18 @@ from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 Array = NDArray[np.float32]
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 VECTORS = ("attn_norm", "ffn_norm")
+BIASED = ("attn_q", "attn_k", "attn_v")
+NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
+# Whether positions turn pairs of neighbors, or of numbers half a head apart.
+NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
 
 # Called with a matrix' name and the gradients of what it gives, (n_tokens, n_out).
 Take = Callable[[str, Array], None]
 
 
 class LlamaGraph:
-    """A model of llama's architecture, without experts and biases."""
+    """A model of architecture llama, qwen2 or qwen3, without experts."""
 
     def __init__(self, model: ModelFile) -> None:
         """Read sizes, embeddings and output.
@@ -42,20 +46,24 @@ class LlamaGraph:
             It is of another architecture, or has tensors that are not known here.
         """
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        known = {f"blk.{i}.{kind}.weight" for i in range(model.hyperparameter("block_count"))
-                 for kind in (*MATRICES, *VECTORS)}  # fmt: skip
-        others = self._tensors.keys() - known - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
-        if model.architecture != "llama" or others or known - self._tensors.keys():
+        layers = range(model.hyperparameter("block_count"))
+        needed = {f"blk.{i}.{kind}.weight" for i in layers for kind in (*MATRICES, *VECTORS)}
+        more = {f"blk.{i}.{kind}.bias" for i in layers for kind in BIASED}
+        more |= {f"blk.{i}.{kind}_norm.weight" for i in layers for kind in NORMED}
+        others = self._tensors.keys() - needed - more - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
+        if model.architecture not in NEIGHBORS or others or needed - self._tensors.keys():
             raise ConfigError(
-                f"gradients: {model.path}: known for architecture llama without experts and biases, and this "
-                f"model is {model.architecture}" + (f" with {min(others)}" if others else "")
+                f"gradients: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
+                f"and this model is {model.architecture}" + (f" with {min(others)}" if others else "")
             )
+        self._neighbors = NEIGHBORS[model.architecture]
         self.n_layers = model.hyperparameter("block_count")
         self._n_heads = model.hyperparameter("attention.head_count")
         self._n_kv = model.hyperparameter("attention.head_count_kv", self._n_heads)
         self._width = self._tensors["blk.0.attn_q.weight"].shape[1] // self._n_heads
-        self._epsilon = np.float32(model.get("llama.attention.layer_norm_rms_epsilon", 1e-5))
-        base = float(model.get("llama.rope.freq_base", 10000.0))
+        prefix = model.architecture
+        self._epsilon = np.float32(model.get(f"{prefix}.attention.layer_norm_rms_epsilon", 1e-5))
+        base = float(model.get(f"{prefix}.rope.freq_base", 10000.0))
         self._frequencies = base ** (-np.arange(0, self._width, 2) / self._width)
         if FACTORS in self._tensors:
             self._frequencies /= self._tensors[FACTORS].weights().ravel()
@@ -89,14 +97,23 @@ class LlamaGraph:
 
     def _weights(self, layer: int) -> dict[str, Array]:
         weights = {kind: self._tensors[f"blk.{layer}.{kind}.weight"].weights() for kind in MATRICES}
-        norms = {kind: self._tensors[f"blk.{layer}.{kind}.weight"].weights().ravel() for kind in VECTORS}
-        return weights | norms
+        vectors = (*(f"{kind}.weight" for kind in VECTORS), *(f"{kind}_norm.weight" for kind in NORMED))
+        for name in (*vectors, *(f"{kind}.bias" for kind in BIASED)):
+            if (tensor := self._tensors.get(f"blk.{layer}.{name}")) is not None:
+                weights[name.removesuffix(".weight")] = tensor.weights().ravel()
+        return weights
 
     def _inside(self, layer: int, stream: Array) -> _Inside:
         of, n = self._weights(layer), len(stream)
         x = stream * self._scale(stream) * of["attn_norm"]
-        q, k, v = ((x @ of[kind].T).reshape(n, -1, self._width) for kind in ("attn_q", "attn_k", "attn_v"))
-        q, k = self._rotated(q), self._rotated(k)
+        of_q, of_k, v = (
+            (x @ of[kind].T + of.get(f"{kind}.bias", np.float32(0))).reshape(n, -1, self._width)
+            for kind in ("attn_q", "attn_k", "attn_v")
+        )
+        q, k = (
+            self._rotated(x * self._scale(x) * of[f"{kind}_norm"] if f"{kind}_norm" in of else x)
+            for kind, x in (("attn_q", of_q), ("attn_k", of_k))
+        )
         group = self._n_heads // self._n_kv
         shares = np.empty((self._n_heads, n, n), np.float32)
         mixed = np.empty((n, self._n_heads, self._width), np.float32)
@@ -108,7 +125,7 @@ class LlamaGraph:
         gate, up = y @ of["ffn_gate"].T, y @ of["ffn_up"].T
         opened = 1 / (1 + np.exp(-gate))
         result = between + (gate * opened * up) @ of["ffn_down"].T
-        return _Inside(of, q, k, v, shares, between, gate, up, opened, result)
+        return _Inside(of, of_q, of_k, q, k, v, shares, between, gate, up, opened, result)
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)
@@ -133,6 +150,9 @@ class LlamaGraph:
             q[:, head] = scores @ its.k[:, at]
             k[:, at] += scores.T @ its.q[:, head]
         q, k = self._rotated(q, back=True), self._rotated(k, back=True)
+        if "attn_q_norm" in of:
+            q = self._norm_back(its.of_q, of["attn_q_norm"], q)
+            k = self._norm_back(its.of_k, of["attn_k_norm"], k)
         entered = give("attn_q", q.reshape(n, -1)) + give("attn_k", k.reshape(n, -1))
         entered += give("attn_v", v.reshape(n, -1))
         return back + self._norm_back(stream, of["attn_norm"], entered)
@@ -142,28 +162,34 @@ class LlamaGraph:
         return np.float32(1 / np.sqrt(self._width))
 
     def _scale(self, stream: Array) -> Array:
-        return 1 / np.sqrt(np.square(stream).mean(axis=1, keepdims=True) + self._epsilon)
+        return 1 / np.sqrt(np.square(stream).mean(axis=-1, keepdims=True) + self._epsilon)
 
     def _norm_back(self, stream: Array, weights: Array, gradients: Array) -> Array:
         scale, gradients = self._scale(stream), gradients * weights
-        return scale * gradients - stream * scale**3 * (stream * gradients).mean(axis=1, keepdims=True)
+        return scale * gradients - stream * scale**3 * (stream * gradients).mean(axis=-1, keepdims=True)
 
     def _rotated(self, x: Array, *, back: bool = False) -> Array:
-        """Turn pairs of neighbors by their position; back: the other way round."""
+        """Turn pairs of numbers by their position; back: the other way round."""
         angles = np.outer(np.arange(len(x)), self._frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(-angles if back else angles).astype(np.float32)
-        first, second = x[..., ::2], x[..., 1::2]
+        half = self._width // 2
+        parts = (
+            (slice(0, None, 2), slice(1, None, 2)) if self._neighbors else (slice(half), slice(half, None))
+        )
+        first, second = (x[..., part] for part in parts)
         turned = np.empty_like(x)
-        turned[..., ::2] = first * cos - second * sin
-        turned[..., 1::2] = first * sin + second * cos
+        turned[..., parts[0]] = first * cos - second * sin
+        turned[..., parts[1]] = first * sin + second * cos
         return turned
 
 
 @dataclass(frozen=True)
 class _Inside:
-    """What a layer computed: weights by kind, attention's parts, the stream between both halves, neurons."""
+    """What a layer computed: weights by kind, what Q and K gave, attention, the stream between, neurons."""
 
     weights: dict[str, Array]
+    of_q: Array
+    of_k: Array
     q: Array
     k: Array
     v: Array
