@@ -129,7 +129,7 @@ def calibrate_model(
         Collect the output matrix's input as well.
     gradients
         Also follow gradients back over so many chunks of the texts, for errors in rows of matrices to make up
-        for one another; None: not. For architecture llama alone.
+        for one another; None: not. Of Llama and Qwen without experts.
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
         leave out. They enter the moments, but neither the sums of squares nor `imatrix`.

@@ -87,7 +87,7 @@ def calibrate(
             metavar="CHUNKS",
             parser=Number(limits.SEQUENCES),
             help="Also follow gradients back over so many chunks, so that rows of a matrix make up for each "
-            "other's errors; for architecture llama.",
+            "other's errors; of Llama and Qwen without experts.",
         ),
     ] = None,
     threads: options.Threads = None,

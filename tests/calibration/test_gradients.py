@@ -145,7 +145,8 @@ def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: 
         step = np.random.default_rng(5).normal(size=len(values)).astype(np.float32)
         sides = []
         for size in (1e-2, -1e-2):
-            graph._tensors[bias] = types.SimpleNamespace(weights=lambda size=size: values + size * step)
+            changed = values + np.float32(size) * step
+            graph._tensors[bias] = types.SimpleNamespace(weights=lambda x=changed: x)
             logits = graph.logits(graph.streams(tokens)[-1])
             sides.append(float((logits.astype(np.float64) * upstream).sum()))
         del graph._tensors[bias]

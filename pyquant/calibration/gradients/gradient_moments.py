@@ -107,6 +107,6 @@ def _check(model: Model, chunk: Chunks, logits: Array, threads: int | None) -> N
         each = np.where(expected > 0, expected * (np.log(expected) - np.log(ours)), 0).sum(axis=1)
     if not each.mean() < SAME:
         raise ConfigError(
-            f"gradients: {model.path}: computes something else than the graph of {model.file.architecture} that "
-            f"is known here (a divergence of {each.mean():.3g})"
+            f"gradients: {model.path}: computes something else than the graph of {model.file.architecture} "
+            f"that is known here (a divergence of {each.mean():.3g})"
         )

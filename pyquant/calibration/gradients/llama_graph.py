@@ -173,9 +173,8 @@ class LlamaGraph:
         angles = np.outer(np.arange(len(x)), self._frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(-angles if back else angles).astype(np.float32)
         half = self._width // 2
-        parts = (
-            (slice(0, None, 2), slice(1, None, 2)) if self._neighbors else (slice(half), slice(half, None))
-        )
+        apart = slice(half), slice(half, None)
+        parts = (slice(0, None, 2), slice(1, None, 2)) if self._neighbors else apart
         first, second = (x[..., part] for part in parts)
         turned = np.empty_like(x)
         turned[..., parts[0]] = first * cos - second * sin
