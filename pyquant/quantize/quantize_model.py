@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant import _core
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.sha256 import SourceHash
@@ -25,11 +23,10 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.quantize.make_plan import make_plan
 from pyquant.quantize.plan import Plan
 from pyquant.quantize.result import QuantizeResult, TensorResult
-from pyquant.quantize.row_feedback import RowsPassed, rows_passed
+from pyquant.quantize.tensor_writer import Passed, TensorWriter
 from pyquant.schemes import Mode
 
 Tell = Callable[[str], None]  # told a remark
-Passed: TypeAlias = _core.PassResult | RowsPassed
 
 
 def quantize_model(
@@ -125,40 +122,14 @@ def write_plan(
         TensorReader(model, model.tensors, threads, progress) as reader,
         plan.factors() as factors,
     ):
+        writer = TensorWriter(plan, factors, reader, file, threads)
 
         def write(
             tensor: Tensor,
             weights: NDArray[np.float32] | None = None,
             copy: NDArray[np.uint8] | None = None,
         ) -> None:
-            passes: list[Passed] = []
-            offset, row = plan.offset(tensor), 0
-            feedback = plan.row_feedback(tensor)
-            if feedback is not None:
-                (part,) = plan.parts(tensor, factors)
-                assert part.target is not None
-                given = tensor.weights() if weights is None else weights
-                reader.check(tensor, given)
-                stored, values = feedback.round(given, part.target, threads=threads)
-                file.write(stored.data.cast("B"), offset)
-                if copy is not None:
-                    copy[:] = _core.ggml_encoder(int(tensor.type)).encode(values)
-                results[tensor.name] = _result(plan, tensor, [rows_passed(given, values)])
-                return
-            for part in plan.parts(tensor, factors):
-                work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
-                rows = slice(row, row + part.tensor.n_rows)
-                if copy is not None:
-                    work |= {"copy": copy[rows], "copy_as": _core.ggml_encoder(int(tensor.type))}
-                passes.append(
-                    reader.run(
-                        part.tensor, weights=None if weights is None else weights[rows],
-                        out_file=file.fileno(), out_offset=offset, target=part.target,
-                        importance=part.importance, **work,
-                    )
-                )  # fmt: skip
-                offset, row = offset + part.n_bytes, rows.stop
-            results[tensor.name] = _result(plan, tensor, passes)
+            results[tensor.name] = _result(plan, tensor, writer.write(tensor, weights, copy))
 
         if mode.sequential and plan.calibration:
             from pyquant.quantize.in_order import write_in_order

@@ -141,7 +141,7 @@ def equalize_model(
     with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
         error = _write(model, rescaling, header, file, threads, progress)
         divergence = _divergence(model.path, file.partial, threads)
-        if divergence > SAME:
+        if not divergence <= SAME:  # also where it is no number
             raise ModelFileError(
                 f"{model.path}: cannot be equalized: with other scales of channels a model of architecture "
                 f"{model.architecture} computes something else (a divergence of {divergence:.3g})"
