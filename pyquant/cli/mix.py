@@ -14,7 +14,7 @@ from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import print_lines, print_table, remark, show, size
-from pyquant.cli.progress import count_bar
+from pyquant.cli.progress import count_bar, progress_bar
 
 GUESS = "guess"
 SPEEDS = {"prompts": "prompt", "tokens": "generation"}
@@ -66,6 +66,15 @@ def mix(
         bool,
         typer.Option("--equalize", help="Find types for `quantize --equalize`, which scales channels first."),
     ] = False,
+    gguf: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="OUT.gguf",
+            parser=paths.output,
+            help="Also quantize the model by the recipe.",
+        ),
+    ] = None,
+    sequential: options.Sequential = None,
     ctx: options.Ctx = 512,
     chunks: Annotated[
         int,
@@ -87,12 +96,19 @@ def mix(
     from pyquant.fit.mix_model import mix_model
     from pyquant.fit.mixtures import WantedSize, read_types
     from pyquant.fit.target import parse_size
+    from pyquant.models.model_file import ModelFile
+    from pyquant.quantize.quantize_model import quantize_model
+    from pyquant.schemes.settings import make_mode
 
     if sum(given is not None for given in (target_size, bits, like)) != 1:
         raise ConfigError("give one of --size, --bits and --like")
+    if sequential is not None and gguf is None:
+        raise ConfigError("--sequential: says how --gguf is made; give it too")
     n_bytes = None if target_size is None else parse_size("--size", target_size)
     measured = None if sensitivity in (None, GUESS) else Sensitivity.read(str(sensitivity))
     check_output(output, sources=[], force=force)
+    if gguf is not None:
+        check_output(gguf, sources=ModelFile(model).paths, force=force)
     with _phases() as progress:
         found = mix_model(
             model,
@@ -108,7 +124,18 @@ def mix(
             progress=progress,
         )
     write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
-    show({**found.to_json(), "output": str(output)}, json, _print)
+    if gguf is not None:
+        settings = {
+            "recipe": output,
+            "calibration": calibration,
+            "equalize": equalize,
+            "sequential": sequential,
+        }
+        mode = make_mode({"mode": "recipe", **settings})
+        with progress_bar(gguf.name) as bar:
+            quantize_model(model, gguf, mode, threads=threads, force=force, progress=bar, tell=remark)
+    made = {"gguf": str(gguf)} if gguf else {}
+    show({**found.to_json(), "output": str(output), **made}, json, _print)
     if found.fell_back and found.stock:
         remark(f"no mixture that was found is better than {found.stock.name}: the recipe is that one")
 
@@ -150,7 +177,8 @@ def _print(result: dict[str, Any]) -> None:
         rates = [f"{what} {_ratio(speed[test])}" for what, test in SPEEDS.items()]
         lines[f"speed beside {result['stock']['name']}"] = ", ".join(rates)
     seconds = ", ".join(f"{what} {spent:.0f}" for what, spent in result["seconds"].items())
-    print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": result["output"]})
+    files = ", ".join(result[key] for key in ("output", "gguf") if key in result)
+    print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": files})
 
 
 def _ratio(rates: dict[str, Any]) -> str:

@@ -49,6 +49,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
         ("draft costs", "output"), ("draft record", "output"), ("draft record", "texts"),
         ("draft search", "output"), ("equalize", "output"), ("equalize", "stats"),
+        ("mix", "gguf"),
     }  # fmt: skip
 
 

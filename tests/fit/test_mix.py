@@ -55,6 +55,38 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
         yield make
 
 
+def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity, tmp_path: Path) -> None:
+    (tmp_path / "sensitivity.toml").write_text(sensitivity.to_toml())
+    words = [
+        *["mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--bits", "5.2"],
+        *[
+            "--sensitivity",
+            "sensitivity.toml",
+            "--ctx",
+            str(CTX),
+            "--chunks",
+            str(CHUNKS),
+            "--types",
+            "Q4_0,Q8_0",
+        ],
+        *["-o", "recipe.toml"],
+    ]
+    done = run(*words, "--gguf", "out.gguf", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["gguf"] == "out.gguf"
+    by_hand = run(
+        *["quantize", data.model_path(), "by-hand.gguf", "--recipe", "recipe.toml", "--calibration", stats],
+        cwd=tmp_path,
+    )
+    assert by_hand.returncode == 0, by_hand.stderr
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "by-hand.gguf").read_bytes()
+    assert result["n_bytes"] == (tmp_path / "out.gguf").stat().st_size
+    refused = run(*words, "--sequential", "6", "--force", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--sequential: says how --gguf is made" in refused.stderr
+
+
 def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, sensitivity, tmp_path) -> None:
     model = data.model_path()
     found = mix_model(
