@@ -125,13 +125,8 @@ def mix(
         )
     write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
     if gguf is not None:
-        settings = {
-            "recipe": output,
-            "calibration": calibration,
-            "equalize": equalize,
-            "sequential": sequential,
-        }
-        mode = make_mode({"mode": "recipe", **settings})
+        known = {"calibration": calibration, "equalize": equalize, "sequential": sequential}
+        mode = make_mode({"mode": "recipe", "recipe": output, **known})
         with progress_bar(gguf.name) as bar:
             quantize_model(model, gguf, mode, threads=threads, force=force, progress=bar, tell=remark)
     made = {"gguf": str(gguf)} if gguf else {}

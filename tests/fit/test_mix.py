@@ -59,17 +59,8 @@ def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity
     (tmp_path / "sensitivity.toml").write_text(sensitivity.to_toml())
     words = [
         *["mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--bits", "5.2"],
-        *[
-            "--sensitivity",
-            "sensitivity.toml",
-            "--ctx",
-            str(CTX),
-            "--chunks",
-            str(CHUNKS),
-            "--types",
-            "Q4_0,Q8_0",
-        ],
-        *["-o", "recipe.toml"],
+        *["--sensitivity", "sensitivity.toml", "--ctx", str(CTX), "--chunks", str(CHUNKS)],
+        *["--types", "Q4_0,Q8_0", "-o", "recipe.toml"],
     ]
     done = run(*words, "--gguf", "out.gguf", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
