@@ -157,6 +157,8 @@ def calibrate_model(
     imatrix = Path(imatrix) if imatrix else None
     wanted = wanted_texts(texts, weights, n_chunks)
     limits.SHARE.check("random", random)
+    if gradients is not None:
+        limits.SEQUENCES.check("gradients", gradients)
     files = [wish.text.path for wish in wanted if isinstance(wish.text, Text)]
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
@@ -177,7 +179,6 @@ def calibrate_model(
         streams = stream_lengths(running, cuts[0], threads)
         followed: dict[str, NDArray[np.float32]] = {}
         if gradients is not None:
-            limits.SEQUENCES.check("gradients", gradients)
             of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
             chosen = Chunks(spread(of_texts, gradients))
             followed = gradient_moments(running, chosen, threads=threads, progress=progress)

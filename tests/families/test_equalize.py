@@ -52,7 +52,7 @@ def test_every_family_has_its_links() -> None:
 def test_the_model_computes_the_same(
     name: str, values: bool, stats: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the last bit, but for values: they are kept in F16, which has fewer digits for tiny ones."""
+    """Logits are equal to the last bit, unless values are scaled: llama.cpp keeps these in F16."""
     family = dataclasses.replace(FAMILIES[name], type=GGMLQuantizationType.F32)
     source, output = family.write(tmp_path / "model.gguf"), tmp_path / "equalized.gguf"
     rng = np.random.default_rng(3)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks, forward, make_context
@@ -98,15 +99,16 @@ def _softmax(logits: Array) -> Array:
 
 def _check(model: Model, chunk: Chunks, logits: Array, threads: int | None) -> None:
     """Refuse a model whose logits are others than llama.cpp's."""
+    at, divergences = chunk.n_ctx // 2, []
     with make_context(model, chunk.n_ctx, threads=threads) as context:
-        (piece,) = forward(context, chunk)
-        expected = _softmax(piece.logits.astype(np.float32))
-    scored = slice(chunk.n_ctx // 2, chunk.n_ctx // 2 + len(expected))
-    ours = _softmax(logits[scored])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(expected > 0, expected * (np.log(expected) - np.log(ours)), 0).sum(axis=1)
-    if not each.mean() < SAME:
+        for piece in forward(context, chunk):  # more than one of chunks that are longer than a batch
+            ours = logits[at : at + len(piece.targets)]
+            _, kld, _, _ = _core.compare_logits(piece.logits, ours, piece.targets, context.n_threads)
+            divergences.append(kld)
+            at += len(piece.targets)
+    divergence = float(np.concatenate(divergences).mean())
+    if not divergence < SAME:
         raise ConfigError(
             f"gradients: {model.path}: computes something else than the graph of {model.file.architecture} "
-            f"that is known here (a divergence of {each.mean():.3g})"
+            f"that is known here (a divergence of {divergence:.3g})"
         )

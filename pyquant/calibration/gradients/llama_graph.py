@@ -73,7 +73,7 @@ class LlamaGraph:
 
     @property
     def n_out(self) -> dict[str, int]:
-        """By matrix whose gradients are given: how many numbers it gives for a token."""
+        """Count the numbers that each matrix gives for a token, by its name, where gradients are given."""
         names = (f"blk.{i}.{kind}.weight" for i in range(self.n_layers) for kind in MATRICES)
         return {name: self._tensors[name].shape[1] for name in names}
 

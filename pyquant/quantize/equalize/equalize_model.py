@@ -146,8 +146,8 @@ def equalize_model(
                 f"{model.path}: cannot be equalized: with other scales of channels a model of architecture "
                 f"{model.architecture} computes something else (a divergence of {divergence:.3g})"
             )
-        sha256 = ModelFile(file.partial).sha256()
         if stats:
+            sha256 = ModelFile(file.partial).sha256()
             inputs = rescaling.of_inputs(known.matrices)
             rescale_stats(
                 calibration, stats, inputs, rescaling.rows, sha256, called=stats_called, force=force
