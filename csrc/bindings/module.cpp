@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_gguf(module);
     register_llama(module);
     register_vocabulary(module);
+    register_interrupt(module);
     register_calibrate(module);
     register_sample(module);
     register_grammar(module);

@@ -15,6 +15,7 @@ void register_pqz(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);
 void register_vocabulary(pybind11::module_ & module);
+void register_interrupt(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
 void register_sample(pybind11::module_ & module);
 void register_grammar(pybind11::module_ & module);

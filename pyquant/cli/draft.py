@@ -59,7 +59,8 @@ def costs(
     json: options.Json = False,
 ) -> None:
     """Measure a draft token, and passes of the target over 1 to 32 tokens."""
-    from pyquant.drafting.measure_costs import LARGEST, measure_costs
+    from pyquant.drafting.cost_meter import LARGEST
+    from pyquant.drafting.measure_costs import measure_costs
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
 
@@ -148,14 +149,14 @@ def run(
 ) -> None:
     """Write the same texts with no draft and with each policy, in turns, and compare their times.
 
-    With --costs it also shows what the same rounds take by these.
+    With --costs these are also measured again, in turns with the texts, and what the same rounds take by
+    them is shown.
     """
     from pyquant.drafting.costs import read_costs
     from pyquant.drafting.make_record import Wanted
     from pyquant.drafting.record import read_record_of
     from pyquant.drafting.run import run_policies
     from pyquant.drafting.search import read_found
-    from pyquant.drafting.simulate import Simulation
     from pyquant.errors import ConfigError
     from pyquant.generate.prompt import read_prompts
     from pyquant.generate.sampling import Sampling
@@ -164,10 +165,10 @@ def run(
     if record is not None and costs is None:
         raise ConfigError("run: --record needs --costs")
     measured = read_costs(costs) if costs is not None else None
-    replay = None
-    if record is not None and measured is not None:
+    recorded = None
+    if record is not None:
         wanted = Wanted(target, draft, prompts, chat, 1, max_tokens, temperature, seed)
-        replay = Simulation(read_record_of(record, wanted.source()), measured, seed=seed)
+        recorded = read_record_of(record, wanted.source())
     policies = [*(policy or []), *(read_found(found) if found else [])]
     asked = read_prompts(prompts)
     say_pair(target, draft, max_tokens)
@@ -188,7 +189,7 @@ def run(
         )
     result = report.to_json()
     if measured is not None:
-        result["foretold"] = [foretold.to_json() for foretold in report.foretold(measured, replay)]
+        result["foretold"] = [foretold.to_json() for foretold in report.foretold(recorded)]
     show(result, json, _print_run, keep=True)
 
 

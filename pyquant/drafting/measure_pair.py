@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyquant.drafting.cost_report import CostReport
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.measure_costs import CostReport, measure_costs
+from pyquant.drafting.measure_costs import measure_costs
 from pyquant.drafting.policies import FAMILIES
 from pyquant.drafting.prompts import make_prompts
 from pyquant.drafting.record import Record, read_record, read_record_of
@@ -215,9 +216,9 @@ def _run(
         costs=costs,
         threads=threads,
     )
-    simulation = Simulation(Record(record.source, some), costs, other_models=True)
     kept = {key: value for key, value in ran.to_json().items() if key not in ("target", "draft")}
-    return kept | {"foretold": [foretold.to_json() for foretold in ran.foretold(costs, simulation)]}
+    foretold = ran.foretold(Record(record.source, some))
+    return kept | {"foretold": [its.to_json() for its in foretold]}
 
 
 def _confirmed(best: list[Simulated]) -> list[str]:

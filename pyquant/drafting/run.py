@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from pyquant import limits
+from pyquant.drafting.cost_meter import FEWEST, LARGEST, SHALLOWEST, CostMeter
+from pyquant.drafting.cost_report import Timed
 from pyquant.drafting.costs import Costs
+from pyquant.drafting.draft import Draft
 from pyquant.drafting.flips import Flip, find_flips
 from pyquant.drafting.foretell import Foretold, foretell
 from pyquant.drafting.pair import check_both, open_draft
 from pyquant.drafting.policies import make_policy
+from pyquant.drafting.record import Record
 from pyquant.drafting.result import DraftedText
 from pyquant.drafting.simulate import Simulation
 from pyquant.drafting.speculate import Speculation
@@ -96,7 +100,15 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class RunReport:
-    """Policies beside no draft, which is the first of `runs`."""
+    """Policies beside no draft, which is the first of `runs`.
+
+    Attributes
+    ----------
+    costs : Costs or None
+        What policies decided by.
+    timed : Timed or None
+        The same, measured in turns with the texts: behind each prompt's.
+    """
 
     target: Path
     draft: Path | str
@@ -105,20 +117,33 @@ class RunReport:
     n_prompts: int
     n_threads: int
     runs: list[PolicyRun]
+    costs: Costs | None = None
+    timed: Timed | None = None
 
     @property
     def apart(self) -> bool:
         """Say whether the fastest is faster than the next one beyond chance."""
         return are_apart(self.runs)
 
-    def foretold(self, costs: Costs, simulation: Simulation | None = None) -> list[Foretold]:
-        """Put milliseconds per token beside what costs and a record of the same texts say; see `foretell`."""
+    def foretold(self, record: Record | None = None) -> list[Foretold]:
+        """Put milliseconds per token beside what costs and a record of the same texts say; see `foretell`.
+
+        Costs are the means of those measured in turns with the texts: whatever slowed the machine meanwhile
+        slowed both. Empty where there are none.
+        """
+        if self.timed is None:
+            return []
+        costs = self.timed.costs(of_turns=statistics.fmean)
+        replay = None
+        if record is not None:
+            seed = self.sampling.seed
+            replay = Simulation(record, costs, decides=self.costs, seed=seed, other_models=True)
         every = (
             foretell(
                 None if run.policy == ALONE else run.policy,
                 [text for turn in run.texts for text in turn],
                 costs,
-                simulation,
+                replay,
             )
             for run in self.runs
         )
@@ -137,6 +162,7 @@ class RunReport:
             "n_threads": self.n_threads,
             "apart": self.apart,
             "policies": [run.to_json(self.runs[0]) for run in self.runs],
+            **({"timed": self.timed.to_json()} if self.timed else {}),
         }
 
 
@@ -176,7 +202,8 @@ def run_policies(
     until_apart
         Stop after a turn, the second or a later one, if the fastest is faster than the next beyond chance.
     costs
-        For policies that decide by times.
+        For policies that decide by times. Where they are given, they are measured again behind each prompt's
+        texts (`RunReport.timed`).
     check
         Find flips; texts have to be greedy.
     threads
@@ -204,12 +231,23 @@ def run_policies(
                 Speculation(session, its_draft if policy else None, sampling, policy or make_policy("fixed"))
                 for policy in made
             ]
-            _take_turns(runs, writers, plan, turns, until_apart, progress)
+            meter = None if costs is None else _meter(model, session, its_draft, sampling, plan)
+            _take_turns(runs, writers, plan, turns, until_apart, meter, progress)
             if check:
                 for run in runs[1:]:
                     run.flips = [_flips(session, plan, text) for text in run.texts[0]]
     n = n_threads(threads)
-    return RunReport(target, draft, sampling, max_tokens, len(plan.prompts), n, runs)
+    timed = meter.timed() if meter else None
+    return RunReport(target, draft, sampling, max_tokens, len(plan.prompts), n, runs, costs, timed)
+
+
+def _meter(model: Model, session: Session, draft: Draft, sampling: Sampling, plan: Plan) -> CostMeter | None:
+    """Make a meter behind as many tokens as texts have in the middle; None where there is no room for it."""
+    wanted = statistics.fmean(len(tokens) for tokens in plan.prompts) + plan.max_tokens / 2
+    depth = min(max(round(wanted), SHALLOWEST), plan.n_ctx - FEWEST)
+    if depth < SHALLOWEST:
+        return None
+    return CostMeter(model, session, draft, sampling, depth=depth, largest=min(LARGEST, plan.n_ctx - depth))
 
 
 def _take_turns(
@@ -218,6 +256,7 @@ def _take_turns(
     plan: Plan,
     turns: int,
     until_apart: bool,
+    meter: CostMeter | None,
     progress: Progress | None,
 ) -> None:
     for writer in writers:
@@ -233,6 +272,9 @@ def _take_turns(
                 n_done += 1
                 if progress:
                     progress(n_done, turns * len(plan.prompts) * len(runs))
+            if meter:
+                meter.begin()
+                meter.turn()
         if until_apart and turn > 0 and are_apart(runs):
             return
 

@@ -87,6 +87,8 @@ class Simulation:
     ----------
     record
     costs
+    decides
+        What policies decide by; None: the costs. They may be an earlier measurement.
     seed
         Of the random numbers that decide, where the target draws, which tokens are accepted; the same ones
         for all policies.
@@ -100,11 +102,19 @@ class Simulation:
         The costs are of other models.
     """
 
-    def __init__(self, record: Record, costs: Costs, *, seed: int = 0, other_models: bool = False) -> None:
+    def __init__(
+        self,
+        record: Record,
+        costs: Costs,
+        *,
+        decides: Costs | None = None,
+        seed: int = 0,
+        other_models: bool = False,
+    ) -> None:
         source = record.source
         if not other_models:
             check_models(costs, source.target_sha256, source.draft_sha256, "the record", MEASURE + OTHERS)
-        self.record, self.costs = record, costs
+        self.record, self.costs, self._decides = record, costs, decides or costs
         numbers = np.random.default_rng(seed)
         self.accepted = [numbers.random(len(text)) < text.accepted for text in record.texts]
         # Where tokens are drawn, none is dropped for what it is: see `Speculation`.
@@ -120,12 +130,12 @@ class Simulation:
         """
         if policy == ORACLE:
             return self._sum_up(policy, [_best(text, self.costs) for text in self._texts])
-        decide = make_policy("fixed:k=0" if policy == NONE else policy, self.costs)
+        decide = make_policy("fixed:k=0" if policy == NONE else policy, self._decides)
         return self._sum_up(policy, [self._replay(text, decide) for text in self._texts])
 
     def rounds(self, policy: str) -> list[History]:
         """Return the rounds of each text: (drafted, accepted). Raises ConfigError."""
-        decide = make_policy(policy, self.costs)
+        decide = make_policy(policy, self._decides)
         return [History([played for _, played in _rounds(text, decide, self._drops)]) for text in self._texts]
 
     def calibrated(self) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C while llama.cpp computes: it calls back into Python, where the exception would get lost."""
+"""Ctrl-C while llama.cpp computes: Python's handler would run only afterwards, or its exception get lost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import signal
 import threading
 from collections.abc import Iterator
 
+from pyquant import _core
 
-class Interrupt:
-    """Memory of whether Ctrl-C has come, which llama.cpp asks when it offers to stop."""
 
-    def __init__(self) -> None:
-        self.heard = False
+class Interrupt(_core.Interrupt):
+    """Memory of whether Ctrl-C has come, which llama.cpp asks when it offers to stop.
+
+    Attributes
+    ----------
+    heard : bool
+        Whether it has come since `held` was entered.
+    callback, address : int
+        A function for llama.cpp to ask, and its argument. Nothing of Python runs in it.
+    """
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -25,15 +32,9 @@ class Interrupt:
         if not in_main_thread or signal.getsignal(number) is None:  # None: not Python's
             yield
             return
-
-        def note(_signal: int, _frame: object) -> None:
-            self.heard = True
-
-        before = signal.signal(number, note)
+        self.begin(number)
         try:
             yield
         finally:
-            signal.signal(number, before)
-            if self.heard:
-                self.heard = False
+            if self.end():
                 signal.raise_signal(number)

@@ -178,8 +178,8 @@ class Context:
         parameters.n_threads = parameters.n_threads_batch = n_threads
         parameters.swa_full = False  # as llama.cpp's tools; llama_cpp's default is the costly one
         self._interrupt = interrupt = Interrupt()
-        self._abort = llama.ggml_abort_callback(lambda _data: interrupt.heard)  # C holds no reference
-        parameters.abort_callback = self._abort
+        parameters.abort_callback = llama.ggml_abort_callback(interrupt.callback)
+        parameters.abort_callback_data = interrupt.address
         self._observer = observer  # C holds no reference
         if observer is not None:
             parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)

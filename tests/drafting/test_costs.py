@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 
 from pyquant import data
+from pyquant.drafting.cost_report import Seconds, Timed
 from pyquant.drafting.costs import SCHEMA, Costs, read_costs, unread_after
 from pyquant.drafting.measure_costs import measure_costs
 from pyquant.drafting.pair import check_both
+from pyquant.drafting.run import run_policies
 from pyquant.errors import ConfigError
+from pyquant.generate.prompt import Prompt
+from pyquant.generate.sampling import Sampling
+from pyquant.models.model_file import open_model
 
 
 def test_costs_are_read(tmp_path: Path) -> None:
@@ -75,6 +81,28 @@ def test_costs_say_how_much_was_read_and_of_which_models(tmp_path: Path) -> None
     path.write_text(json.dumps(report.to_json()))
     assert report.costs == read_costs(path)
     check_both(data.model_path(), "ngram", 20, report.costs)
-    assert len(report.verify) == 32
+    assert len(report.timed.verify) == 32
     with pytest.raises(ConfigError, match="depth"):
         measure_costs(data.model_path(), "ngram", depth=3)
+
+
+def test_costs_are_measured_again_in_turns_with_texts() -> None:
+    prompts = [Prompt(text) for text in ("def main(", "import ")]
+    asked = {"sampling": Sampling(temperature=0), "max_tokens": 24, "turns": 3, "threads": 1}
+    model, policies = data.model_path(), ["fixed:k=2"]
+    assert run_policies(model, "ngram", policies, prompts, **asked).foretold() == []
+    of_models = (open_model(model).sha256(), "ngram")
+    given = Costs(1.0, (1.0,), of_models)
+    report = run_policies(model, "ngram", policies, prompts, costs=given, **asked)
+    assert report.timed is not None
+    assert {len(seconds.turns) for seconds in report.timed.verify} == {6}  # behind each prompt's texts
+    assert 2 <= len(report.timed.verify) <= 32
+    for its in report.foretold():
+        assert its.by_costs < 100 < 1000 * given.draft
+
+
+def test_means_and_medians_of_turns() -> None:
+    seconds = Seconds([1.0, 1.0, 4.0])
+    timed = Timed(seconds, Seconds([2.0, 2.0, 5.0]), seconds, [seconds])
+    assert timed.costs() == Costs(1.0, (1.0,), further=1.0)
+    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0)

@@ -292,3 +292,12 @@ def test_a_replay_of_n_grams_accepts_the_very_tokens(
     accepted = [[n for _, n in text.rounds] for text in texts]
     assert [[n for _, n in rounds] for rounds in replayed] == accepted
     assert sum(map(sum, accepted)) > 0
+
+
+def test_policies_may_decide_by_other_costs_than_a_replay_counts() -> None:
+    record = Record(SOURCE, [text("1" * 20)])
+    dear, cheap = Costs(10.0, (1.0,) * 32), Costs(0.01, (1.0,) * 32)
+    assert Simulation(record, dear, other_models=True).run("expected_value").drafted == 0
+    replayed = Simulation(record, dear, decides=cheap, other_models=True).run("expected_value")
+    assert replayed.drafted > 0
+    assert replayed.ms_per_token > 1000

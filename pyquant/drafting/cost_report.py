@@ -1,0 +1,139 @@
+"""Times that a draft token and passes of the target took, turn by turn."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyquant.drafting.costs import SCHEMA, Costs
+from pyquant.drafting.pair import NGRAM, sha256_of
+from pyquant.models.model_file import open_model
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What every turn measured.
+
+    Attributes
+    ----------
+    turns : list of float
+        Seconds.
+    """
+
+    turns: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median of all turns."""
+        return statistics.median(self.turns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as `pyquant draft costs --json` prints them."""
+        return {"seconds": self.median, "low": min(self.turns), "high": max(self.turns)}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a `CostMeter` measured.
+
+    Attributes
+    ----------
+    draft_token : Seconds
+        Of a draft token.
+    draft_of_two : Seconds
+        Of a draft token where the draft has two tokens to read.
+    certainty : Seconds
+        Of the part of it that only policies need: entropy and probabilities.
+    verify : list of Seconds
+        Of the target's pass over 1, 2, ... tokens, with the draws after each.
+    """
+
+    draft_token: Seconds
+    draft_of_two: Seconds
+    certainty: Seconds
+    verify: list[Seconds]
+
+    @property
+    def further(self) -> float:
+        """Seconds of a further token to read; none where both medians are as near as chance."""
+        return max(self.draft_of_two.median - self.draft_token.median, 0.0)
+
+    def costs(
+        self,
+        models: tuple[str, str] | None = None,
+        of_turns: Callable[[list[float]], float] = statistics.median,
+    ) -> Costs:
+        """Return the costs that policies and replays take.
+
+        Parameters
+        ----------
+        models
+            SHA-256 of the target and of the draft, or "ngram"; None: not known.
+        of_turns
+            Of all turns: their median, which a slow one does not move, or their mean, whose sums are what the
+            clock says.
+        """
+        draft, of_two = of_turns(self.draft_token.turns), of_turns(self.draft_of_two.turns)
+        verify = tuple(of_turns(seconds.turns) for seconds in self.verify)
+        return Costs(draft, verify, models, max(of_two - draft, 0.0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return keys `draft` and `verify` of what `pyquant draft costs --json` prints."""
+        return {
+            "draft": self.draft_token.to_json()
+            | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
+            | {"further": self.further},
+            "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
+        }
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """Times of a pair.
+
+    Attributes
+    ----------
+    target, draft : Path or str
+        Models; "ngram" for the draft that looks up.
+    timed : Timed
+    depth : int
+        Tokens that both models had read before.
+    n_threads : int
+    """
+
+    target: Path
+    draft: Path | str
+    timed: Timed
+    depth: int
+    n_threads: int
+
+    @property
+    def costs(self) -> Costs:
+        """Medians, as policies take them, of these very models: both files are hashed."""
+        return self.timed.costs((sha256_of(self.target), sha256_of(self.draft)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `pyquant draft costs --json` prints it."""
+        timed = self.timed.to_json()
+        return {
+            "schema": SCHEMA,
+            "target": _named(self.target),
+            "n_threads": self.n_threads,
+            "depth": self.depth,
+            **timed,
+            "draft": _named(self.draft) | timed["draft"],
+        }
+
+
+def _named(model: Path | str) -> dict[str, Any]:
+    if model == NGRAM:
+        return {"model": NGRAM}
+    file = open_model(Path(model))
+    return {
+        "model": str(model),
+        "n_bytes": file.n_bytes,
+        "sha256": file.sha256(),
+    }
