@@ -14,9 +14,10 @@ from pyquant.cli.drafted import DraftModel, say_pair
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
 from pyquant.cli.progress import count_bar
+from pyquant.files.text import Text
 
 if TYPE_CHECKING:
-    from pyquant.drafting.simulate import Simulation
+    from pyquant.drafting.simulate import Simulated, Simulation
 
 RecordFile = Annotated[
     Path, typer.Argument(metavar="RECORD", parser=paths.source, help="What `pyquant draft record` wrote.")
@@ -129,12 +130,8 @@ def simulate(
     json: options.Json = False,
 ) -> None:
     """Replay policies on a record: what a token would take with each, beside none and the best possible."""
-    from pyquant.drafting.policies import FAMILIES
-    from pyquant.drafting.simulate import NONE, ORACLE
-
     simulation = _simulation(record, costs, seed, other_models)
-    names = policy or [name for name in FAMILIES if name != "expected_value"] + [simulation.calibrated()]
-    results = [simulation.run(name) for name in (NONE, *names, ORACLE)]
+    results = _replayed(simulation, policy)
     result: dict[str, Any] = {
         "schema": "pyquant.draft.simulate/1",
         "record": str(record),
@@ -149,6 +146,15 @@ def simulate(
 
         result["figures"] = [str(path) for path in draw_record(simulation, figures, force=force)]
     show(result, json, _print_simulated)
+
+
+def _replayed(simulation: Simulation, policies: Sequence[str] | None) -> list[Simulated]:
+    """Replays no draft, policies (None: all), and the least possible."""
+    from pyquant.drafting.policies import FAMILIES
+    from pyquant.drafting.simulate import NONE, ORACLE
+
+    names = policies or [name for name in FAMILIES if name != "expected_value"] + [simulation.calibrated()]
+    return [simulation.run(name) for name in (NONE, *names, ORACLE)]
 
 
 def _simulation(record: Path, costs: Path, seed: int, other_models: bool) -> Simulation:
@@ -237,23 +243,111 @@ def _print_found(result: dict[str, Any]) -> None:
 
 
 def predict(
+    costs: CostsFile,
+    target: Annotated[
+        Optional[Path],
+        typer.Argument(metavar="[TARGET.gguf", parser=paths.source, help="The model that is to write."),
+    ] = None,
+    draft: Annotated[
+        Optional[Path],
+        typer.Argument(
+            metavar="DRAFT.gguf]", parser=paths.source, help="Cheaper model with the same vocabulary."
+        ),
+    ] = None,
     acceptance: Annotated[
-        float,
+        Optional[float],
         typer.Option(
             metavar="SHARE",
             parser=Number(limits.ACCEPTANCE),
             help="Of drafted tokens, as `pyquant compare` has it: same top, or where tokens are drawn, "
-            "sampled acceptance.",
+            "sampled acceptance. Drafts of fixed lengths are predicted.",
         ),
-    ],
-    costs: CostsFile,
+    ] = None,
+    text: Annotated[
+        Optional[Text],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.text,
+            help="Read this text with both models instead, as `pyquant compare` does: all policies are "
+            "predicted.",
+        ),
+    ] = None,
+    ctx: options.Ctx = 512,
+    chunks: options.Chunks = None,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            metavar="X", parser=Number(limits.TEMPERATURE), help="0: the target's most likely token; of all."
+        ),
+    ] = 0.0,
+    policy: Policies = None,
+    other_models: OtherModels = False,
     k: Annotated[
         int,
-        typer.Option("--most", metavar="N", parser=Number(limits.DRAFT_TOKENS), help="Longest draft."),
+        typer.Option(
+            "--most",
+            metavar="N",
+            parser=Number(limits.DRAFT_TOKENS),
+            help="Longest draft, with --acceptance.",
+        ),
     ] = 16,
+    threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Predict the gain of drafts of fixed lengths, before a token is drafted."""
+    """Predict what drafting gains before a token is drafted: by acceptance alone, or from a text.
+
+    No token is written for either.
+    """
+    from pyquant.errors import ConfigError
+
+    if acceptance is not None and (target or draft or text or policy):
+        raise ConfigError("predict: --acceptance goes without models, --text and --policy")
+    if acceptance is not None:
+        _predict_lengths(acceptance, costs, k, json)
+    elif target is None or draft is None or text is None:
+        raise ConfigError("predict: give TARGET.gguf, DRAFT.gguf and --text FILE, or --acceptance SHARE")
+    else:
+        _predict_on_text(
+            target, draft, text, costs, (ctx, chunks, temperature), policy, other_models, threads, json
+        )
+
+
+def _predict_on_text(
+    target: Path,
+    draft: Path,
+    text: Text,
+    costs: Path,
+    reading: tuple[int, int | None, float],
+    policy: Sequence[str] | None,
+    other_models: bool,
+    threads: int | None,
+    json: bool,
+) -> None:
+    from pyquant.cli.streams import hear_loggers
+    from pyquant.drafting.costs import read_costs
+    from pyquant.drafting.read_text import Reading, record_of_text
+    from pyquant.drafting.simulate import Simulation
+
+    hear_loggers()
+    measured = read_costs(costs)
+    say_pair(target, draft, reading[0])
+    with count_bar("reading", "chunks") as progress:
+        record = record_of_text(target, draft, text, Reading(*reading), threads=threads, progress=progress)
+    simulation = Simulation(record, measured, other_models=other_models)
+    result = {
+        "schema": "pyquant.draft.predict/1",
+        "text": str(text.path),
+        "costs": str(costs),
+        "predicted": other_models,
+        "texts": len(record.texts),
+        "tokens": record.n_tokens,
+        "acceptance": record.acceptance,
+        "policies": [its.to_json() for its in _replayed(simulation, policy)],
+    }
+    show(result, json, _print_simulated)
+
+
+def _predict_lengths(acceptance: float, costs: Path, k: int, json: bool) -> None:
     from pyquant.drafting.costs import read_costs
     from pyquant.drafting.predict import predict
 

@@ -171,6 +171,7 @@ def _print(result: dict[str, Any]) -> None:
     if speed := result["speed"]:
         rates = [f"{what} {_ratio(speed[test])}" for what, test in SPEEDS.items()]
         lines[f"speed beside {result['stock']['name']}"] = ", ".join(rates)
+    lines["with types of any bits"] = f"{result['any_bits']:.0%} of this are predicted to be left"
     seconds = ", ".join(f"{what} {spent:.0f}" for what, spent in result["seconds"].items())
     files = ", ".join(result[key] for key in ("output", "gguf") if key in result)
     print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": files})

@@ -49,7 +49,7 @@ def along(
     }
     text, at = sample.tokens, 0
     ends = draft.model.vocabulary.end_tokens()
-    for logits, *others in _predictions([draft, *([target] if target else [])], prompt, sample):
+    for logits, *others in predictions([draft, *([target] if target else [])], prompt, sample):
         top = logits.argmax(axis=1).astype(np.int32)
         tokens = np.array(text[at : at + len(top)], np.int32)
         at += len(top)
@@ -60,7 +60,7 @@ def along(
         columns["top_p"].append(np.exp(-_core.negative_log_likelihood(logits, top, draft.n_threads)))
         if others:
             in_target, in_draft = (
-                _core.negative_log_likelihood(_at(each, temperature), tokens, draft.n_threads)
+                _core.negative_log_likelihood(at_temperature(each, temperature), tokens, draft.n_threads)
                 for each in (others[0], logits)
             )
             columns["token_p"].append(np.exp(-in_draft))
@@ -102,7 +102,7 @@ def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:
     )  # fmt: skip
 
 
-def _predictions(
+def predictions(
     contexts: Sequence[Context], prompt: NDArray[np.int32], sample: Sample
 ) -> Iterator[list[NDArray[np.float32]]]:
     """Yield what each context says of the tokens behind a prompt: (n, n_vocab) float32, some at a time."""
@@ -134,5 +134,6 @@ def _first_repetition(prompt: list[int], text: list[int]) -> int | None:
     return None
 
 
-def _at(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+def at_temperature(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+    """Return logits whose softmax has a temperature."""
     return logits if temperature == 1 else (logits / temperature).astype(np.float32)

@@ -168,8 +168,9 @@ class _Search:
         best = min(trials, key=lambda trial: trial.divergence)
         speed = None if stock is None or best is stock else self._speed(best, beside=stock)
         return Mix(
-            self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, dict(mixer.seconds)
-        )
+            self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, solution.any_bits,
+            dict(mixer.seconds),
+        )  # fmt: skip
 
     def refuse(self) -> None:
         """Refuse a size that is not reachable. Raises ConfigError."""

@@ -61,6 +61,8 @@ class Mix:
         Of the best, as a ratio to the stock mixture's; None where that is the best, or there is none.
     gap
         By how much of itself the predicted divergence is above the least possible, at most.
+    any_bits
+        What would be left of the predicted divergence if there were types of any number of bits, as a share.
     seconds
         What each part of the work took.
     """
@@ -72,6 +74,7 @@ class Mix:
     stock: Trial | None
     speed: ModelSpeed | None
     gap: float
+    any_bits: float
     seconds: dict[str, float]
 
     @property
@@ -95,6 +98,7 @@ class Mix:
             "fell_back": self.fell_back,
             "trials": [trial.to_json() for trial in self.trials],
             "gap": self.gap,
+            "any_bits": self.any_bits,
             "seconds": self.seconds,
             "tensors": {
                 name: {

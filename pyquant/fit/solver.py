@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pyquant.fit.allocate import Item, allocate
+from pyquant.fit.any_bits import cost_with_any_bits
 from pyquant.fit.mixtures import Files, Mixture, refuse_size
 from pyquant.fit.type_errors import TypeErrors
 from pyquant.models.tensor_name import kind_of
@@ -19,10 +20,15 @@ Types = Mapping[str, Type]
 
 @dataclass(frozen=True)
 class Solution:
-    """Types, and by how much of itself their predicted divergence is above the least possible, at most."""
+    """Types, and what is predicted of them.
+
+    gap: by how much of itself their predicted divergence is above the least possible, at most.
+    any_bits: what of it would be left if there were types of any number of bits, as a share.
+    """
 
     types: Types
     gap: float
+    any_bits: float
 
 
 @dataclass
@@ -106,4 +112,6 @@ class Solver:
             other = needed  # metadata name what is not compensated: they depend on the types
         best = min([types, *(mixture.types for mixture in self.stock)], key=self.predicted)
         above = 0.0 if found.exact else self.predicted(best) / max(found.bound, sys.float_info.min) - 1
-        return Solution(best, max(above, 0.0))
+        predicted = self.predicted(best)
+        left = cost_with_any_bits(items, wanted - other) / predicted if predicted > 0 else 1.0
+        return Solution(best, max(above, 0.0), min(left, 1.0))

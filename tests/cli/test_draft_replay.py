@@ -96,6 +96,21 @@ def test_a_prediction(folder: Path) -> None:
     assert done.stdout.splitlines()[-2].split() == ["3", "2.95", "8.469", "1.181"]
 
 
+def test_a_prediction_from_a_text(folder: Path) -> None:
+    (folder / "text").write_text(data.evaluation_text()[:8000])
+    words = ["draft", "predict", data.model_path(), "q4_0.gguf", "--text", "text", "--costs", "costs.json"]
+    words += ["--ctx", 128, "--chunks", 4, "--threads", 1]
+    done = run(*words, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["tokens"] == 4 * 64
+    names = [row["policy"].partition(":")[0] for row in result["policies"]]
+    assert (names[0], names[-1]) == ("none", "oracle")
+    assert "expected_value" in names
+    shown = run(*words, "--policy", "fixed:k=2", "--temperature", 1, cwd=folder)
+    assert [line.split()[0] for line in shown.stdout.splitlines()[-4:-1]] == ["none", "fixed:k=2", "oracle"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -105,6 +120,13 @@ def test_a_prediction(folder: Path) -> None:
         (["simulate", "missing", "--costs", "costs.json"], 2, "missing: cannot be read as a record"),
         (["search", "record", "--costs", "costs.json", "--policy", "oracle"], 2, "there is none"),
         (["predict", "--acceptance", "1.5", "--costs", "costs.json"], 2, "1.5 is not a number from 0 to 1"),
+        (["predict", "--costs", "costs.json"], 2, "give TARGET.gguf, DRAFT.gguf and --text FILE, or"),
+        (["predict", "q4_0.gguf", "--costs", "costs.json"], 2, "give TARGET.gguf, DRAFT.gguf and --text"),
+        (
+            ["predict", "--acceptance", "0.5", "--policy", "fixed", "--costs", "costs.json"],
+            2,
+            "--acceptance goes without models",
+        ),
     ],
 )
 def test_what_is_refused(arguments: list[str], status: int, message: str, folder: Path) -> None:

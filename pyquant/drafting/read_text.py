@@ -1,0 +1,127 @@
+"""Read a text with a target and a draft: a record, as if the target had written the text.
+
+No token is written for it. Policies can be replayed on it before anything was drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.drafting.along import at_temperature, predictions
+from pyquant.drafting.pair import check_both, sha256_of
+from pyquant.drafting.record import ARRAYS, Along, Record, Source
+from pyquant.errors import ModelFileError
+from pyquant.files.text import Text
+from pyquant.generate.result import LENGTH, Sample
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Context, Model
+
+# (chunks done, all chunks)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text is read.
+
+    Attributes
+    ----------
+    n_ctx : int
+        Tokens of a chunk; the first half of each stands for a prompt.
+    n_chunks : int or None
+        None: all.
+    temperature : float
+        At which the target is to draw; 0: its most likely token.
+    """
+
+    n_ctx: int = 512
+    n_chunks: int | None = None
+    temperature: float = 0.0
+
+
+def record_of_text(
+    target: Path,
+    draft: Path,
+    text: Text,
+    reading: Reading,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Run both models over a text.
+
+    A drafted token is taken to be accepted where both models find the same token most likely, or where the
+    target draws, with the chance that it has whatever the draft proposes: the sum over tokens of min(p, q).
+
+    Parameters
+    ----------
+    target, draft
+        Models with one vocabulary.
+    text
+    reading
+    threads
+        None: all processors.
+    progress
+
+    Raises
+    ------
+    ConfigError
+        The vocabularies differ.
+    TextError
+        The text is shorter than a chunk.
+    ModelFileError, NotEnoughMemory
+    """
+    check_both(target, draft, reading.n_ctx)
+    with Model(target) as of_target, Model(draft) as of_draft:
+        tokens = cut(of_target, text, n_ctx=reading.n_ctx, n_chunks=reading.n_chunks).tokens.copy()
+        if (bos := of_target.vocabulary.bos) is not None:
+            tokens[:, 0] = bos
+        texts = []
+        with (
+            of_target.context(n_ctx=reading.n_ctx, threads=threads) as base,
+            of_draft.context(n_ctx=reading.n_ctx, threads=threads) as cheap,
+        ):
+            for number, chunk in enumerate(tokens):
+                texts.append(_read(base, cheap, chunk, number, reading.temperature))
+                if progress:
+                    progress(number + 1, len(tokens))
+    source = Source(
+        version=version("pyquant"), target=target.name, draft=draft.name, target_sha256=sha256_of(target),
+        draft_sha256=sha256_of(draft), prompts_sha256=text.sha256, chat=False, n_samples=1,
+        max_tokens=reading.n_ctx - reading.n_ctx // 2, temperature=reading.temperature, seed=0,
+    )  # fmt: skip
+    return Record(source, texts)
+
+
+def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, temperature: float) -> Along:
+    prompt, said = np.split(chunk, [len(chunk) // 2])
+    sample = Sample(number, "", 0, tokens=said.tolist(), finish=LENGTH)
+    columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in ARRAYS}
+    at, threads = 0, cheap.n_threads
+    for of_base, logits in predictions([base, cheap], prompt, sample):
+        targets = said[at : at + len(logits)]
+        at += len(logits)
+        entropy = _core.entropy(logits, threads)
+        top_p = np.exp(
+            -_core.negative_log_likelihood(logits, logits.argmax(axis=1).astype(np.int32), threads)
+        )
+        if temperature > 0:
+            drawn_from = [at_temperature(each, temperature) for each in (of_base, logits)]
+            nll, _, _, accepted = _core.compare_logits(drawn_from[0], drawn_from[1], targets, threads)
+            token_p = np.exp(-nll)
+        else:
+            _, _, same_top, _ = _core.compare_logits(of_base, logits, targets, threads)
+            token_p, accepted = top_p, same_top.astype(np.float64)
+        for name, values in zip(ARRAYS, (entropy, top_p, token_p, np.minimum(accepted, 1.0))):
+            columns[name].append(values)
+    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if not all(np.isfinite(values).all() for values in joined.values()):
+        raise ModelFileError(f"{cheap.model.path}: not finite logits: the model is broken")
+    return Along(number, 0, False, **joined, fresh=None)
