@@ -20,6 +20,7 @@ from pyquant.generate.session import Session
 from pyquant.llama.model import Model
 
 LARGEST, FEWEST = 32, 2  # tokens of the largest pass: what it is, and at least
+IN_A_ROW = 4  # passes over one token of a turn
 SHALLOWEST = int(limits.DRAFT_DEPTH.low)  # tokens that both have read before, at least
 
 Progress = Callable[[int, int], None]
@@ -59,6 +60,7 @@ class CostMeter:
         self._drafts: dict[int, list[float]] = {1: [], 2: []}  # by tokens to read
         self._sure: list[float] = []
         self._passes: list[list[float]] = [[] for _ in range(largest)]
+        self._alone: list[float] = []
 
     def begin(self) -> None:
         """Let both models read what comes before. Raises ModelFileError."""
@@ -70,7 +72,8 @@ class CostMeter:
     def turn(self, progress: Progress | None = None) -> None:
         """Measure each pass once, and before each a draft token, with one and two tokens to read in turns.
 
-        Medians of draft tokens are the turn's. Raises ModelFileError.
+        Then passes over one token, each behind the one before. Medians of these and of draft tokens are the
+        turn's. Raises ModelFileError.
         """
         of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         for n, seconds in enumerate(self._passes, start=1):
@@ -79,13 +82,16 @@ class CostMeter:
             seconds.append(self._pass(self._tokens[self._depth - 1 : self._depth - 1 + n]))
             if progress:
                 progress(n, len(self._passes))
+        single = self._tokens[self._depth - 1 : self._depth]
+        _, *behind_another = [self._pass(single) for _ in range(IN_A_ROW + 1)]
+        self._alone.append(statistics.median(behind_another))
         for n_unread, measured in of_turn.items():
             self._drafts[n_unread].append(statistics.median(seconds for seconds, _ in measured))
         self._sure.append(statistics.median(seconds for _, seconds in of_turn[1]))
 
     def forget(self) -> None:
         """Forget what was measured so far."""
-        for measured in (*self._drafts.values(), self._sure, *self._passes):
+        for measured in (*self._drafts.values(), self._sure, self._alone, *self._passes):
             measured.clear()
 
     def timed(self) -> Timed:
@@ -95,6 +101,7 @@ class CostMeter:
             draft_of_two=Seconds(self._drafts[2]),
             certainty=Seconds(self._sure),
             verify=[Seconds(seconds) for seconds in self._passes],
+            alone=Seconds(self._alone),
         )
 
     def _draft_token(self, n_unread: int) -> tuple[float, float]:

@@ -49,12 +49,15 @@ class Timed:
         Of the part of it that only policies need: entropy and probabilities.
     verify : list of Seconds
         Of the target's pass over 1, 2, ... tokens, with the draws after each.
+    alone : Seconds
+        Of its pass over one token behind another such pass.
     """
 
     draft_token: Seconds
     draft_of_two: Seconds
     certainty: Seconds
     verify: list[Seconds]
+    alone: Seconds
 
     @property
     def further(self) -> float:
@@ -78,14 +81,16 @@ class Timed:
         """
         draft, of_two = of_turns(self.draft_token.turns), of_turns(self.draft_of_two.turns)
         verify = tuple(of_turns(seconds.turns) for seconds in self.verify)
-        return Costs(draft, verify, models, max(of_two - draft, 0.0))
+        further, single = max(of_two - draft, 0.0), of_turns(self.alone.turns)
+        return Costs(draft, verify, models, further, single=single)
 
     def to_json(self) -> dict[str, Any]:
-        """Return keys `draft` and `verify` of what `pyquant draft costs --json` prints."""
+        """Return keys `draft`, `alone` and `verify` of what `pyquant draft costs --json` prints."""
         return {
             "draft": self.draft_token.to_json()
             | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
             | {"further": self.further},
+            "alone": self.alone.to_json(),
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
         }
 

@@ -32,6 +32,9 @@ class Costs:
         it drafted, so where all were accepted there are two.
     path : Path or None
         The file that they were read from.
+    single : float or None
+        Seconds of a pass over one token behind another such pass, as where nothing is drafted: what the
+        processor's caches hold is not the draft's then. None: as behind a draft, verify[0].
     """
 
     draft: float
@@ -39,6 +42,12 @@ class Costs:
     models: tuple[str, str] | None = None
     further: float = 0.0
     path: Path | None = field(default=None, compare=False)
+    single: float | None = None
+
+    @property
+    def alone(self) -> float:
+        """Seconds of a token where nothing is drafted."""
+        return self.verify[0] if self.single is None else self.single
 
     def of_pass(self, n_tokens: int) -> float:
         """Return the seconds of a pass over n tokens; what was not measured goes on in a straight line."""
@@ -48,13 +57,22 @@ class Costs:
         slope = (verify[-1] - verify[0]) / (len(verify) - 1) if len(verify) > 1 else verify[0]
         return verify[-1] + slope * (n_tokens - len(verify))
 
-    def of_draft(self, n_calls: int, n_unread: int) -> float:
-        """Return the seconds of drafting n_calls tokens where the draft has n_unread to read before."""
-        return n_calls * self.draft + (n_unread - 1) * self.further if n_calls else 0.0
+    def of_round(self, n_calls: int, n_drafted: int | None = None, n_unread: int = 1) -> float:
+        """Return the seconds of a round.
 
-    def of_round(self, n_drafted: int) -> float:
-        """Return the seconds of drafting n tokens and of verifying them: a pass over one more."""
-        return n_drafted * self.draft + self.of_pass(n_drafted + 1)
+        Parameters
+        ----------
+        n_calls
+            Tokens that the draft computes.
+        n_drafted
+            Of them, those that are verified, in a pass over one more; None: all.
+        n_unread
+            Tokens that the draft has to read before.
+        """
+        if not n_calls:
+            return self.alone
+        drafting = n_calls * self.draft + (n_unread - 1) * self.further
+        return drafting + self.of_pass((n_calls if n_drafted is None else n_drafted) + 1)
 
 
 def unread_after(n_unread: int, n_calls: int, n_accepted: int) -> int:
@@ -108,14 +126,15 @@ def read_costs(path: Path) -> Costs:
     try:
         draft = float(content["draft"]["seconds"])
         further = float(content["draft"].get("further", 0.0))
+        single = float(content["alone"]["seconds"]) if "alone" in content else None
         verify = tuple(float(row["seconds"]) for row in content["verify"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
-    if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify)):
+    if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify, single or draft)):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
     if not 0 <= further < math.inf:
         raise ConfigError(f"{path}: a further token takes {further} s; measure it again")
-    return Costs(draft, verify, _models(content), further, path)
+    return Costs(draft, verify, _models(content), further, path, single)
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

@@ -71,7 +71,7 @@ def foretell(
             if i > 0:
                 n_tokens += accepted + 1
                 measured += seconds
-                by_costs += costs.of_draft(calls, unread) + costs.of_pass(drafted + 1)
+                by_costs += costs.of_round(calls, drafted, unread)
             unread = unread_after(unread, calls, accepted)
     if not n_tokens:
         return None

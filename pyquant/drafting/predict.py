@@ -56,4 +56,4 @@ def predict(acceptance: float, costs: Costs, k: int) -> Predicted:
     limits.DRAFT_TOKENS.check("k", k)
     tokens = sum(acceptance**n for n in range(k + 1))
     seconds = costs.of_round(k) + (acceptance**k * costs.further if k else 0.0)
-    return Predicted(k, tokens, 1000 * seconds / tokens, tokens * costs.of_pass(1) / seconds)
+    return Predicted(k, tokens, 1000 * seconds / tokens, tokens * costs.alone / seconds)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyquant import limits
-from pyquant.drafting.cost_meter import FEWEST, LARGEST, SHALLOWEST, CostMeter
+from pyquant.drafting.cost_meter import FEWEST, SHALLOWEST, CostMeter
 from pyquant.drafting.cost_report import Timed
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.draft import Draft
@@ -34,6 +34,8 @@ from pyquant.machine import n_threads
 
 SCHEMA = "pyquant.draft.run/1"
 ALONE = "no draft"
+TIMES = 2  # that costs are measured behind each prompt's texts
+TIMED = 12  # tokens of the largest pass that is measured in turns with texts
 RESAMPLED = 2000  # times that pairs are drawn again, for an interval
 
 Progress = Callable[[int, int], None]
@@ -247,7 +249,7 @@ def _meter(model: Model, session: Session, draft: Draft, sampling: Sampling, pla
     depth = min(max(round(wanted), SHALLOWEST), plan.n_ctx - FEWEST)
     if depth < SHALLOWEST:
         return None
-    return CostMeter(model, session, draft, sampling, depth=depth, largest=min(LARGEST, plan.n_ctx - depth))
+    return CostMeter(model, session, draft, sampling, depth=depth, largest=min(TIMED, plan.n_ctx - depth))
 
 
 def _take_turns(
@@ -274,7 +276,8 @@ def _take_turns(
                     progress(n_done, turns * len(plan.prompts) * len(runs))
             if meter:
                 meter.begin()
-                meter.turn()
+                for _ in range(TIMES):
+                    meter.turn()
         if until_apart and turn > 0 and are_apart(runs):
             return
 

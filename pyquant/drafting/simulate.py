@@ -155,7 +155,7 @@ class Simulation:
             calls += n_calls
             drafted += n_drafted
             accepted += n_accepted
-            seconds += costs.of_draft(n_calls, unread) + costs.of_pass(n_drafted + 1)
+            seconds += costs.of_round(n_calls, n_drafted, unread)
             unread = unread_after(unread, n_calls, n_accepted)
         return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
 
@@ -174,7 +174,7 @@ class Simulation:
             policy=policy,
             ms_per_token=1000 * mean,
             ms_per_token_error=1000 * error,
-            gain=self.costs.of_pass(1) / mean if mean else 1.0,
+            gain=self.costs.alone / mean if mean else 1.0,
             tokens_per_round=sums["tokens"] / sums["rounds"] if sums["rounds"] else 0.0,
             acceptance=sums["accepted"] / sums["drafted"] if sums["drafted"] else None,
             **sums,
@@ -214,11 +214,16 @@ def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tup
             if decision is not Decision.MORE:
                 verified -= decision is Decision.DROP and calls > 0 and drops
                 break
-            if text.top_p[at + calls] == 0:  # the draft has nothing to say
+            if text.top_p[at + calls] > 0:
+                known.entropies.append(text.entropy[at + calls])
+                known.top_p.append(text.top_p[at + calls])
+                known.token_p.append(text.token_p[at + calls])
+            elif all(text.accepted[at : at + calls]):  # n-grams have nothing to say here
                 break
-            known.entropies.append(text.entropy[at + calls])
-            known.top_p.append(text.top_p[at + calls])
-            known.token_p.append(text.token_p[at + calls])
+            else:  # behind a refused token they go on with what followed theirs
+                known.entropies.append(known.entropies[-1])
+                known.top_p.append(known.top_p[-1])
+                known.token_p.append(known.token_p[-1])
             calls += 1
             verified += 1
         accepted = 0

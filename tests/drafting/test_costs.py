@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ def test_costs_are_read(tmp_path: Path) -> None:
     content["draft"] = {"seconds": 0.5, "further": 0.25}
     path.write_text(json.dumps(content))
     assert read_costs(path) == Costs(0.5, (1, 1.5), further=0.25)
+    content["alone"] = {"seconds": 0.75}
+    path.write_text(json.dumps(content))
+    assert read_costs(path) == Costs(0.5, (1, 1.5), further=0.25, single=0.75)
+
+
+def test_a_round_takes_its_draft_and_its_pass() -> None:
+    costs = Costs(0.5, (1, 1.5, 2.25), further=0.25, single=0.75)
+    assert costs.of_round(0) == costs.of_round(0, n_unread=3) == costs.alone == 0.75
+    assert costs.of_round(2) == 2 * 0.5 + 2.25
+    assert costs.of_round(2, 1, n_unread=3) == 2 * 0.5 + 2 * 0.25 + 1.5  # the last one is dropped
+    assert costs.of_round(1, 0) == 0.5 + 1
+    assert replace(costs, single=None).of_round(0) == 1
 
 
 def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
@@ -36,7 +49,7 @@ def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
         unread.append(unread_after(unread[-1], n_calls, n_accepted))
     assert unread == [1, 2, 1, 1, 2, 3, 2, 1]
     costs = Costs(0.5, (1, 1.5), further=0.25)
-    assert [costs.of_draft(2, n) for n in (1, 2, 3)] == [1, 1.25, 1.5]
+    assert [costs.of_round(1, 1, n) for n in (1, 2, 3)] == [2, 2.25, 2.5]
     assert costs.of_draft(0, 3) == 0
 
 
@@ -95,14 +108,16 @@ def test_costs_are_measured_again_in_turns_with_texts() -> None:
     given = Costs(1.0, (1.0,), of_models)
     report = run_policies(model, "ngram", policies, prompts, costs=given, **asked)
     assert report.timed is not None
-    assert {len(seconds.turns) for seconds in report.timed.verify} == {6}  # behind each prompt's texts
-    assert 2 <= len(report.timed.verify) <= 32
+    assert {len(seconds.turns) for seconds in report.timed.verify} == {
+        12
+    }  # twice, behind each prompt's texts
+    assert len(report.timed.verify) == 12
     for its in report.foretold():
         assert its.by_costs < 100 < 1000 * given.draft
 
 
 def test_means_and_medians_of_turns() -> None:
     seconds = Seconds([1.0, 1.0, 4.0])
-    timed = Timed(seconds, Seconds([2.0, 2.0, 5.0]), seconds, [seconds])
-    assert timed.costs() == Costs(1.0, (1.0,), further=1.0)
-    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0)
+    timed = Timed(seconds, Seconds([2.0, 2.0, 5.0]), seconds, [seconds], Seconds([0.5, 0.5, 2.0]))
+    assert timed.costs() == Costs(1.0, (1.0,), further=1.0, single=0.5)
+    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0, single=1.0)

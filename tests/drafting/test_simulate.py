@@ -301,3 +301,22 @@ def test_policies_may_decide_by_other_costs_than_a_replay_counts() -> None:
     replayed = Simulation(record, dear, decides=cheap, other_models=True).run("expected_value")
     assert replayed.drafted > 0
     assert replayed.ms_per_token > 1000
+
+
+def test_gains_are_beside_tokens_of_the_target_alone() -> None:
+    record = Record(SOURCE, [text("1" * 21)])
+    costs = replace(COSTS, single=0.009)
+    alone = Simulation(record, costs, other_models=True).run("none")
+    assert alone.ms_per_token == pytest.approx(9)
+    assert alone.gain == pytest.approx(1)
+    drafted = Simulation(record, costs, other_models=True).run("fixed:k=1")
+    assert drafted.ms_per_token == Simulation(record, COSTS, other_models=True).run("fixed:k=1").ms_per_token
+    assert drafted.gain == pytest.approx(9 / drafted.ms_per_token)
+
+
+def test_n_grams_go_on_behind_a_refused_token() -> None:
+    says_nothing = replace(text("10000000"), top_p=np.array([0.9, 0.9, 0, 0, 0, 0, 0, 0]))
+    # The first token is the prompt's. The second is refused; what is drafted behind it is in vain.
+    assert simulation(says_nothing).rounds("fixed:k=3")[0][0] == (3, 0)
+    # Where nothing is said before a token is drafted, none is.
+    assert simulation(says_nothing).rounds("fixed:k=3")[0][1:] == [(0, 0)] * 6

@@ -63,7 +63,7 @@ def _best_rate(acceptance: float, costs: Costs) -> float:
 
 
 def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted: int, most: int) -> bool:
-    so_far = costs.of_pass(drafted + 1)
+    so_far = costs.of_pass(drafted + 1) if drafted else costs.alone
     bring, reached = 0.0, all_accepted
     for more in range(1, min(most - drafted, len(costs.verify)) + 1):
         reached *= chance

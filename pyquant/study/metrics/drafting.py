@@ -75,7 +75,7 @@ class Drafting(Metric):
     """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
 
     name = "drafting"
-    version = 3  # n-grams have records; no target runs over texts again
+    version = 4  # a token where nothing is drafted has a cost of its own
     unit = "sample"
     alone = True
     by_default = False
@@ -170,7 +170,7 @@ def _took(target: str, pair: PairReport) -> dict[str, Any]:
     costs = pair.costs.to_json()
     return {
         "target": target,
-        "costs": {name: costs[name] for name in ("n_threads", "depth", "verify")}
+        "costs": {name: costs[name] for name in ("n_threads", "depth", "alone", "verify")}
         | {"draft": {key: value for key, value in costs["draft"].items() if key != "model"}},
         "best": {sort: [its.to_json() for its in best] for sort, best in pair.best.items()},
         "runs": pair.runs,

@@ -67,7 +67,8 @@ def costs_of(part: Took) -> Costs:
     """Return the costs that were measured."""
     costs = part["costs"]
     verify = tuple(each["seconds"] for each in costs["verify"])
-    return Costs(costs["draft"]["seconds"], verify, further=costs["draft"].get("further", 0.0))
+    single = costs["alone"]["seconds"]
+    return Costs(costs["draft"]["seconds"], verify, further=costs["draft"]["further"], single=single)
 
 
 def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
@@ -114,7 +115,7 @@ def flat(row: RowResults) -> Flat:
         return known
     costs = costs_of(part)
     return {
-        "drafting_c": costs.draft / costs.of_pass(1),
+        "drafting_c": costs.draft / costs.alone,
         "drafting_acceptance": share(row, "acceptance"),
         "drafting_heuristic": gain(part, HEURISTIC),
         "drafting_best": best_gain(part),
