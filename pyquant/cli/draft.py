@@ -77,11 +77,12 @@ def costs(
 
 
 def _print_costs(result: dict[str, Any]) -> None:
-    draft, single = result["draft"], result["verify"][0]["seconds"]
-    timed = {"a draft token": draft, "that has two to read": draft["of_two"]}
+    draft, single = result["draft"], result["alone"]["seconds"]
+    timed = {"no draft: a token": result["alone"]}
+    timed |= {"a draft token": draft, "that has two to read": draft["of_two"]}
     timed |= {f"a pass over {row['tokens']}": row for row in result["verify"]}
     rows = [[name, *_milliseconds(row), f"{row['seconds'] / single:.2f}"] for name, row in timed.items()]
-    print_table(["", "ms", "ms, spread", "of a pass over 1"], rows)
+    print_table(["", "ms", "ms, spread", "of no draft"], rows)
     share = draft["certainty"]["seconds"] / draft["seconds"]
     print(f"of a draft token, entropy and probabilities for policies: {percent(share)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyquant import limits
-from pyquant.drafting.cost_meter import FEWEST, SHALLOWEST, CostMeter
+from pyquant.drafting.cost_meter import FEWEST, LARGEST, SHALLOWEST, CostMeter
 from pyquant.drafting.cost_report import Timed
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.draft import Draft
@@ -35,7 +35,6 @@ from pyquant.machine import n_threads
 SCHEMA = "pyquant.draft.run/1"
 ALONE = "no draft"
 TIMES = 2  # that costs are measured behind each prompt's texts
-TIMED = 12  # tokens of the largest pass that is measured in turns with texts
 RESAMPLED = 2000  # times that pairs are drawn again, for an interval
 
 Progress = Callable[[int, int], None]
@@ -233,7 +232,10 @@ def run_policies(
                 Speculation(session, its_draft if policy else None, sampling, policy or make_policy("fixed"))
                 for policy in made
             ]
-            meter = None if costs is None else _meter(model, session, its_draft, sampling, plan)
+            first = [writer.write(plan, 0) for writer in writers]  # not counted
+            meter = None
+            if costs is not None:
+                meter = _meter(model, session, its_draft, sampling, plan, _largest_pass(first))
             _take_turns(runs, writers, plan, turns, until_apart, meter, progress)
             if check:
                 for run in runs[1:]:
@@ -243,13 +245,22 @@ def run_policies(
     return RunReport(target, draft, sampling, max_tokens, len(plan.prompts), n, runs, costs, timed)
 
 
-def _meter(model: Model, session: Session, draft: Draft, sampling: Sampling, plan: Plan) -> CostMeter | None:
+def _meter(
+    model: Model, session: Session, draft: Draft, sampling: Sampling, plan: Plan, largest: int
+) -> CostMeter | None:
     """Make a meter behind as many tokens as texts have in the middle; None where there is no room for it."""
     wanted = statistics.fmean(len(tokens) for tokens in plan.prompts) + plan.max_tokens / 2
     depth = min(max(round(wanted), SHALLOWEST), plan.n_ctx - FEWEST)
     if depth < SHALLOWEST:
         return None
-    return CostMeter(model, session, draft, sampling, depth=depth, largest=min(TIMED, plan.n_ctx - depth))
+    largest = min(largest, plan.n_ctx - depth)
+    return CostMeter(model, session, draft, sampling, depth=depth, largest=largest)
+
+
+def _largest_pass(texts: list[DraftedText]) -> int:
+    """Return how many tokens the largest pass of some texts had, within what meters measure."""
+    most = max((drafted + 1 for text in texts for drafted, _ in text.rounds), default=FEWEST)
+    return min(max(most, FEWEST), LARGEST)
 
 
 def _take_turns(
@@ -261,8 +272,6 @@ def _take_turns(
     meter: CostMeter | None,
     progress: Progress | None,
 ) -> None:
-    for writer in writers:
-        writer.write(plan, 0)
     n_done = 0
     for turn in range(turns):
         for run in runs:

@@ -50,7 +50,6 @@ def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
     assert unread == [1, 2, 1, 1, 2, 3, 2, 1]
     costs = Costs(0.5, (1, 1.5), further=0.25)
     assert [costs.of_round(1, 1, n) for n in (1, 2, 3)] == [2, 2.25, 2.5]
-    assert costs.of_draft(0, 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_costs_are_measured_again_in_turns_with_texts() -> None:
     assert {len(seconds.turns) for seconds in report.timed.verify} == {
         12
     }  # twice, behind each prompt's texts
-    assert len(report.timed.verify) == 12
+    assert len(report.timed.verify) == 3  # of the largest pass
     for its in report.foretold():
         assert its.by_costs < 100 < 1000 * given.draft
 

@@ -6,9 +6,12 @@ import timeit
 from functools import reduce
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text, read_policy
+from pyquant.drafting.policies.expected_value import _pays
 from pyquant.drafting.policy import Decision, Grown, History, Policy, Round
 from pyquant.errors import ConfigError
 
@@ -123,6 +126,28 @@ def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
     assert make_policy("expected_value:mean=0.7", step)(Round()) is Decision.MORE
     assert make_policy("expected_value:mean=0.4", step)(Round()) is Decision.STOP
     assert make_policy("expected_value:mean=0.7,most=1", step)(Round()) is Decision.STOP
+
+
+@given(
+    st.floats(0.001, 1),
+    st.floats(0, 0.999),
+    st.floats(1, 200),
+    st.lists(st.floats(0.001, 0.05), min_size=1, max_size=12),
+    st.integers(0, 6),
+)
+def test_expected_value_looks_at_every_length_that_could_pay(
+    so_far: float, chance: float, rate: float, verify: list[float], drafted: int
+) -> None:
+    costs = Costs(0.002, tuple(verify), single=0.004)
+    before = costs.of_pass(drafted + 1) if drafted else costs.alone
+    bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in range(1, len(verify) + 1)]
+    takes = [
+        rate * (more * costs.draft + costs.of_pass(drafted + more + 1) - before)
+        for more in range(1, len(verify) + 1)
+    ]
+    assume(all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
+    expected = any(b > t for b, t in zip(bring, takes))
+    assert _pays(so_far, chance, rate, costs, drafted, 100) == expected
 
 
 def test_expected_value_drops_a_token_whose_place_costs_more_than_it_brings() -> None:

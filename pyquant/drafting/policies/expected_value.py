@@ -62,10 +62,21 @@ def _best_rate(acceptance: float, costs: Costs) -> float:
     return max(tokens / costs.of_round(k) for k, tokens in enumerate(expected))
 
 
+@lru_cache(maxsize=1024)
+def _least_pass(costs: Costs, drafted: int, further: int) -> float:
+    """Return the seconds of the cheapest pass with 1, ... further drafted tokens more."""
+    return min(costs.of_pass(drafted + more + 1) for more in range(1, further + 1))
+
+
 def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted: int, most: int) -> bool:
+    further = min(most - drafted, len(costs.verify))
     so_far = costs.of_pass(drafted + 1) if drafted else costs.alone
+    least = _least_pass(costs, drafted, further) - so_far
+    at_most = all_accepted * chance / (1 - chance) if chance < 1 else math.inf  # however many there are
     bring, reached = 0.0, all_accepted
-    for more in range(1, min(most - drafted, len(costs.verify)) + 1):
+    for more in range(1, further + 1):
+        if at_most <= rate * (more * costs.draft + least):
+            return False
         reached *= chance
         bring += reached
         if bring > rate * (more * costs.draft + costs.of_pass(drafted + more + 1) - so_far):
