@@ -83,7 +83,8 @@ def of_all_layers(shape: Shape, few: Costs, more: Costs) -> Costs:
 
     verify = tuple(map(whole, few.verify, more.verify))
     further, single = max(whole(few.further, more.further), 0.0), whole(few.alone, more.alone)
-    return Costs(whole(few.draft, more.draft), verify, further=further, single=single)
+    following = whole(few.draft_next, more.draft_next)
+    return Costs(whole(few.draft, more.draft), verify, further=further, single=single, next=following)
 
 
 def gain_of(best: list[Simulated], *names: str) -> float:
@@ -108,7 +109,7 @@ def main() -> None:
         costs[shape.name] = of_all_layers(shape, few, more)
     print(f"| | T(1) | draft token | {' | '.join(f'T({n})' for n in SHOWN)} |\n|{'---|' * (3 + len(SHOWN))}")
     for name, its in costs.items():
-        shares = [its.draft / its.alone, *(its.of_pass(n) / its.of_pass(1) for n in SHOWN)]
+        shares = [its.draft_next / its.alone, *(its.of_pass(n) / its.of_pass(1) for n in SHOWN)]
         print(f"| {name} | {1000 * its.alone:.0f} ms | {' | '.join(f'{share:.2f}' for share in shares)} |")
     print("\n| | record | accepted | expected value | thesis's best | oracle |\n|---|---|---|---|---|---|")
     for name, its in costs.items():

@@ -1,7 +1,7 @@
 """Measure what drafting and verifying take, a turn at a time.
 
-Each draft token comes after a pass of the target, as in drafting: what either model leaves in the processor's
-caches is not the other's.
+Draft tokens come after a pass of the target, as in drafting: what either model leaves in the processor's
+caches is not the other's. So the first of them takes longer than the next.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class CostMeter:
         self._tokens = np.random.default_rng(0).integers(0, model.n_vocab, depth + largest).astype(np.int32)
         self._text = self._tokens[:depth].tolist()
         self._drafts: dict[int, list[float]] = {1: [], 2: []}  # by tokens to read
+        self._next: list[float] = []  # behind another one
         self._sure: list[float] = []
         self._passes: list[list[float]] = [[] for _ in range(largest)]
         self._alone: list[float] = []
@@ -70,15 +71,18 @@ class CostMeter:
         self._draft.propose(self._text[:-1], None, 0.5)
 
     def turn(self, progress: Progress | None = None) -> None:
-        """Measure each pass once, and before each a draft token, with one and two tokens to read in turns.
+        """Measure each pass once, and before each two draft tokens.
 
-        Then passes over one token, each behind the one before. Medians of these and of draft tokens are the
-        turn's. Raises ModelFileError.
+        The first of them has one and two tokens to read in turns. Then passes over one token are measured, each
+        behind the one before. Medians of these and of draft tokens are the turn's. Raises ModelFileError.
         """
         of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+        further: list[float] = []
         for n, seconds in enumerate(self._passes, start=1):
             n_unread = 2 - n % 2
-            of_turn[n_unread].append(self._draft_token(n_unread))
+            self._draft.keep(len(self._text) - n_unread)
+            of_turn[n_unread].append(self._draft_token(self._text))
+            further.append(self._draft_token([*self._text, int(self._tokens[0])])[0])
             seconds.append(self._pass(self._tokens[self._depth - 1 : self._depth - 1 + n]))
             if progress:
                 progress(n, len(self._passes))
@@ -87,29 +91,30 @@ class CostMeter:
         self._alone.append(statistics.median(behind_another))
         for n_unread, measured in of_turn.items():
             self._drafts[n_unread].append(statistics.median(seconds for seconds, _ in measured))
+        self._next.append(statistics.median(further))
         self._sure.append(statistics.median(seconds for _, seconds in of_turn[1]))
 
     def forget(self) -> None:
         """Forget what was measured so far."""
-        for measured in (*self._drafts.values(), self._sure, self._alone, *self._passes):
+        for measured in (*self._drafts.values(), self._next, self._sure, self._alone, *self._passes):
             measured.clear()
 
     def timed(self) -> Timed:
         """Return what was measured, in at least one turn."""
         return Timed(
             draft_token=Seconds(self._drafts[1]),
+            draft_next=Seconds(self._next),
             draft_of_two=Seconds(self._drafts[2]),
             certainty=Seconds(self._sure),
             verify=[Seconds(seconds) for seconds in self._passes],
             alone=Seconds(self._alone),
         )
 
-    def _draft_token(self, n_unread: int) -> tuple[float, float]:
+    def _draft_token(self, text: list[int]) -> tuple[float, float]:
         """Return the seconds of a draft token, and those of knowing how sure it is."""
         draft = self._draft
-        draft.keep(len(self._text) - n_unread)
         before, begin = draft.sure_seconds, time.perf_counter()
-        draft.propose(self._text, None, 0.5)
+        draft.propose(text, None, 0.5)
         return time.perf_counter() - begin, draft.sure_seconds - before
 
     def _pass(self, tokens: np.ndarray) -> float:

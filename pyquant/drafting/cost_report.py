@@ -42,9 +42,11 @@ class Timed:
     Attributes
     ----------
     draft_token : Seconds
-        Of a draft token.
+        Of a draft token behind a pass of the target.
+    draft_next : Seconds
+        Of a draft token behind another one.
     draft_of_two : Seconds
-        Of a draft token where the draft has two tokens to read.
+        Of a draft token behind a pass, where the draft has two tokens to read.
     certainty : Seconds
         Of the part of it that only policies need: entropy and probabilities.
     verify : list of Seconds
@@ -54,6 +56,7 @@ class Timed:
     """
 
     draft_token: Seconds
+    draft_next: Seconds
     draft_of_two: Seconds
     certainty: Seconds
     verify: list[Seconds]
@@ -82,13 +85,14 @@ class Timed:
         draft, of_two = of_turns(self.draft_token.turns), of_turns(self.draft_of_two.turns)
         verify = tuple(of_turns(seconds.turns) for seconds in self.verify)
         further, single = max(of_two - draft, 0.0), of_turns(self.alone.turns)
-        return Costs(draft, verify, models, further, single=single)
+        return Costs(draft, verify, models, further, single=single, next=of_turns(self.draft_next.turns))
 
     def to_json(self) -> dict[str, Any]:
         """Return keys `draft`, `alone` and `verify` of what `pyquant draft costs --json` prints."""
         return {
             "draft": self.draft_token.to_json()
             | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
+            | {"next": self.draft_next.to_json()}
             | {"further": self.further},
             "alone": self.alone.to_json(),
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],

@@ -22,7 +22,7 @@ class Costs:
     Attributes
     ----------
     draft : float
-        Seconds of a draft token.
+        Seconds of a round's first draft token, behind a pass of the target.
     verify : tuple of float
         Seconds of a pass of the target over 1, 2, ... tokens.
     models : (str, str) or None
@@ -35,6 +35,8 @@ class Costs:
     single : float or None
         Seconds of a pass over one token behind another such pass, as where nothing is drafted: what the
         processor's caches hold is not the draft's then. None: as behind a draft, verify[0].
+    next : float or None
+        Seconds of a draft token behind another one. None: as of the first.
     """
 
     draft: float
@@ -43,11 +45,17 @@ class Costs:
     further: float = 0.0
     path: Path | None = field(default=None, compare=False)
     single: float | None = None
+    next: float | None = None
 
     @property
     def alone(self) -> float:
         """Seconds of a token where nothing is drafted."""
         return self.verify[0] if self.single is None else self.single
+
+    @property
+    def draft_next(self) -> float:
+        """Seconds of a draft token behind another one."""
+        return self.draft if self.next is None else self.next
 
     def of_pass(self, n_tokens: int) -> float:
         """Return the seconds of a pass over n tokens; what was not measured goes on in a straight line."""
@@ -56,6 +64,10 @@ class Costs:
             return verify[n_tokens - 1]
         slope = (verify[-1] - verify[0]) / (len(verify) - 1) if len(verify) > 1 else verify[0]
         return verify[-1] + slope * (n_tokens - len(verify))
+
+    def of_drafting(self, n_calls: int, begun: bool = False) -> float:
+        """Return the seconds of drafting n_calls tokens; begun: others of the round came before them."""
+        return n_calls * self.draft_next + (0.0 if begun or not n_calls else self.draft - self.draft_next)
 
     def of_round(self, n_calls: int, n_drafted: int | None = None, n_unread: int = 1) -> float:
         """Return the seconds of a round.
@@ -71,7 +83,7 @@ class Costs:
         """
         if not n_calls:
             return self.alone
-        drafting = n_calls * self.draft + (n_unread - 1) * self.further
+        drafting = self.of_drafting(n_calls) + (n_unread - 1) * self.further
         return drafting + self.of_pass((n_calls if n_drafted is None else n_drafted) + 1)
 
 
@@ -127,14 +139,17 @@ def read_costs(path: Path) -> Costs:
         draft = float(content["draft"]["seconds"])
         further = float(content["draft"].get("further", 0.0))
         single = float(content["alone"]["seconds"]) if "alone" in content else None
+        following = content["draft"].get("next")
+        following = None if following is None else float(following["seconds"])
         verify = tuple(float(row["seconds"]) for row in content["verify"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
-    if not verify or not all(math.isfinite(time) and time > 0 for time in (draft, *verify, single or draft)):
+    times = (draft, *verify, *(time for time in (single, following) if time is not None))
+    if not verify or not all(math.isfinite(time) and time > 0 for time in times):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
     if not 0 <= further < math.inf:
         raise ConfigError(f"{path}: a further token takes {further} s; measure it again")
-    return Costs(draft, verify, _models(content), further, path, single)
+    return Costs(draft, verify, _models(content), further, path, single, following)
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

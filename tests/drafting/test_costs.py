@@ -41,6 +41,10 @@ def test_a_round_takes_its_draft_and_its_pass() -> None:
     assert costs.of_round(2, 1, n_unread=3) == 2 * 0.5 + 2 * 0.25 + 1.5  # the last one is dropped
     assert costs.of_round(1, 0) == 0.5 + 1
     assert replace(costs, single=None).of_round(0) == 1
+    faster = replace(costs, next=0.25)
+    assert faster.of_round(2) == 0.5 + 0.25 + 2.25
+    assert (faster.of_drafting(3), faster.of_drafting(3, begun=True)) == (1, 0.75)
+    assert faster.of_drafting(0) == 0
 
 
 def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
@@ -68,6 +72,11 @@ def test_a_draft_has_two_tokens_to_read_where_all_were_accepted() -> None:
         ),
         ('{"schema": "%s", "draft": {"seconds": 1, "further": -1}, "verify": [{"seconds": 1}]}', "further"),
         ('{"schema": "%s", "draft": {"seconds": 1, "further": NaN}, "verify": [{"seconds": 1}]}', "further"),
+        ('{"schema": "%s", "draft": {"seconds": 1}, "verify": [{"seconds": 1}], "alone": 1}', "is no number"),
+        (
+            '{"schema": "%s", "draft": {"seconds": 1}, "verify": [{"seconds": 1}], "alone": {"seconds": 0}}',
+            "above 0",
+        ),
         ('{"schema": "%s", "draft": [1], "verify": 3}', "is no number"),
         ('{"schema": "%s", "draft": {"seconds": 1}, "verify": 3}', "is no number"),
         ('{"schema": "%s", "draft": {"seconds": "x"}, "verify": [{"seconds": 1}]}', "is no number"),
@@ -117,6 +126,13 @@ def test_costs_are_measured_again_in_turns_with_texts() -> None:
 
 def test_means_and_medians_of_turns() -> None:
     seconds = Seconds([1.0, 1.0, 4.0])
-    timed = Timed(seconds, Seconds([2.0, 2.0, 5.0]), seconds, [seconds], Seconds([0.5, 0.5, 2.0]))
-    assert timed.costs() == Costs(1.0, (1.0,), further=1.0, single=0.5)
-    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0, single=1.0)
+    timed = Timed(
+        seconds,
+        Seconds([0.5, 0.5, 0.5]),
+        Seconds([2.0, 2.0, 5.0]),
+        seconds,
+        [seconds],
+        Seconds([0.5, 0.5, 2.0]),
+    )
+    assert timed.costs() == Costs(1.0, (1.0,), further=1.0, single=0.5, next=0.5)
+    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0, single=1.0, next=0.5)

@@ -138,11 +138,11 @@ def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
 def test_expected_value_looks_at_every_length_that_could_pay(
     so_far: float, chance: float, rate: float, verify: list[float], drafted: int
 ) -> None:
-    costs = Costs(0.002, tuple(verify), single=0.004)
+    costs = Costs(0.002, tuple(verify), single=0.004, next=0.001)
     before = costs.of_pass(drafted + 1) if drafted else costs.alone
     bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in range(1, len(verify) + 1)]
     takes = [
-        rate * (more * costs.draft + costs.of_pass(drafted + more + 1) - before)
+        rate * (0.001 * more + 0.001 * (drafted == 0) + costs.of_pass(drafted + more + 1) - before)
         for more in range(1, len(verify) + 1)
     ]
     assume(all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits

@@ -75,11 +75,12 @@ def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted
     at_most = all_accepted * chance / (1 - chance) if chance < 1 else math.inf  # however many there are
     bring, reached = 0.0, all_accepted
     for more in range(1, further + 1):
-        if at_most <= rate * (more * costs.draft + least):
+        if at_most <= rate * (costs.of_drafting(more, begun=drafted > 0) + least):
             return False
         reached *= chance
         bring += reached
-        if bring > rate * (more * costs.draft + costs.of_pass(drafted + more + 1) - so_far):
+        takes = costs.of_drafting(more, begun=drafted > 0) + costs.of_pass(drafted + more + 1) - so_far
+        if bring > rate * takes:
             return True
     return False
 

@@ -68,7 +68,9 @@ def costs_of(part: Took) -> Costs:
     costs = part["costs"]
     verify = tuple(each["seconds"] for each in costs["verify"])
     single = costs["alone"]["seconds"]
-    return Costs(costs["draft"]["seconds"], verify, further=costs["draft"]["further"], single=single)
+    draft = costs["draft"]
+    further, following = draft["further"], draft["next"]["seconds"]
+    return Costs(draft["seconds"], verify, further=further, single=single, next=following)
 
 
 def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
@@ -115,7 +117,7 @@ def flat(row: RowResults) -> Flat:
         return known
     costs = costs_of(part)
     return {
-        "drafting_c": costs.draft / costs.alone,
+        "drafting_c": costs.draft_next / costs.alone,
         "drafting_acceptance": share(row, "acceptance"),
         "drafting_heuristic": gain(part, HEURISTIC),
         "drafting_best": best_gain(part),

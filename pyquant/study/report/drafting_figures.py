@@ -88,7 +88,7 @@ def gain_against_c(model: ModelResults, target: str) -> Panel | None:
         return None
 
     def draw(axes: Axes) -> None:
-        at = [costs_of(part).draft / costs_of(part).alone for part in parts]
+        at = [costs_of(part).draft_next / costs_of(part).alone for part in parts]
         axes.axhline(1, color=GRAY, linewidth=1, linestyle="--")
         axes.plot(
             at, [gain(part, ORACLE) or 0 for part in parts], "^", color=GRAY, markersize=4, label="oracle"
