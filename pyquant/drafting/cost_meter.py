@@ -73,8 +73,8 @@ class CostMeter:
     def turn(self, progress: Progress | None = None) -> None:
         """Measure each pass once, and before each two draft tokens.
 
-        The first of them has one and two tokens to read in turns. Then passes over one token are measured, each
-        behind the one before. Medians of these and of draft tokens are the turn's. Raises ModelFileError.
+        The first of them has one and two tokens to read in turns. Then passes over one token are measured,
+        each behind the one before. Medians of these and of draft tokens are the turn's. Raises ModelFileError.
         """
         of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         further: list[float] = []
