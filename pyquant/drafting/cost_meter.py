@@ -74,7 +74,9 @@ class CostMeter:
         """Measure each pass once, and before each two draft tokens.
 
         The first of them has one and two tokens to read in turns. Then passes over one token are measured,
-        each behind the one before. Medians of these and of draft tokens are the turn's. Raises ModelFileError.
+        each behind the one before. Medians of these and of draft tokens are the turn's.
+
+        Raises ModelFileError.
         """
         of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         further: list[float] = []
