@@ -43,6 +43,12 @@ OtherModels = Annotated[
         help="Take costs of other models than the record's: a prediction for those, with this acceptance.",
     ),
 ]
+Temperature = Annotated[
+    float,
+    typer.Option(
+        metavar="X", parser=Number(limits.TEMPERATURE), help="0: the target's most likely token; of all."
+    ),
+]
 Output = Annotated[
     Optional[Path],
     typer.Option("--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."),
@@ -69,12 +75,7 @@ def record(
     chat: writing_options.Chat = False,
     n: writing_options.Samples = 1,
     max_tokens: writing_options.MaxTokens = 128,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            metavar="X", parser=Number(limits.TEMPERATURE), help="0: the target's most likely token; of all."
-        ),
-    ] = 0.0,
+    temperature: Temperature = 0.0,
     seed: options.Seed = 0,
     threads: options.Threads = None,
     force: options.Force = False,
@@ -274,12 +275,7 @@ def predict(
     ] = None,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            metavar="X", parser=Number(limits.TEMPERATURE), help="0: the target's most likely token; of all."
-        ),
-    ] = 0.0,
+    temperature: Temperature = 0.0,
     policy: Policies = None,
     other_models: OtherModels = False,
     k: Annotated[

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.drafting.ngram_draft import NgramDraft
-from pyquant.drafting.record import Along
+from pyquant.drafting.record import ARRAYS, Along
 from pyquant.errors import ModelFileError
 from pyquant.generate.result import END, Sample
-from pyquant.llama.model import Context
+from pyquant.llama.model import Context, Model
 
 REPEATED = 6  # tokens that come again are a repetition, as in entropy drafting's experiments
 PORTION = 128  # tokens whose logits are in memory at a time
+
+Columns: TypeAlias = "dict[str, list[NDArray[np.float64]]]"  # by array of a record: portion by portion
 
 
 def along(
@@ -44,20 +47,18 @@ def along(
     ModelFileError
         Logits are not finite.
     """
-    columns: dict[str, list[NDArray[np.float64]]] = {
-        name: [] for name in ("entropy", "top_p", "token_p", "accepted")
-    }
+    columns: Columns = {name: [] for name in ARRAYS}
     text, at = sample.tokens, 0
     ends = draft.model.vocabulary.end_tokens()
     for logits, *others in predictions([draft, *([target] if target else [])], prompt, sample):
-        top = logits.argmax(axis=1).astype(np.int32)
+        top, entropy, top_p = most_likely(logits, draft.n_threads)
         tokens = np.array(text[at : at + len(top)], np.int32)
         at += len(top)
         if len(tokens) < len(top):  # the text's end, whose token is not among the sample's: any that ends
             last = others[0][-1].argmax() if others else top[-1] if top[-1] in ends else ends[0]
             tokens = np.append(tokens, last).astype(np.int32)
-        columns["entropy"].append(_core.entropy(logits, draft.n_threads))
-        columns["top_p"].append(np.exp(-_core.negative_log_likelihood(logits, top, draft.n_threads)))
+        columns["entropy"].append(entropy)
+        columns["top_p"].append(top_p)
         if others:
             in_target, in_draft = (
                 _core.negative_log_likelihood(at_temperature(each, temperature), tokens, draft.n_threads)
@@ -66,13 +67,28 @@ def along(
             columns["token_p"].append(np.exp(-in_draft))
             columns["accepted"].append(np.exp(np.minimum(0, in_target - in_draft)))
         else:
-            columns["token_p"].append(columns["top_p"][-1])
+            columns["token_p"].append(top_p)
             columns["accepted"].append((top == tokens).astype(np.float64))
-    joined = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
-    if not all(np.isfinite(values).all() for values in joined.values()):
-        raise ModelFileError(f"{draft.model.path}: not finite logits: the model is broken")
+    arrays = joined(columns, draft.model)
     fresh = _first_repetition(prompt.tolist(), text)
-    return Along(sample.prompt, sample.number, sample.finish == END, **joined, fresh=fresh)
+    return Along(sample.prompt, sample.number, sample.finish == END, **arrays, fresh=fresh)
+
+
+def most_likely(
+    logits: NDArray[np.float32], n_threads: int
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Return each position's most likely token, the entropy there in nats, and that token's probability."""
+    top = logits.argmax(axis=1).astype(np.int32)
+    top_p = np.exp(-_core.negative_log_likelihood(logits, top, n_threads))
+    return top, _core.entropy(logits, n_threads), top_p
+
+
+def joined(columns: Columns, model: Model) -> dict[str, NDArray[np.float64]]:
+    """Put the portions of each array together. Raises ModelFileError where logits were not finite."""
+    arrays = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns.items()}
+    if not all(np.isfinite(values).all() for values in arrays.values()):
+        raise ModelFileError(f"{model.path}: not finite logits: the model is broken")
+    return arrays
 
 
 def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:

@@ -62,17 +62,14 @@ class Timed:
     verify: list[Seconds]
     alone: Seconds
 
-    @property
-    def further(self) -> float:
-        """Seconds of a further token to read; none where both medians are as near as chance."""
-        return max(self.draft_of_two.median - self.draft_token.median, 0.0)
-
     def costs(
         self,
         models: tuple[str, str] | None = None,
         of_turns: Callable[[list[float]], float] = statistics.median,
     ) -> Costs:
         """Return the costs that policies and replays take.
+
+        A further token to read costs nothing where one and two are as near as chance.
 
         Parameters
         ----------
@@ -93,7 +90,7 @@ class Timed:
             "draft": self.draft_token.to_json()
             | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
             | {"next": self.draft_next.to_json()}
-            | {"further": self.further},
+            | {"further": self.costs().further},
             "alone": self.alone.to_json(),
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
         }

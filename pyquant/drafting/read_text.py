@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.along import at_temperature, predictions
+from pyquant.drafting.along import Columns, at_temperature, joined, most_likely, predictions
 from pyquant.drafting.pair import check_both, sha256_of
 from pyquant.drafting.record import ARRAYS, Along, Record, Source
-from pyquant.errors import ModelFileError
 from pyquant.files.text import Text
 from pyquant.generate.result import LENGTH, Sample
 from pyquant.llama.chunks import cut
@@ -80,9 +79,8 @@ def record_of_text(
     """
     check_both(target, draft, reading.n_ctx)
     with Model(target) as of_target, Model(draft) as of_draft:
-        tokens = cut(of_target, text, n_ctx=reading.n_ctx, n_chunks=reading.n_chunks).tokens.copy()
-        if (bos := of_target.vocabulary.bos) is not None:
-            tokens[:, 0] = bos
+        chunks = cut(of_target, text, n_ctx=reading.n_ctx, n_chunks=reading.n_chunks)
+        tokens = chunks.given_to(of_target)
         texts = []
         with (
             of_target.context(n_ctx=reading.n_ctx, threads=threads) as base,
@@ -103,15 +101,12 @@ def record_of_text(
 def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, temperature: float) -> Along:
     prompt, said = np.split(chunk, [len(chunk) // 2])
     sample = Sample(number, "", 0, tokens=said.tolist(), finish=LENGTH)
-    columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in ARRAYS}
+    columns: Columns = {name: [] for name in ARRAYS}
     at, threads = 0, cheap.n_threads
     for of_base, logits in predictions([base, cheap], prompt, sample):
         targets = said[at : at + len(logits)]
         at += len(logits)
-        entropy = _core.entropy(logits, threads)
-        top_p = np.exp(
-            -_core.negative_log_likelihood(logits, logits.argmax(axis=1).astype(np.int32), threads)
-        )
+        _, entropy, top_p = most_likely(logits, threads)
         if temperature > 0:
             drawn_from = [at_temperature(each, temperature) for each in (of_base, logits)]
             nll, _, _, accepted = _core.compare_logits(drawn_from[0], drawn_from[1], targets, threads)
@@ -121,7 +116,4 @@ def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, 
             token_p, accepted = top_p, same_top.astype(np.float64)
         for name, values in zip(ARRAYS, (entropy, top_p, token_p, np.minimum(accepted, 1.0))):
             columns[name].append(values)
-    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-    if not all(np.isfinite(values).all() for values in joined.values()):
-        raise ModelFileError(f"{cheap.model.path}: not finite logits: the model is broken")
-    return Along(number, 0, False, **joined, fresh=None)
+    return Along(number, 0, False, **joined(columns, cheap.model), fresh=None)

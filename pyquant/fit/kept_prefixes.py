@@ -51,9 +51,7 @@ class KeptPrefixes:
 
     def __init__(self, running: Model, matrices: Iterable[str], chunks: Chunks, threads: int | None) -> None:
         self._path, self._chunks, self._threads = running.path, chunks, n_threads(threads)
-        tokens, step = chunks.tokens.copy(), together(chunks.n_ctx)
-        if (bos := running.vocabulary.bos) is not None:
-            tokens[:, 0] = bos
+        tokens, step = chunks.given_to(running), together(chunks.n_ctx)
         self._pieces = [tokens[begin : begin + step] for begin in range(0, len(tokens), step)]
         self._at: int | None = None  # the stage where pieces are kept; None: nowhere
         self._from: int | None = None  # the stage from which runs go on

@@ -54,6 +54,13 @@ class Chunks:
         """Tokens of each chunk that are scored: those at positions n_ctx / 2 + 1 and after."""
         return self.n_ctx - 1 - self.n_ctx // 2
 
+    def given_to(self, model: Model) -> NDArray[np.int32]:
+        """Return the tokens that a model is given, as a copy: BOS is first where it has one put there."""
+        given = self.tokens.copy()
+        if (bos := model.vocabulary.bos) is not None:
+            given[:, 0] = bos
+        return given
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -154,11 +161,9 @@ def portions(
     positions : (n,) int64
         Of these tokens in their chunks.
     """
-    n_ctx, bos = chunks.n_ctx, context.model.vocabulary.bos
+    n_ctx = chunks.n_ctx
     begin = group * together(n_ctx)
-    given = chunks.tokens[begin : begin + together(n_ctx)].copy()
-    if bos is not None:
-        given[:, 0] = bos
+    given = Chunks(chunks.tokens[begin : begin + together(n_ctx)]).given_to(context.model)
     context.clear()
     for start in range(0, n_ctx, context.n_batch):
         positions = np.arange(start, min(start + context.n_batch, n_ctx))

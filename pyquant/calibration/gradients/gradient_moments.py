@@ -68,9 +68,7 @@ def gradient_moments(
             weighted = gradients / np.sqrt(squares + level)
             moments[name] = moments.get(name, np.float32(0)) + weighted.T @ weighted
 
-    tokens = chunks.tokens.copy()
-    if (bos := model.vocabulary.bos) is not None:
-        tokens[:, 0] = bos
+    tokens = chunks.given_to(model)
     for number, sequence in enumerate(tokens):
         streams = graph.streams(sequence)
         logits = graph.logits(streams[-1])
