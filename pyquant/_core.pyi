@@ -474,9 +474,6 @@ def attend_few(
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def block_length(arg0: int) -> int: ...
 def build_info() -> dict: ...
-def certainty(
-    logits: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.int32] | None, token: int
-) -> tuple: ...
 def checksum(data: typing_extensions.Buffer) -> int: ...
 def choose_types(
     traits: ModelTraits,
@@ -559,6 +556,16 @@ def draw_kept(
     logits: numpy.typing.NDArray[numpy.float32],
     states: collections.abc.Sequence[GrammarState],
     places: numpy.typing.NDArray[numpy.uint64],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+) -> tuple: ...
+def draw_sure(
+    logits: numpy.typing.NDArray[numpy.float32],
+    mask: numpy.typing.NDArray[numpy.int32] | None,
+    uniform: float,
     *,
     temperature: float,
     top_k: int,

@@ -104,36 +104,35 @@ py::array_t<double> entropy_array(const Array<float> & logits, int n_threads) {
     return entropy;
 }
 
-// A row of logits, a token of it, and perhaps a mask.
-void check_row(const Array<float> & logits, const std::optional<Array<int32_t>> & mask, int64_t n_vocab,
-               int32_t token) {
+// A row of logits, and perhaps a mask.
+void check_row(const Array<float> & logits, const std::optional<Array<int32_t>> & mask, int64_t n_vocab) {
     if (logits.ndim() != 1 || logits.shape(0) != n_vocab || n_vocab == 0) {
         throw py::value_error("logits: expected shape (n_vocab,)");
     }
     if (mask && (mask->ndim() != 1 || mask->shape(0) != py::ssize_t(sample::mask_words(n_vocab)))) {
         throw py::value_error("mask: expected shape (ceil(n_vocab / 32),)");
     }
-    if (token < 0 || token >= n_vocab || (mask && !sample::allows(mask->data(), token))) {
-        throw py::index_error("token: not in the vocabulary, or the mask refuses it");
-    }
 }
 
-py::tuple certainty_of(const Array<float> & logits, const std::optional<Array<int32_t>> & mask,
-                       int32_t token) {
-    const int64_t n_vocab = logits.size();
-    check_row(logits, mask, n_vocab, token);
-    const sample::Certainty sure =
-        sample::certainty(logits.data(), mask ? mask->data() : nullptr, n_vocab, token);
-    return py::make_tuple(sure.entropy, sure.top_p, sure.token_p);
+py::tuple draw_sure_row(const Array<float> & logits, const std::optional<Array<int32_t>> & mask,
+                        double uniform, float temperature, int32_t top_k, float top_p, float min_p) {
+    check_row(logits, mask, logits.size());
+    sample::Certainty sure;
+    const sample::Row row = sample::draw_sure(logits.data(), mask ? mask->data() : nullptr, logits.size(),
+                                              {top_k, top_p, min_p, temperature}, uniform, sure);
+    return py::make_tuple(row.token, row.log_p, sure.entropy, sure.top_p, sure.token_p, sure.seconds);
 }
 
 py::tuple verify_token(const Array<float> & target, const std::optional<Array<float>> & draft,
                        const std::optional<Array<int32_t>> & mask, int32_t token, double accept, double draw,
                        float temperature, int32_t top_k, float top_p, float min_p) {
     const int64_t n_vocab = target.size();
-    check_row(target, mask, n_vocab, token);
+    check_row(target, mask, n_vocab);
     if (draft) {
-        check_row(*draft, mask, n_vocab, token);
+        check_row(*draft, mask, n_vocab);
+    }
+    if (token < 0 || token >= n_vocab || (mask && !sample::allows(mask->data(), token))) {
+        throw py::index_error("token: not in the vocabulary, or the mask refuses it");
     }
     const double uniform[] = {accept, draw};
     const sample::Verified verified =
@@ -151,8 +150,9 @@ void register_sample(py::module_ & module) {
     module.def("draw_again", &draw_again_array, py::arg("logits").noconvert(), py::arg("rows").noconvert(),
                py::arg("sums").noconvert(), py::arg("mask").noconvert(), py::arg("uniform").noconvert(),
                py::kw_only(), py::arg("temperature"), py::arg("top_k"), py::arg("top_p"), py::arg("min_p"));
-    module.def("certainty", &certainty_of, py::arg("logits").noconvert(), py::arg("mask").noconvert(),
-               py::arg("token"));
+    module.def("draw_sure", &draw_sure_row, py::arg("logits").noconvert(), py::arg("mask").noconvert(),
+               py::arg("uniform"), py::kw_only(), py::arg("temperature"), py::arg("top_k"), py::arg("top_p"),
+               py::arg("min_p"));
     module.def("verify", &verify_token, py::arg("target").noconvert(), py::arg("draft").noconvert(),
                py::arg("mask").noconvert(), py::arg("token"), py::arg("accept"), py::arg("draw"),
                py::kw_only(), py::arg("temperature"), py::arg("top_k"), py::arg("top_p"), py::arg("min_p"));

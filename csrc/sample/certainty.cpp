@@ -1,16 +1,16 @@
 #include "sample/certainty.h"
 
+#include <chrono>
 #include <cmath>
 
 #include "kernels/share_rows.h"
-#include "sample/allowed.h"
-#include "sample/weights.h"
 
 namespace pyquant::sample {
 namespace {
 
-// Entropy of weights exp(x - largest): log S - sum w (x - largest) / S, where S is the sum of w.
-double entropy_of(const Weights & weights, const float * x, float largest) {
+// Entropy of weights w: log (S / peak) - sum w (x - largest) / S, where S is the sum of w, and a logit x as large
+// as the largest that is allowed has the weight `peak`.
+double entropy_of(const Weights & weights, const float * x, float largest, float peak) {
     float products[kTile];
     double sum = 0;
     for (size_t t = 0; t < weights.tiles.size(); ++t) {
@@ -19,23 +19,23 @@ double entropy_of(const Weights & weights, const float * x, float largest) {
         }
         const int n = int(std::min<int64_t>(kTile, weights.n_vocab - int64_t(t) * kTile));
         for (int j = 0; j < n; ++j) {
-            products[j] = weights.values[t * kTile + size_t(j)] * (x[t * kTile + size_t(j)] - largest);
+            const size_t i = t * kTile + size_t(j);
+            products[j] = weights.values[i] == 0 ? 0.0f : weights.values[i] * (x[i] - largest);
         }
         std::fill(products + n, products + kTile, 0.0f);
         sum += sum_of_tile(products);
     }
-    return std::log(weights.total) - sum / weights.total;
+    return std::log(weights.total / double(peak)) - sum / weights.total;
 }
 
 }  // namespace
 
-Certainty certainty(const float * logits, const int32_t * mask, int64_t n_vocab, int32_t token) {
-    const float largest =
-        mask == nullptr ? kernels::largest_of(logits, n_vocab) : largest_allowed(logits, mask, n_vocab);
-    Weights weights(n_vocab);
-    weights.set(logits, largest, 1.0f, mask);
-    return {entropy_of(weights, logits, largest), 1 / weights.total,
-            double(weights.values[size_t(token)]) / weights.total};
+Certainty certainty(const Weights & weights, const float * logits, int32_t likeliest) {
+    const auto begin = std::chrono::steady_clock::now();
+    const float peak = weights.values[likeliest];
+    const double entropy = entropy_of(weights, logits, logits[likeliest], peak);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return {entropy, double(peak) / weights.total, 0, took.count()};
 }
 
 void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * entropy, int n_threads) {
@@ -45,7 +45,7 @@ void entropy(const float * logits, int64_t n_rows, int64_t n_vocab, double * ent
             const float * x = logits + row * n_vocab;
             const float largest = kernels::largest_of(x, n_vocab);
             weights.set(x, largest, 1.0f);
-            entropy[row] = entropy_of(weights, x, largest);
+            entropy[row] = entropy_of(weights, x, largest, 1.0f);
         }
     });
 }

@@ -6,6 +6,7 @@
 #include "kernels/share_rows.h"
 #include "sample/allowed.h"
 #include "sample/ask.h"
+#include "sample/certainty.h"
 #include "sample/philox.h"
 #include "sample/truncate.h"
 #include "sample/weights.h"
@@ -59,7 +60,8 @@ class Drawer {
 public:
     Drawer(int64_t n_vocab, const Settings & settings) : settings_(settings), weights_(n_vocab) {}
 
-    Row operator()(const float * logits, const int32_t * mask, double uniform, Sums & sums) {
+    Row operator()(const float * logits, const int32_t * mask, double uniform, Sums & sums,
+                   Certainty * sure = nullptr) {
         const float largest = kernels::largest_of(logits, weights_.n_vocab);
         weights_.set(logits, largest, 1.0f);
         sums = {double(largest), weights_.total};
@@ -67,7 +69,7 @@ public:
         if (mask != nullptr) {
             weights_.keep(mask);
         }
-        return of_allowed(logits, mask, uniform, sums);
+        return of_allowed(logits, mask, uniform, sums, sure);
     }
 
     // The same with top-k and a mask, but for the share that it leaves. It is made where it is needed.
@@ -110,7 +112,8 @@ public:
 
 private:
     // weights_ are those of the tokens that the mask allows, at temperature 1.
-    Row of_allowed(const float * logits, const int32_t * mask, double uniform, const Sums & sums) {
+    Row of_allowed(const float * logits, const int32_t * mask, double uniform, const Sums & sums,
+                   Certainty * sure = nullptr) {
         if (!is_finite(sums)) {
             return {0, std::numeric_limits<double>::quiet_NaN(), 1};
         }
@@ -118,7 +121,14 @@ private:
         if (!keep_digits(weights_, logits, mask)) {
             return {-1, 0, allowed};
         }
-        return row_of(choose(logits, mask, uniform), logits, sums, allowed);
+        if (sure == nullptr) {
+            return row_of(choose(logits, mask, uniform), logits, sums, allowed);
+        }
+        const int32_t likeliest = most_likely(logits);
+        *sure = certainty(weights_, logits, likeliest);  // before a temperature changes the weights
+        const Row row = row_of(choose(logits, mask, uniform), logits, sums, allowed);
+        sure->token_p = sure->top_p * double(kernels::exp_nonpositive(logits[row.token] - logits[likeliest]));
+        return row;
     }
 
     static bool is_finite(const Sums & sums) {
@@ -185,6 +195,13 @@ void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_
             drawn.set(row, drawer(logits + row * n_vocab, allowed, uniform[row], drawn.sums[row]));
         }
     });
+}
+
+Row draw_sure(const float * logits, const int32_t * mask, int64_t n_vocab, const Settings & settings, double uniform,
+              Certainty & sure) {
+    Sums sums;
+    sure = {};
+    return Drawer(n_vocab, settings)(logits, mask, uniform, sums, &sure);
 }
 
 void draw_again(const float * logits, const int64_t * rows, const Sums * sums, const int32_t * mask,

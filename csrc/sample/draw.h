@@ -5,6 +5,8 @@
 
 namespace pyquant::sample {
 
+struct Certainty;
+
 // Settings in the order in which llama.cpp applies them; the mask comes before all.
 struct Settings {
     int32_t top_k;      // keep so many of the most likely tokens; 0: all
@@ -46,6 +48,11 @@ struct Drawn {
 // order of the vocabulary, else from the most likely one down. Threads share the rows.
 void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_vocab,
           const Settings & settings, const double * uniform, const Drawn & drawn, int n_threads);
+
+// Draws from one row what `draw` would, and says how sure its distribution is: of the weights that both take.
+// Where a mask allows none, or logits are not numbers, this is 0.
+Row draw_sure(const float * logits, const int32_t * mask, int64_t n_vocab, const Settings & settings,
+              double uniform, Certainty & sure);
 
 // Draws what `draw` would with these masks, from rows whose sums it has returned. Only tokens that a mask
 // allows are weighed, so where it allows few this takes a small part of the time. rows, uniform and what is

@@ -27,7 +27,7 @@ class ModelDraft:
     """
 
     def __init__(self, session: Session, sampling: Sampling) -> None:
-        self._session, self._sampling = session, sampling
+        self._session, self._for_kernel = session, sampling.for_kernel
         self.begin()
 
     def begin(self) -> None:
@@ -56,17 +56,12 @@ class ModelDraft:
         n_read = int(session.lengths[0])
         # A copy: the next token overwrites llama.cpp's buffer, and the verification needs all of a draft.
         logits = session.extend(0, np.array(tokens[n_read:], np.int32))
-        drawn = self._sampling.draw(logits[None], np.array([uniform]), None if mask is None else mask[None])
-        token = int(drawn.tokens[0])
-        self.seconds += time.perf_counter() - begin
-        if not np.isfinite(drawn.log_p[0]):
+        token, log_p, *sure, sure_seconds = _core.draw_sure(logits, mask, uniform, **self._for_kernel)
+        self.seconds += time.perf_counter() - begin - sure_seconds
+        self.sure_seconds += sure_seconds
+        if not np.isfinite(log_p):
             raise ModelFileError(f"{session.model.path}: its logits are not numbers")
-        if token < 0:
-            return None
-        begin = time.perf_counter()
-        sure = _core.certainty(logits, mask, token)
-        self.sure_seconds += time.perf_counter() - begin
-        return Drafted(token, logits, *sure)
+        return Drafted(token, logits, *sure) if token >= 0 else None
 
     def keep(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

@@ -42,14 +42,17 @@ def test_kernels_do_as_their_twins(seed: int) -> None:
         }
         masks = None if mask is None else mask[None]
         numbers = random.random(3)
-        token = int(_core.draw(draft[None], masks, numbers[:1], n_threads=1, **settings)[0][0])
+        of_draft = _core.draw(draft[None], masks, numbers[:1], n_threads=1, **settings)
+        token = int(of_draft[0][0])
         for logits in (draft, None):
             done = _core.verify(target, logits, mask, token, numbers[1], numbers[2], **settings)
             expected = twin.verify(target, logits, mask, token, numbers[1], numbers[2], **settings)
             assert done[:2] == expected[:2], settings
             assert done[2] == pytest.approx(expected[2], abs=1e-9)
-        sure = _core.certainty(draft, mask, token)
+        drawn, log_p, *sure, seconds = _core.draw_sure(draft, mask, numbers[0], **settings)
+        assert (drawn, log_p) == (token, of_draft[1][0])
         assert sure == pytest.approx(twin.certainty(draft, mask, token), abs=1e-9)
+        assert seconds > 0
         if mask is None:
             assert sure[0] == _core.entropy(draft[None], 1)[0]
 
@@ -120,10 +123,15 @@ def test_what_does_not_fit_is_refused() -> None:
     settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     for mask, token in [(None, 40), (None, -1), (np.zeros(2, np.int32), 3)]:
         with pytest.raises(IndexError, match="token"):
-            _core.certainty(row, mask, token)
-        with pytest.raises(IndexError, match="token"):
             _core.verify(row, row, mask, token, 0.5, 0.5, **settings)
     with pytest.raises(ValueError, match="logits"):
         _core.verify(row, row[:8].copy(), None, 3, 0.5, 0.5, **settings)
     with pytest.raises(ValueError, match="mask"):
-        _core.certainty(row, np.zeros(3, np.int32), 3)
+        _core.draw_sure(row, np.zeros(3, np.int32), 0.5, **settings)
+
+
+def test_of_nothing_that_is_allowed_nothing_is_sure() -> None:
+    settings = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    row = np.zeros(40, np.float32)
+    assert _core.draw_sure(row, np.zeros(2, np.int32), 0.5, **settings) == (-1, 0, 0, 0, 0, 0)
+    assert np.isnan(_core.draw_sure(row * np.nan, None, 0.5, **settings)[1])

@@ -86,20 +86,24 @@ def certainty(
     logits : (n_vocab,) float32
     mask : (ceil(n_vocab / 32),) int32 or None
     token
+        One that was drawn.
 
     Returns
     -------
     entropy : float
-        In nats: log S - sum w x / S, where w are the weights exp(x), x the logits less the largest.
+        In nats: log S / peak - sum w x / S, where w are the weights exp(logit - largest) of the allowed
+        tokens, S their sum, peak the largest of them, and x the logits less the largest allowed one.
     top_p, token_p : float
         Probabilities of the most likely token, and of this one.
     """
     allowed = _bits(mask, len(logits))
-    x = logits - logits[allowed].max()
-    weights = np.where(allowed, exp_nonpositive(np.minimum(x, np.float32(0))), np.float32(0))
+    weights = _weights(logits, allowed)
     total = sums_of_tiles(weights).cumsum()[-1]
+    x = np.where(weights > 0, logits - logits[allowed].max(), np.float32(0))
     products = sums_of_tiles(weights * x).cumsum()[-1]
-    return float(np.log(total) - products / total), float(1 / total), float(float(weights[token]) / total)
+    top_p = float(weights.max()) / total
+    beside = exp_nonpositive(x[[token]])[0]
+    return float(np.log(total / weights.max()) - products / total), top_p, top_p * float(beside)
 
 
 def _distribution(
@@ -112,10 +116,8 @@ def _distribution(
     min_p: float,
 ) -> NDArray[np.float64]:
     allowed = _bits(mask, len(logits))
-    weights = np.where(allowed, exp_nonpositive(logits - logits.max()), np.float32(0))
+    weights = _weights(logits, allowed)
     logits = np.where(allowed, logits, np.float32(-np.inf))
-    if weights.max() < TOO_LIGHT:
-        weights = exp_nonpositive(logits - logits.max())
     scale = scale_of(temperature)
     if top_k == 0 and top_p == 1 and min_p == 0:
         if temperature != 1:
@@ -125,6 +127,15 @@ def _distribution(
     left = np.zeros(len(logits))
     left[tokens] = exp_nonpositive(times(logits[tokens] - logits[tokens[0]], scale))
     return left / left[tokens].cumsum()[-1]
+
+
+def _weights(logits: NDArray[np.float32], allowed: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Weights of the tokens that are allowed, beside the most likely one of these if all are light."""
+    weights = np.where(allowed, exp_nonpositive(logits - logits.max()), np.float32(0))
+    if weights.max() < TOO_LIGHT:
+        allowed_logits = np.where(allowed, logits, np.float32(-np.inf))
+        weights = exp_nonpositive(allowed_logits - allowed_logits.max())
+    return weights
 
 
 def _bits(mask: NDArray[np.int32] | None, n: int) -> NDArray[np.bool_]:
