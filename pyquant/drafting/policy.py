@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from pyquant.drafting.costs import Costs
 from pyquant.limits import Limit
 
 State = TypeVar("State")
@@ -101,14 +102,16 @@ class Family:
     Attributes
     ----------
     decide
-        Called with a round, the parameters by name, and `costs` where it needs them.
+        Called with a round, the parameters by name, and, where there is `from_costs`, what that returned as
+        `known`.
     parameters : dict of Parameter
-    needs_costs : bool
+    from_costs : callable or None
+        What is computed once, from costs and the most tokens that a draft may have; None: it needs no costs.
     """
 
     decide: Callable[..., Decision]
     parameters: dict[str, Parameter]
-    needs_costs: bool = False
+    from_costs: Callable[[Costs, int], Any] | None = None
 
     @property
     def meaning(self) -> str:
@@ -116,8 +119,9 @@ class Family:
         return (self.decide.__doc__ or "").partition("\n")[0]
 
 
+LONGEST = 100  # tokens of a draft, whatever a policy says
 KEEP = Parameter(1, Limit(0, 1), "1: the unsure token is verified too; 0: it is dropped", (1, 0))
-MOST = Parameter(100, Limit(1, 1 << 10), "tokens of a draft, at most")
+MOST = Parameter(LONGEST, Limit(1, 1 << 10), "tokens of a draft, at most")
 
 
 def unless(unsure: bool, entropies: list[float], keep: int, most: int) -> Decision:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from pyquant.drafting.calibrate import calibrate
 from pyquant.drafting.costs import MEASURE, OTHERS, Costs, check_models, unread_after
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
-from pyquant.drafting.policy import Decision, History, Policy, Round
+from pyquant.drafting.policy import LONGEST, Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
 
-LONGEST = 100  # tokens of a draft, at most
 NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.drafting.draft import Draft, Drafted
-from pyquant.drafting.policy import Decision, Policy, Round
+from pyquant.drafting.policy import LONGEST, Decision, Policy, Round
 from pyquant.drafting.result import DraftedText
 from pyquant.drafting.verify import Mask, Numbers, Verified, verify
 from pyquant.errors import ModelFileError
@@ -20,8 +20,6 @@ from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.grammar.engine import Compiled, State
-
-LONGEST = 100  # tokens of a draft
 
 
 @dataclass

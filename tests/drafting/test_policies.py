@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text, read_policy
-from pyquant.drafting.policies.expected_value import _pays
+from pyquant.drafting.policies.worth import STEPS, worths
 from pyquant.drafting.policy import Decision, Grown, History, Policy, Round
 from pyquant.errors import ConfigError
 
@@ -130,24 +130,26 @@ def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
 
 @given(
     st.floats(0.001, 1),
-    st.floats(0, 0.999),
-    st.floats(1, 200),
+    st.integers(0, STEPS),
     st.lists(st.floats(0.001, 0.05), min_size=1, max_size=12),
     st.integers(0, 6),
 )
 def test_expected_value_looks_at_every_length_that_could_pay(
-    so_far: float, chance: float, rate: float, verify: list[float], drafted: int
+    so_far: float, step: int, verify: list[float], drafted: int
 ) -> None:
-    costs = Costs(0.002, tuple(verify), single=0.004, next=0.001)
-    before = costs.of_pass(drafted + 1) if drafted else costs.alone
-    bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in range(1, len(verify) + 1)]
-    takes = [
-        rate * (0.001 * more + 0.001 * (drafted == 0) + costs.of_pass(drafted + more + 1) - before)
-        for more in range(1, len(verify) + 1)
-    ]
-    assume(all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
-    expected = any(b > t for b, t in zip(bring, takes))
-    assert _pays(so_far, chance, rate, costs, drafted, 100) == expected
+    assume(verify[-1] >= verify[0])  # what was not measured goes on upwards
+    costs, chance = Costs(0.002, tuple(verify), single=0.004, next=0.001), step / STEPS
+    rounds = [0.004, *(0.001 + 0.001 * k + costs.of_pass(k + 1) for k in range(1, 30))]
+    rate = max(sum(chance**n for n in range(k + 1)) / rounds[k] for k in range(len(verify)))
+    ahead = range(1, len(verify) + 1)
+    bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in ahead]
+    takes = [rate * (rounds[drafted + more] - rounds[drafted]) for more in ahead]
+    assume(step > 0 and all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
+    worth = worths(costs, 100)[step]
+    assert (so_far > worth.more[drafted]) == any(b > t for b, t in zip(bring, takes))
+    if drafted:
+        place = costs.of_pass(drafted + 1) - costs.of_pass(drafted)
+        assert worth.place[drafted] == pytest.approx(rate * place, abs=1e-9)
 
 
 def test_expected_value_drops_a_token_whose_place_costs_more_than_it_brings() -> None:

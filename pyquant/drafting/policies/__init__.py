@@ -54,11 +54,12 @@ def make_policy(text: str, costs: Costs | None = None) -> Policy:
     """
     name, parameters = read_policy(text)
     family = FAMILIES[name]
-    if not family.needs_costs:
+    if family.from_costs is None:
         return partial(family.decide, **parameters)
     if costs is None:
         raise ConfigError(f"policy {name}: needs measured costs: `pyquant draft costs` measures them")
-    return partial(family.decide, costs=costs, **parameters)
+    known = family.from_costs(costs, int(parameters["most"]))
+    return partial(family.decide, known=known, **parameters)
 
 
 def read_policy(text: str) -> tuple[str, dict[str, float]]:

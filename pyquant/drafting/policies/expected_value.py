@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from itertools import accumulate
 
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.policies.worth import STEPS, Worth, worths
 from pyquant.drafting.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.limits import Limit
 
@@ -17,7 +15,7 @@ NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
 
 
 def expected_value(
-    round: Round, *, costs: Costs, bias: float, slope: float, entropy: float, mean: float, most: int
+    round: Round, *, known: list[Worth], bias: float, slope: float, entropy: float, mean: float, most: int
 ) -> Decision:
     """Stop when what more tokens are expected to bring no longer pays for drafting and verifying them.
 
@@ -29,60 +27,28 @@ def expected_value(
     1 + a1 + a1 a2 + ... The next one's chance is not known before it is drafted, so the acceptance lately
     stands in for it.
 
-    What seconds are worth is the rate of the best fixed length at the acceptance lately, which is no lower
-    than the target's own: length 0. Drafting goes on if, for any number of further tokens, what they bring
-    is more than their seconds are worth. When it stops, the last token is dropped if its place in the pass
-    costs more than it brings.
+    What seconds are worth, and from which chance on tokens bring more than that, is `known` beforehand for
+    all acceptances; see `worths`. Drafting goes on if, for any number of further tokens, what they bring is more
+    than their seconds are worth. When it stops, the last token is dropped if its place in the pass costs more
+    than it brings.
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
     lately = (PRIOR * mean + accepted) / (PRIOR + tried)
-    rate = _best_rate(lately, costs)
-    moved = bias + _logit(lately) - _logit(mean)
+    worth = known[int(lately * STEPS + 0.5)]
     drafted, all_accepted = len(round.top_p), 1.0
+    moved = bias + _logit(lately) - _logit(mean)
     for p, its_entropy in zip(round.top_p, round.entropies):
         x = moved + slope * _logit(p) + entropy * math.sqrt(its_entropy)
         all_accepted /= 1 + math.exp(min(-x, LARGEST))
-    if drafted < most and _pays(all_accepted, lately, rate, costs, drafted, most):
+    if drafted < most and all_accepted > worth.more[drafted]:
         return Decision.MORE
-    if drafted and all_accepted < rate * (costs.of_pass(drafted + 1) - costs.of_pass(drafted)):
-        return Decision.DROP
-    return Decision.STOP
+    return Decision.DROP if all_accepted < worth.place[drafted] else Decision.STOP
 
 
 def _counted(sums: tuple[float, float], played: tuple[int, int]) -> tuple[float, float]:
     """Count tokens that were tried and accepted, later rounds with more weight."""
     drafted, accepted = played
     return FORGET * sums[0] + min(accepted + 1, drafted), FORGET * sums[1] + accepted
-
-
-@lru_cache(maxsize=1024)
-def _best_rate(acceptance: float, costs: Costs) -> float:
-    """Return the tokens per second of the best fixed length."""
-    expected = list(accumulate(acceptance**n for n in range(len(costs.verify))))
-    return max(tokens / costs.of_round(k) for k, tokens in enumerate(expected))
-
-
-@lru_cache(maxsize=1024)
-def _least_pass(costs: Costs, drafted: int, further: int) -> float:
-    """Return the seconds of the cheapest pass with 1, ... further drafted tokens more."""
-    return min(costs.of_pass(drafted + more + 1) for more in range(1, further + 1))
-
-
-def _pays(all_accepted: float, chance: float, rate: float, costs: Costs, drafted: int, most: int) -> bool:
-    further = min(most - drafted, len(costs.verify))
-    so_far = costs.of_pass(drafted + 1) if drafted else costs.alone
-    least = _least_pass(costs, drafted, further) - so_far
-    at_most = all_accepted * chance / (1 - chance) if chance < 1 else math.inf  # however many there are
-    bring, reached = 0.0, all_accepted
-    for more in range(1, further + 1):
-        if at_most <= rate * (costs.of_drafting(more, begun=drafted > 0) + least):
-            return False
-        reached *= chance
-        bring += reached
-        takes = costs.of_drafting(more, begun=drafted > 0) + costs.of_pass(drafted + more + 1) - so_far
-        if bring > rate * takes:
-            return True
-    return False
 
 
 def _logit(p: float) -> float:
@@ -104,5 +70,5 @@ FAMILY = Family(
         ),
         "most": MOST,
     },
-    needs_costs=True,
+    from_costs=worths,
 )
