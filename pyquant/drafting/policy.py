@@ -106,12 +106,12 @@ class Family:
         `known`.
     parameters : dict of Parameter
     from_costs : callable or None
-        What is computed once, from costs and the most tokens that a draft may have; None: it needs no costs.
+        What is computed once, from costs and parameters; None: it needs no costs.
     """
 
     decide: Callable[..., Decision]
     parameters: dict[str, Parameter]
-    from_costs: Callable[[Costs, int], Any] | None = None
+    from_costs: Callable[[Costs, dict[str, float]], Any] | None = None
 
     @property
     def meaning(self) -> str:

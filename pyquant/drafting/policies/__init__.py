@@ -58,8 +58,7 @@ def make_policy(text: str, costs: Costs | None = None) -> Policy:
         return partial(family.decide, **parameters)
     if costs is None:
         raise ConfigError(f"policy {name}: needs measured costs: `pyquant draft costs` measures them")
-    known = family.from_costs(costs, int(parameters["most"]))
-    return partial(family.decide, known=known, **parameters)
+    return partial(family.decide, known=family.from_costs(costs, parameters), **parameters)
 
 
 def read_policy(text: str) -> tuple[str, dict[str, float]]:

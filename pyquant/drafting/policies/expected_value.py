@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
-import math
+from math import exp, log, sqrt
 
-from pyquant.drafting.policies.worth import STEPS, Worth, worths
+from pyquant.drafting.costs import Costs
+from pyquant.drafting.policies.worth import STEPS, worths
 from pyquant.drafting.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.limits import Limit
 
 FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
-LARGEST = 700.0  # what has a finite exponential
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
+
+# Of an acceptance lately: how far it moves logits of chances, and a `Worth`.
+Known = tuple[float, list[float], list[float]]
 
 
 def expected_value(
-    round: Round, *, known: list[Worth], bias: float, slope: float, entropy: float, mean: float, most: int
+    round: Round, *, known: list[Known], bias: float, slope: float, entropy: float, mean: float, most: int
 ) -> Decision:
     """Stop when what more tokens are expected to bring no longer pays for drafting and verifying them.
 
     The acceptance lately is the share of tokens that were accepted, those behind a refused one left out; at
     first it is `mean`. The chance a of a drafted token is calibrated by the probability p of the most likely
-    one and the entropy H, logit(a) = bias + slope * logit(p) + entropy * sqrt(H), and moved as far as the
-    acceptance lately is from `mean`:
-    + logit(lately) - logit(mean). A token counts if all before it are accepted: n tokens bring
-    1 + a1 + a1 a2 + ... The next one's chance is not known before it is drafted, so the acceptance lately
-    stands in for it.
+    one and the entropy H, and moved as far as the acceptance lately is from `mean`:
+    logit(a) = bias + slope * logit(p) + entropy * sqrt(H) + logit(lately) - logit(mean). A token counts if
+    all before it are accepted: n tokens bring 1 + a1 + a1 a2 + ... The next one's chance is not known before
+    it is drafted, so the acceptance lately stands in for it.
 
     What seconds are worth, and from which chance on tokens bring more than that, is `known` beforehand for
-    all acceptances; see `worths`. Drafting goes on if, for any number of further tokens, what they bring is more
-    than their seconds are worth. When it stops, the last token is dropped if its place in the pass costs more
-    than it brings.
+    all acceptances, in steps of a hundredth; see `worths`. Drafting goes on if, for any number of further
+    tokens, what they bring is more than their seconds are worth. When it stops, the last token is dropped if
+    its place in the pass costs more than it brings.
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
-    lately = (PRIOR * mean + accepted) / (PRIOR + tried)
-    worth = known[int(lately * STEPS + 0.5)]
+    moved, more, place = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
     drafted, all_accepted = len(round.top_p), 1.0
-    moved = bias + _logit(lately) - _logit(mean)
     for p, its_entropy in zip(round.top_p, round.entropies):
-        x = moved + slope * _logit(p) + entropy * math.sqrt(its_entropy)
-        all_accepted /= 1 + math.exp(min(-x, LARGEST))
-    if drafted < most and all_accepted > worth.more[drafted]:
+        logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
+        # What parameters can be and logits are leaves exp far below the largest number.
+        all_accepted /= 1 + exp(-(bias + moved + slope * logit + entropy * sqrt(its_entropy)))
+    if drafted < most and all_accepted > more[drafted]:
         return Decision.MORE
-    return Decision.DROP if all_accepted < worth.place[drafted] else Decision.STOP
+    return Decision.DROP if all_accepted < place[drafted] else Decision.STOP
+
+
+def _known(costs: Costs, parameters: dict[str, float]) -> list[Known]:
+    """Return what is known beforehand, by the acceptance lately in steps."""
+    at_first = _logit(parameters["mean"])
+    of_steps = enumerate(worths(costs, int(parameters["most"])))
+    return [(_logit(step / STEPS) - at_first, worth.more, worth.place) for step, worth in of_steps]
 
 
 def _counted(sums: tuple[float, float], played: tuple[int, int]) -> tuple[float, float]:
@@ -53,7 +61,7 @@ def _counted(sums: tuple[float, float], played: tuple[int, int]) -> tuple[float,
 
 def _logit(p: float) -> float:
     p = min(max(p, NEARLY), 1 - NEARLY)
-    return math.log(p / (1 - p))
+    return log(p / (1 - p))
 
 
 FAMILY = Family(
@@ -70,5 +78,5 @@ FAMILY = Family(
         ),
         "most": MOST,
     },
-    from_costs=worths,
+    from_costs=_known,
 )
