@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,17 @@ class Timed:
     verify: list[Seconds]
     alone: Seconds
 
+    @classmethod
+    def pooled(cls, parts: Sequence[Timed]) -> Timed:
+        """Put the turns of several measurements of one pair together."""
+
+        def together(name: str) -> Seconds:
+            return _pooled([getattr(part, name) for part in parts])
+
+        names = ("draft_token", "draft_next", "draft_of_two", "certainty", "alone")
+        verify = [_pooled(seconds) for seconds in zip(*(part.verify for part in parts))]
+        return cls(**{name: together(name) for name in names}, verify=verify)
+
     def costs(
         self,
         models: tuple[str, str] | None = None,
@@ -94,6 +105,10 @@ class Timed:
             "alone": self.alone.to_json(),
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],
         }
+
+
+def _pooled(parts: Sequence[Seconds]) -> Seconds:
+    return Seconds([turn for part in parts for turn in part.turns])
 
 
 @dataclass(frozen=True)

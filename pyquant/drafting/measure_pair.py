@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyquant.drafting.cost_report import CostReport
+from pyquant.drafting.cost_report import CostReport, Timed
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.make_record import Wanted, make_record
 from pyquant.drafting.measure_costs import measure_costs
@@ -59,7 +59,7 @@ class PairSettings:
     lengths
         Of texts.
     rounds
-        Measurements of each cost.
+        Measurements of each cost, for each sort.
     confirm
         Prompts of each sort, of the middle one of the lengths, that texts are drafted for in earnest.
     turns
@@ -85,6 +85,7 @@ class PairReport:
     Attributes
     ----------
     costs : CostReport
+        Of measurements before the records of each sort.
     cells : list of Cell
     best : dict of list
         By sort of prompts, over texts of all lengths up to their first repetitions: the target alone, each
@@ -94,7 +95,7 @@ class PairReport:
     """
 
     costs: CostReport
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Cell]
     best: dict[str, list[Simulated]] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
@@ -132,27 +133,29 @@ def measure_pair(
     """
     tell = progress or (lambda share, what: None)
     chat = _write_prompts(target, settings, of_target)
-    report = PairReport(measure_costs(target, draft, rounds=settings.rounds, threads=threads))
-    costs = report.costs.costs
+    measured, cells, n_steps = [], [], 2 * len(settings.sorts)
     for n, sort in enumerate(settings.sorts):
-        share = n / len(settings.sorts)
-        cells = []
+        # Costs are measured minutes apart: the machine may be slower for a while.
+        tell(n / n_steps, "costs")
+        measured.append(measure_costs(target, draft, rounds=settings.rounds, threads=threads))
         for length in settings.lengths:
-            tell(share, f"records of {sort}, {length.prompt} + {length.new} tokens")
+            tell(n / n_steps, f"records of {sort}, {length.prompt} + {length.new} tokens")
             prompts = _file(of_target, sort, length, "jsonl")
             texts = prompts.with_suffix(f".{files_sha256([prompts])[:8]}.texts")  # others of other prompts
             wanted = Wanted(target, draft, prompts, sort == "chat" and chat, max_tokens=length.new)
             record = _record(wanted, texts, _file(work, sort, length, "record"), threads)
             cells.append(Cell(sort, length, record))
-        report.cells += cells
-        tell(share, f"policies for {sort}")
-        report.best[sort] = best_policies(pooled([cell.record for cell in cells]), costs)
+    pooled_costs = replace(measured[0], timed=Timed.pooled([part.timed for part in measured]))
+    report, costs = PairReport(pooled_costs, cells), pooled_costs.costs
+    for n, sort in enumerate(settings.sorts, start=len(settings.sorts)):
+        records = {cell.length: cell.record for cell in cells if cell.sort == sort}
+        tell(n / n_steps, f"policies for {sort}")
+        report.best[sort] = best_policies(pooled(list(records.values())), costs)
         if settings.confirm:
-            tell(share, f"runs of {sort}")
-            (record,) = (cell.record for cell in cells if cell.length == settings.confirmed)
+            tell(n / n_steps, f"runs of {sort}")
             prompts = _file(of_target, sort, settings.confirmed, "jsonl")
             confirmed = _confirmed(report.best[sort])
-            ran = _run(target, draft, prompts, settings, record, confirmed, costs, threads)
+            ran = _run(target, draft, prompts, settings, records[settings.confirmed], confirmed, costs, threads)
             report.runs.append({"sort": sort} | ran)
     return report
 
