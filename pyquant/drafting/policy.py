@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pyquant.drafting.costs import Costs
 from pyquant.limits import Limit
@@ -51,22 +51,6 @@ class History(Grown[tuple[int, int]]):
     """Rounds of a text so far: (drafted, accepted) of each."""
 
 
-class Took(NamedTuple):
-    """What a round took.
-
-    Attributes
-    ----------
-    n_calls, n_drafted, n_unread : int
-        As `Costs.of_round` takes them.
-    seconds : float
-    """
-
-    n_calls: int
-    n_drafted: int
-    n_unread: int
-    seconds: float
-
-
 @dataclass
 class Round:
     """What a policy may know of a round: a draft, and its verification to come.
@@ -80,16 +64,12 @@ class Round:
     token_p : Grown of float
         Probability of the drafted token itself.
     previous : History
-    took : Grown of Took
-        Rounds so far, of this text and those before it, but for those in which the draft read a prompt. Empty
-        where tokens are drawn: which ones are depends on where rounds begin, and not on the clock.
     """
 
     entropies: Grown[float] = field(default_factory=Grown)
     top_p: Grown[float] = field(default_factory=Grown)
     token_p: Grown[float] = field(default_factory=Grown)
     previous: History = field(default_factory=History)
-    took: Grown[Took] = field(default_factory=Grown)
 
 
 # Asked before each token of a draft, so without tokens as well: STOP means there that nothing is drafted.

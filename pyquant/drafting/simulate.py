@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant.drafting.calibrate import calibrate
 from pyquant.drafting.costs import MEASURE, OTHERS, Costs, check_models, unread_after
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
-from pyquant.drafting.policy import LONGEST, Decision, Grown, History, Policy, Round, Took
+from pyquant.drafting.policy import LONGEST, Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
 
 NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
@@ -130,14 +130,12 @@ class Simulation:
         if policy == ORACLE:
             return self._sum_up(policy, [_best(text, self.costs) for text in self._texts])
         decide = make_policy("fixed:k=0" if policy == NONE else policy, self._decides)
-        took: Grown[Took] = Grown()
-        return self._sum_up(policy, [self._replay(text, decide, took) for text in self._texts])
+        return self._sum_up(policy, [self._replay(text, decide) for text in self._texts])
 
     def rounds(self, policy: str) -> list[History]:
         """Return the rounds of each text: (drafted, accepted). Raises ConfigError."""
         decide = make_policy(policy, self._decides)
-        took: Grown[Took] = Grown()
-        return [History(played for played, _ in self._rounds(text, decide, took)) for text in self._texts]
+        return [History([played for _, played in _rounds(text, decide, self._drops)]) for text in self._texts]
 
     def calibrated(self) -> str:
         """Return policy `expected_value` with the chances of this record's tokens."""
@@ -147,29 +145,18 @@ class Simulation:
         defaults = {name: parameter.default for name, parameter in family.items()}
         return policy_text("expected_value", defaults | chances)
 
-    def _replay(self, text: _Text, decide: Policy, took: Grown[Took]) -> Replayed:
+    def _replay(self, text: _Text, decide: Policy) -> Replayed:
+        costs = self.costs
         rounds = calls = drafted = accepted = 0
-        seconds = 0.0
-        for (n_drafted, n_accepted), its in self._rounds(text, decide, took):
+        seconds, unread = 0.0, 1
+        for n_calls, (n_drafted, n_accepted) in _rounds(text, decide, self._drops):
             rounds += 1
-            calls += its.n_calls
+            calls += n_calls
             drafted += n_drafted
             accepted += n_accepted
-            seconds += its.seconds
-        return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
-
-    def _rounds(
-        self, text: _Text, decide: Policy, took: Grown[Took]
-    ) -> Iterator[tuple[tuple[int, int], Took]]:
-        """Yield for each round of a text (drafted, accepted), and what it takes."""
-        unread = 1
-        for n_calls, (n_drafted, n_accepted) in _rounds(text, decide, self._drops, took):
-            seconds = self.costs.of_round(n_calls, n_drafted, unread)
-            its = Took(n_calls, n_drafted, unread, seconds)
+            seconds += costs.of_round(n_calls, n_drafted, unread)
             unread = unread_after(unread, n_calls, n_accepted)
-            if self._drops:  # where tokens are drawn, no policy is told the time
-                took.append(its)
-            yield (n_drafted, n_accepted), its
+        return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
 
     def _sum_up(self, policy: str, texts: Sequence[Replayed]) -> Simulated:
         sums = {
@@ -210,9 +197,7 @@ class _Text:
         return cls(len(text), text.ended, entropy, top_p, token_p, accepted.tolist())
 
 
-def _rounds(
-    text: _Text, decide: Policy, drops: bool, took: Grown[Took]
-) -> Iterator[tuple[int, tuple[int, int]]]:
+def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield for each round the tokens that the draft computed, and those that are verified and accepted.
 
     The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted, so
@@ -221,7 +206,7 @@ def _rounds(
     history = History()
     at = 1
     while at < text.n:
-        known, calls, verified = Round(previous=history, took=took), 0, 0
+        known, calls, verified = Round(previous=history), 0, 0
         most = min(LONGEST, text.n - at - (not text.ended))
         while calls < most:
             decision = decide(known)

@@ -10,9 +10,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.costs import unread_after
 from pyquant.drafting.draft import Draft, Drafted
-from pyquant.drafting.policy import LONGEST, Decision, Grown, Policy, Round, Took
+from pyquant.drafting.policy import LONGEST, Decision, Policy, Round
 from pyquant.drafting.result import DraftedText
 from pyquant.drafting.verify import Mask, Numbers, Verified, verify
 from pyquant.errors import ModelFileError
@@ -25,19 +24,13 @@ from pyquant.grammar.engine import Compiled, State
 
 @dataclass
 class _Writing:
-    """A text that is being written.
-
-    tokens: the prompt's and its own. room: tokens that it may have. unread: of its own, those that the draft has
-    to read before it drafts. begun: the draft has read the prompt.
-    """
+    """A text that is being written. tokens: the prompt's and its own. room: tokens that it may have."""
 
     text: DraftedText
     tokens: list[int]
     room: int
     state: State | None
     on_token: OnToken | None
-    unread: int = 1
-    begun: bool = False
 
 
 class Speculation:
@@ -72,7 +65,6 @@ class Speculation:
         vocabulary = session.model.vocabulary
         self._ends = frozenset(vocabulary.end_tokens().tolist())
         self._pieces = vocabulary.pieces()
-        self._took: Grown[Took] = Grown()  # empty where tokens are drawn: a seed gives one text
 
     def texts(self, plan: Plan, on_token: OnToken | None = None) -> Iterator[DraftedText]:
         """Write the plan's texts, and yield each when it is complete.
@@ -132,10 +124,6 @@ class Speculation:
         end = time.perf_counter()
         text.spent.append((n_calls, end - began))
         text.verify_seconds += end - begin
-        if self._sampling.temperature == 0 and (writing.begun or not n_calls):
-            self._took.append(Took(n_calls, len(drafted), writing.unread, end - began))
-        writing.begun |= n_calls > 0
-        writing.unread = unread_after(writing.unread, n_calls, n_accepted)
 
     def _drafted(self, writing: _Writing) -> tuple[list[Drafted], list[Mask], int]:
         """Draft as far as the policy wants; return tokens, masks as `verify` takes them, and drafted ones."""
@@ -143,7 +131,7 @@ class Speculation:
         numbers = Numbers.of(self._sampling, text.sample)
         drafted: list[Drafted] = []
         masks = [self._mask(state)]
-        known = Round(previous=text.rounds, took=self._took)
+        known = Round(previous=text.rounds)
         n_most = 0 if self._draft is None else min(LONGEST, writing.room - len(text.sample.tokens) - 1)
         while len(drafted) < n_most and len(masks) > len(drafted):
             if (decision := self._decide(text, known)) != Decision.MORE:

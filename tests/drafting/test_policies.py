@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text, read_policy
-from pyquant.drafting.policies.worth import Prices
-from pyquant.drafting.policy import Decision, Grown, History, Policy, Round, Took
+from pyquant.drafting.policies.worth import STEPS, worths
+from pyquant.drafting.policy import Decision, Grown, History, Policy, Round
 from pyquant.errors import ConfigError
 
 FLAT = Costs(0.001, (0.01,) * 32)  # a pass costs the same whatever it verifies
@@ -130,26 +130,25 @@ def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
 
 @given(
     st.floats(0.001, 1),
-    st.floats(0.01, 1),
-    st.sampled_from([0.7, 1.0, 1.3]),
+    st.integers(0, STEPS),
     st.lists(st.floats(0.001, 0.05), min_size=1, max_size=12),
     st.integers(0, 6),
 )
 def test_expected_value_looks_at_every_length_that_could_pay(
-    so_far: float, chance: float, slower: float, verify: list[float], drafted: int
+    so_far: float, step: int, verify: list[float], drafted: int
 ) -> None:
     assume(verify[-1] >= verify[0])  # what was not measured goes on upwards
-    costs = Costs(0.002, tuple(verify), single=0.004, next=0.001)
-    rounds = [0.004, *(slower * (0.001 + 0.001 * k + costs.of_pass(k + 1)) for k in range(1, 30))]
+    costs, chance = Costs(0.002, tuple(verify), single=0.004, next=0.001), step / STEPS
+    rounds = [0.004, *(0.001 + 0.001 * k + costs.of_pass(k + 1) for k in range(1, 30))]
     rate = max(sum(chance**n for n in range(k + 1)) / rounds[k] for k in range(len(verify)))
     ahead = range(1, len(verify) + 1)
     bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in ahead]
     takes = [rate * (rounds[drafted + more] - rounds[drafted]) for more in ahead]
-    assume(all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
-    worth = Prices(costs, 100).worth(chance, slower)
+    assume(step > 0 and all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
+    worth = worths(costs, 100)[step]
     assert (so_far > worth.more[drafted]) == any(b > t for b, t in zip(bring, takes))
     if drafted:
-        place = slower * (costs.of_pass(drafted + 1) - costs.of_pass(drafted))
+        place = costs.of_pass(drafted + 1) - costs.of_pass(drafted)
         assert worth.place[drafted] == pytest.approx(rate * place, abs=1e-9)
 
 
@@ -168,21 +167,6 @@ def test_expected_value_gives_up_after_refusals_and_tries_again() -> None:
     assert policy(Round()) is Decision.MORE
     assert policy(Round(previous=History(refused))) is Decision.STOP
     assert policy(Round(previous=History(refused + [(0, 0)] * 99))) is Decision.MORE
-
-
-def test_expected_value_goes_by_the_clock_where_costs_are_wrong() -> None:
-    costs = Costs(0.004, (0.01, *[0.0105] * 31))
-    policy = make_policy("expected_value:mean=0.6", costs)
-
-    def after_rounds(*rounds: tuple[int, float]) -> Decision:
-        took = [Took(k, k, 1, costs.of_round(k) * slower) for k, slower in rounds]
-        return policy(Round(took=Grown(took)))
-
-    assert after_rounds() is after_rounds(*[(2, 1.0)] * 30) is Decision.MORE
-    assert after_rounds(*[(2, 1.4)] * 30) is Decision.STOP
-    assert after_rounds(*[(2, 1.4)] * 30, *[(0, 1.4)] * 30) is Decision.MORE  # all of it is slower
-    assert after_rounds(*[(2, 1.4)] * 30, *[(0, 1.0)] * 300) is Decision.MORE  # it tries again
-    assert after_rounds((2, 1000.0)) is Decision.MORE  # one that was interrupted
 
 
 def test_a_history_is_folded_as_reduce_does() -> None:

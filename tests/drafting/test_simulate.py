@@ -247,7 +247,7 @@ SLOW = ["fixed:k=4", "plus_minus", "cumulative", "confidence:p=0.6"]
 
 @pytest.mark.parametrize(
     "policy",
-    ["static:keep=0", "expected_value:clock=0", *(pytest.param(policy, marks=pytest.mark.slow) for policy in SLOW)],
+    ["static:keep=0", "expected_value", *(pytest.param(policy, marks=pytest.mark.slow) for policy in SLOW)],
 )
 def test_a_replay_has_the_rounds_of_real_drafting(pair: tuple[Wanted, Path], policy: str) -> None:
     made, record = pair

@@ -1,8 +1,9 @@
-"""What drafting is worth by its costs: bounds that policy `expected_value` compares with."""
+"""What drafting is worth by its costs: bounds that policy `expected_value` compares with, computed once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pyquant.drafting.costs import Costs
 from pyquant.drafting.policy import LONGEST
 
 NOTHING = 1e-30  # tokens that further ones bring, where these are never accepted
+STEPS = 100  # of the share of tokens that are accepted, from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,12 @@ class Worth:
     place: list[float]
 
 
-class Prices:
-    """Seconds of rounds, as bounds are computed from them.
+@lru_cache(maxsize=64)
+def worths(costs: Costs, most: int) -> list[Worth]:
+    """Return what drafting is worth, by the share of tokens that are accepted, in steps of a hundredth.
+
+    Seconds are worth the rate of the best fixed length, which is no lower than the target's own. Each further
+    token that is looked at is as likely to be accepted as those were lately.
 
     Parameters
     ----------
@@ -37,39 +43,36 @@ class Prices:
     most
         Tokens of a draft.
     """
+    most = min(most, LONGEST)
+    n_ahead = min(most, len(costs.verify))
+    rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])
+    drafted, ahead = np.arange(most)[:, None], np.arange(1, n_ahead + 1)
+    takes = rounds[drafted + ahead] - rounds[drafted]
+    takes[drafted + ahead > most] = np.inf
+    places = np.array([0.0, *(costs.of_pass(k + 1) - costs.of_pass(k) for k in range(1, most + 1))])
+    measured, rounds = len(costs.verify), rounds[: n_ahead + 1]
+    return [_worth(step / STEPS, rounds, measured, takes, places) for step in range(STEPS + 1)]
 
-    def __init__(self, costs: Costs, most: int) -> None:
-        most = min(most, LONGEST)
-        n_ahead = min(most, len(costs.verify))
-        self._n_measured = len(costs.verify)
-        # By drafted tokens: a round, its last place in the pass, and 1, 2, ... tokens more.
-        rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])
-        places = [0.0, *(costs.of_pass(k + 1) - costs.of_pass(k) for k in range(1, most + 1))]
-        drafted, ahead = np.arange(most)[:, None], np.arange(1, n_ahead + 1)
-        self._begun = rounds[drafted + ahead]
-        self._begun[drafted + ahead > most] = np.inf
-        self._before = rounds[:most, None]
-        self._rounds, self._places = rounds[: n_ahead + 1], np.array(places)
 
-    def worth(self, chance: float, slower: float = 1.0) -> Worth:
-        """Return what drafting is worth.
+def _worth(
+    chance: float, rounds: np.ndarray, n_measured: int, takes: np.ndarray, places: np.ndarray
+) -> Worth:
+    """Return the bounds for one chance.
 
-        Seconds are worth the rate of the best fixed length, which is no lower than the target's own.
-
-        Parameters
-        ----------
-        chance
-            Of each further token to be accepted.
-        slower
-            How many times as long rounds with a draft take, beside those without, as costs say.
-        """
-        of_rounds = np.full(len(self._rounds), slower)
-        of_rounds[0] = 1
-        n = self._n_measured
-        bring = np.cumsum(chance ** np.arange(len(self._rounds)))  # tokens of a round
-        rate = float((bring[:n] / (of_rounds * self._rounds)[:n]).max())
-        before = self._before * slower
-        before[0] = self._before[0]
-        takes = self._begun * slower - before
-        more = (rate * takes / np.maximum(bring[1:] - 1, NOTHING)).min(axis=1)
-        return Worth([*more.tolist(), np.inf], (rate * slower * self._places).tolist())
+    Parameters
+    ----------
+    chance
+        Of each further token.
+    rounds : (n_ahead + 1,) float64
+        Seconds of rounds with 0, 1, ... drafted tokens.
+    n_measured
+        Of these, those that costs were measured for.
+    takes : (most, n_ahead) float64
+        Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted; infinite beyond the longest draft.
+    places : (most + 1,) float64
+        Seconds of the last place in a pass, by drafted tokens.
+    """
+    bring = np.cumsum(chance ** np.arange(len(rounds)))  # tokens of a round
+    rate = float((bring[:n_measured] / rounds[:n_measured]).max())
+    more = (rate * takes / np.maximum(bring[1:] - 1, NOTHING)).min(axis=1)
+    return Worth([*more.tolist(), np.inf], (rate * places).tolist())
