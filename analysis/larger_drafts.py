@@ -83,8 +83,9 @@ def of_all_layers(shape: Shape, few: Costs, more: Costs) -> Costs:
 
     verify = tuple(map(whole, few.verify, more.verify))
     further, single = max(whole(few.further, more.further), 0.0), whole(few.alone, more.alone)
-    following = whole(few.draft_next, more.draft_next)
-    return Costs(whole(few.draft, more.draft), verify, further=further, single=single, next=following)
+    following, prompt = whole(few.draft_next, more.draft_next), max(whole(few.prompt, more.prompt), 0.0)
+    draft = whole(few.draft, more.draft)
+    return Costs(draft, verify, further=further, single=single, next=following, prompt=prompt)
 
 
 def gain_of(best: list[Simulated], *names: str) -> float:

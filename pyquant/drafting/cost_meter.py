@@ -59,6 +59,7 @@ class CostMeter:
         self._text = self._tokens[:depth].tolist()
         self._drafts: dict[int, list[float]] = {1: [], 2: []}  # by tokens to read
         self._next: list[float] = []  # behind another one
+        self._prompt: list[float] = []
         self._sure: list[float] = []
         self._passes: list[list[float]] = [[] for _ in range(largest)]
         self._alone: list[float] = []
@@ -73,13 +74,16 @@ class CostMeter:
     def turn(self, progress: Progress | None = None) -> None:
         """Measure each pass once, and before each two draft tokens.
 
-        The first of them has one and two tokens to read in turns. Then passes over one token are measured,
-        each behind the one before. Medians of these and of draft tokens are the turn's.
+        At first the draft reads anew all that comes before. The first of both draft tokens has one and two tokens
+        to read in turns. Then passes over one token are measured, each behind the one before. Medians of these
+        and of draft tokens are the turn's.
 
         Raises ModelFileError.
         """
         of_turn: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         further: list[float] = []
+        self._draft.keep(0)
+        self._prompt.append(self._draft_token(self._text)[0] / len(self._text))
         for n, seconds in enumerate(self._passes, start=1):
             n_unread = 2 - n % 2
             self._draft.keep(len(self._text) - n_unread)
@@ -98,7 +102,14 @@ class CostMeter:
 
     def forget(self) -> None:
         """Forget what was measured so far."""
-        for measured in (*self._drafts.values(), self._next, self._sure, self._alone, *self._passes):
+        for measured in (
+            *self._drafts.values(),
+            self._next,
+            self._prompt,
+            self._sure,
+            self._alone,
+            *self._passes,
+        ):
             measured.clear()
 
     def timed(self) -> Timed:
@@ -107,6 +118,7 @@ class CostMeter:
             draft_token=Seconds(self._drafts[1]),
             draft_next=Seconds(self._next),
             draft_of_two=Seconds(self._drafts[2]),
+            draft_prompt=Seconds(self._prompt),
             certainty=Seconds(self._sure),
             verify=[Seconds(seconds) for seconds in self._passes],
             alone=Seconds(self._alone),

@@ -47,6 +47,8 @@ class Timed:
         Of a draft token behind another one.
     draft_of_two : Seconds
         Of a draft token behind a pass, where the draft has two tokens to read.
+    draft_prompt : Seconds
+        Of each token of a prompt that the draft reads.
     certainty : Seconds
         Of the part of it that only policies need: entropy and probabilities.
     verify : list of Seconds
@@ -58,6 +60,7 @@ class Timed:
     draft_token: Seconds
     draft_next: Seconds
     draft_of_two: Seconds
+    draft_prompt: Seconds
     certainty: Seconds
     verify: list[Seconds]
     alone: Seconds
@@ -69,7 +72,7 @@ class Timed:
         def together(name: str) -> Seconds:
             return _pooled([getattr(part, name) for part in parts])
 
-        names = ("draft_token", "draft_next", "draft_of_two", "certainty", "alone")
+        names = ("draft_token", "draft_next", "draft_of_two", "draft_prompt", "certainty", "alone")
         verify = [_pooled(seconds) for seconds in zip(*(part.verify for part in parts))]
         return cls(**{name: together(name) for name in names}, verify=verify)
 
@@ -93,14 +96,15 @@ class Timed:
         draft, of_two = of_turns(self.draft_token.turns), of_turns(self.draft_of_two.turns)
         verify = tuple(of_turns(seconds.turns) for seconds in self.verify)
         further, single = max(of_two - draft, 0.0), of_turns(self.alone.turns)
-        return Costs(draft, verify, models, further, single=single, next=of_turns(self.draft_next.turns))
+        following, prompt = of_turns(self.draft_next.turns), of_turns(self.draft_prompt.turns)
+        return Costs(draft, verify, models, further, single=single, next=following, prompt=prompt)
 
     def to_json(self) -> dict[str, Any]:
         """Return keys `draft`, `alone` and `verify` of what `pyquant draft costs --json` prints."""
         return {
             "draft": self.draft_token.to_json()
             | {"certainty": self.certainty.to_json(), "of_two": self.draft_of_two.to_json()}
-            | {"next": self.draft_next.to_json()}
+            | {"next": self.draft_next.to_json(), "prompt": self.draft_prompt.to_json()}
             | {"further": self.costs().further},
             "alone": self.alone.to_json(),
             "verify": [{"tokens": n, **seconds.to_json()} for n, seconds in enumerate(self.verify, start=1)],

@@ -37,6 +37,8 @@ class Costs:
         processor's caches hold is not the draft's then. None: as behind a draft, verify[0].
     next : float or None
         Seconds of a draft token behind another one. None: as of the first.
+    prompt : float
+        Seconds of each token of a prompt that a draft reads. 0 where that was not measured.
     """
 
     draft: float
@@ -46,6 +48,7 @@ class Costs:
     path: Path | None = field(default=None, compare=False)
     single: float | None = None
     next: float | None = None
+    prompt: float = 0.0
 
     @property
     def alone(self) -> float:
@@ -141,15 +144,17 @@ def read_costs(path: Path) -> Costs:
         single = float(content["alone"]["seconds"]) if "alone" in content else None
         following = content["draft"].get("next")
         following = None if following is None else float(following["seconds"])
+        prompt = float(content["draft"]["prompt"]["seconds"]) if "prompt" in content["draft"] else 0.0
         verify = tuple(float(row["seconds"]) for row in content["verify"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
     times = (draft, *verify, *(time for time in (single, following) if time is not None))
     if not verify or not all(math.isfinite(time) and time > 0 for time in times):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
-    if not 0 <= further < math.inf:
-        raise ConfigError(f"{path}: a further token takes {further} s; measure it again")
-    return Costs(draft, verify, _models(content), further, path, single, following)
+    for name, seconds in (("further token", further), ("prompt's token", prompt)):
+        if not 0 <= seconds < math.inf:
+            raise ConfigError(f"{path}: a {name} takes {seconds} s; measure it again")
+    return Costs(draft, verify, _models(content), further, path, single, following, prompt)
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

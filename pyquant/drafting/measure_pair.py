@@ -155,7 +155,9 @@ def measure_pair(
             tell(n / n_steps, f"runs of {sort}")
             prompts = _file(of_target, sort, settings.confirmed, "jsonl")
             confirmed = _confirmed(report.best[sort])
-            ran = _run(target, draft, prompts, settings, records[settings.confirmed], confirmed, costs, threads)
+            ran = _run(
+                target, draft, prompts, settings, records[settings.confirmed], confirmed, costs, threads
+            )
             report.runs.append({"sort": sort} | ran)
     return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,12 +65,19 @@ class Round:
     token_p : Grown of float
         Probability of the drafted token itself.
     previous : History
+    unread : int
+        Tokens that the draft has to read before it drafts: one; more where it was not asked in rounds before,
+        and at first the prompt.
+    room : float
+        Tokens that the text may still have.
     """
 
     entropies: Grown[float] = field(default_factory=Grown)
     top_p: Grown[float] = field(default_factory=Grown)
     token_p: Grown[float] = field(default_factory=Grown)
     previous: History = field(default_factory=History)
+    unread: int = 1
+    room: float = math.inf
 
 
 # Asked before each token of a draft, so without tokens as well: STOP means there that nothing is drafted.

@@ -135,7 +135,7 @@ class Simulation:
     def rounds(self, policy: str) -> list[History]:
         """Return the rounds of each text: (drafted, accepted). Raises ConfigError."""
         decide = make_policy(policy, self._decides)
-        return [History([played for _, played in _rounds(text, decide, self._drops)]) for text in self._texts]
+        return [History([played for *_, played in self._rounds(text, decide)]) for text in self._texts]
 
     def calibrated(self) -> str:
         """Return policy `expected_value` with the chances of this record's tokens."""
@@ -148,15 +148,52 @@ class Simulation:
     def _replay(self, text: _Text, decide: Policy) -> Replayed:
         costs = self.costs
         rounds = calls = drafted = accepted = 0
-        seconds, unread = 0.0, 1
-        for n_calls, (n_drafted, n_accepted) in _rounds(text, decide, self._drops):
+        seconds = 0.0
+        for unread, n_calls, (n_drafted, n_accepted) in self._rounds(text, decide):
             rounds += 1
             calls += n_calls
             drafted += n_drafted
             accepted += n_accepted
             seconds += costs.of_round(n_calls, n_drafted, unread)
-            unread = unread_after(unread, n_calls, n_accepted)
         return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
+
+    def _rounds(self, text: _Text, decide: Policy) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Yield for each round the tokens that the draft reads and that it computes, and (verified, accepted).
+
+        The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted,
+        so a draft leaves room for it; one that ends with the text's end needs none. What a draft takes to
+        read the prompt is left out.
+        """
+        history = History()
+        at = unread = 1
+        while at < text.n:
+            room = self.record.source.max_tokens - at
+            known, calls, verified = Round(previous=history, unread=unread, room=room), 0, 0
+            most = min(LONGEST, text.n - at - (not text.ended))
+            while calls < most:
+                decision = decide(known)
+                if decision is not Decision.MORE:
+                    verified -= decision is Decision.DROP and calls > 0 and self._drops
+                    break
+                if text.top_p[at + calls] > 0:
+                    known.entropies.append(text.entropy[at + calls])
+                    known.top_p.append(text.top_p[at + calls])
+                    known.token_p.append(text.token_p[at + calls])
+                elif all(text.accepted[at : at + calls]):  # n-grams have nothing to say here
+                    break
+                else:  # behind a refused token they go on with what followed theirs
+                    known.entropies.append(known.entropies[-1])
+                    known.top_p.append(known.top_p[-1])
+                    known.token_p.append(known.token_p[-1])
+                calls += 1
+                verified += 1
+            accepted = 0
+            while accepted < verified and text.accepted[at + accepted]:
+                accepted += 1
+            history.append((verified, accepted))
+            yield unread, calls, (verified, accepted)
+            unread = unread_after(unread, calls, accepted)
+            at += accepted + 1
 
     def _sum_up(self, policy: str, texts: Sequence[Replayed]) -> Simulated:
         sums = {
@@ -195,42 +232,6 @@ class _Text:
     def of(cls, text: Along, accepted: NDArray[np.bool_]) -> _Text:
         entropy, top_p, token_p = (array.tolist() for array in (text.entropy, text.top_p, text.token_p))
         return cls(len(text), text.ended, entropy, top_p, token_p, accepted.tolist())
-
-
-def _rounds(text: _Text, decide: Policy, drops: bool) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield for each round the tokens that the draft computed, and those that are verified and accepted.
-
-    The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted, so
-    a draft leaves room for it; one that ends with the text's end needs none.
-    """
-    history = History()
-    at = 1
-    while at < text.n:
-        known, calls, verified = Round(previous=history), 0, 0
-        most = min(LONGEST, text.n - at - (not text.ended))
-        while calls < most:
-            decision = decide(known)
-            if decision is not Decision.MORE:
-                verified -= decision is Decision.DROP and calls > 0 and drops
-                break
-            if text.top_p[at + calls] > 0:
-                known.entropies.append(text.entropy[at + calls])
-                known.top_p.append(text.top_p[at + calls])
-                known.token_p.append(text.token_p[at + calls])
-            elif all(text.accepted[at : at + calls]):  # n-grams have nothing to say here
-                break
-            else:  # behind a refused token they go on with what followed theirs
-                known.entropies.append(known.entropies[-1])
-                known.top_p.append(known.top_p[-1])
-                known.token_p.append(known.token_p[-1])
-            calls += 1
-            verified += 1
-        accepted = 0
-        while accepted < verified and text.accepted[at + accepted]:
-            accepted += 1
-        history.append((verified, accepted))
-        yield calls, (verified, accepted)
-        at += accepted + 1
 
 
 def _best(text: _Text, costs: Costs) -> Replayed:

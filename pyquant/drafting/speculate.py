@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.drafting.costs import unread_after
 from pyquant.drafting.draft import Draft, Drafted
 from pyquant.drafting.policy import LONGEST, Decision, Policy, Round
 from pyquant.drafting.result import DraftedText
@@ -24,13 +25,18 @@ from pyquant.grammar.engine import Compiled, State
 
 @dataclass
 class _Writing:
-    """A text that is being written. tokens: the prompt's and its own. room: tokens that it may have."""
+    """A text that is being written.
+
+    tokens: the prompt's and its own. room: tokens that it may have. unread: those that the draft has to read
+    before it drafts.
+    """
 
     text: DraftedText
     tokens: list[int]
     room: int
     state: State | None
     on_token: OnToken | None
+    unread: int
 
 
 class Speculation:
@@ -91,7 +97,7 @@ class Speculation:
         tokens = plan.prompts[prompt].tolist()
         room = min(plan.max_tokens, plan.n_ctx + 1 - len(tokens))
         state = self._grammar.start() if self._grammar is not None else None
-        writing = _Writing(text, tokens, room, state, on_token)
+        writing = _Writing(text, tokens, room, state, on_token, unread=len(tokens) + 1)
         self._session.roll_back(0, 0)
         if self._draft is not None:
             self._draft.begin()
@@ -121,6 +127,7 @@ class Speculation:
         if self._draft is not None:
             self._draft.keep(n_before + n_accepted)
         text.rounds.append((len(drafted), n_accepted))
+        writing.unread = unread_after(writing.unread, n_calls, n_accepted)
         end = time.perf_counter()
         text.spent.append((n_calls, end - began))
         text.verify_seconds += end - begin
@@ -131,7 +138,9 @@ class Speculation:
         numbers = Numbers.of(self._sampling, text.sample)
         drafted: list[Drafted] = []
         masks = [self._mask(state)]
-        known = Round(previous=text.rounds)
+        known = Round(
+            previous=text.rounds, unread=writing.unread, room=writing.room - len(text.sample.tokens)
+        )
         n_most = 0 if self._draft is None else min(LONGEST, writing.room - len(text.sample.tokens) - 1)
         while len(drafted) < n_most and len(masks) > len(drafted):
             if (decision := self._decide(text, known)) != Decision.MORE:

@@ -130,9 +130,11 @@ def test_means_and_medians_of_turns() -> None:
         seconds,
         Seconds([0.5, 0.5, 0.5]),
         Seconds([2.0, 2.0, 5.0]),
+        Seconds([0.1, 0.1, 0.4]),
         seconds,
         [seconds],
         Seconds([0.5, 0.5, 2.0]),
     )
-    assert timed.costs() == Costs(1.0, (1.0,), further=1.0, single=0.5, next=0.5)
-    assert timed.costs(of_turns=statistics.fmean) == Costs(2.0, (2.0,), further=1.0, single=1.0, next=0.5)
+    assert timed.costs() == Costs(1.0, (1.0,), further=1.0, single=0.5, next=0.5, prompt=0.1)
+    means = Costs(2.0, (2.0,), further=1.0, single=1.0, next=0.5, prompt=pytest.approx(0.2))
+    assert timed.costs(of_turns=statistics.fmean) == means

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies.worth import STEPS, worths
@@ -13,8 +13,9 @@ FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
 
-# Of an acceptance lately: how far it moves logits of chances, and a `Worth`.
-Known = tuple[float, list[float], list[float]]
+# Of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`, and how many
+# tokens a draft may have to read before it begins, for each token that the text may still have.
+Known = tuple[float, list[float], list[float], float]
 
 
 def expected_value(
@@ -32,11 +33,14 @@ def expected_value(
     What seconds are worth, and from which chance on tokens bring more than that, is `known` beforehand for
     all acceptances, in steps of a hundredth; see `worths`. Drafting goes on if, for any number of further
     tokens, what they bring is more than their seconds are worth. When it stops, the last token is dropped if
-    its place in the pass costs more than it brings.
+    its place in the pass costs more than it brings. No draft begins if it takes longer to read the prompt,
+    and what was written without it, than drafts would save in the rest of the text.
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
-    moved, more, place = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
+    moved, more, place, to_read = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
     drafted, all_accepted = len(round.top_p), 1.0
+    if not drafted and round.unread - 1 > to_read * round.room:
+        return Decision.STOP
     for p, its_entropy in zip(round.top_p, round.entropies):
         logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
         # What parameters can be and logits are leaves exp far below the largest number.
@@ -49,8 +53,11 @@ def expected_value(
 def _known(costs: Costs, parameters: dict[str, float]) -> list[Known]:
     """Return what is known beforehand, by the acceptance lately in steps."""
     at_first = _logit(parameters["mean"])
-    of_steps = enumerate(worths(costs, int(parameters["most"])))
-    return [(_logit(step / STEPS) - at_first, worth.more, worth.place) for step, worth in of_steps]
+    known = []
+    for step, worth in enumerate(worths(costs, int(parameters["most"]))):
+        to_read = worth.saved / costs.prompt if costs.prompt else inf
+        known.append((_logit(step / STEPS) - at_first, worth.more, worth.place, to_read))
+    return known
 
 
 def _counted(sums: tuple[float, float], played: tuple[int, int]) -> tuple[float, float]:

@@ -75,7 +75,7 @@ class Drafting(Metric):
     """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
 
     name = "drafting"
-    version = 5  # a token where nothing is drafted, and a draft's next tokens, have costs of their own
+    version = 6  # a draft begins only where it saves more than it has to read before
     unit = "sample"
     alone = True
     by_default = False

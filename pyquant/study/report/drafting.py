@@ -70,7 +70,8 @@ def costs_of(part: Took) -> Costs:
     single = costs["alone"]["seconds"]
     draft = costs["draft"]
     further, following = draft["further"], draft["next"]["seconds"]
-    return Costs(draft["seconds"], verify, further=further, single=single, next=following)
+    prompt = draft["prompt"]["seconds"]
+    return Costs(draft["seconds"], verify, further=further, single=single, next=following, prompt=prompt)
 
 
 def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
