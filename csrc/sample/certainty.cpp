@@ -8,8 +8,8 @@
 namespace pyquant::sample {
 namespace {
 
-// Entropy of weights w: log (S / peak) - sum w (x - largest) / S, where S is the sum of w, and a logit x as large
-// as the largest that is allowed has the weight `peak`.
+// Entropy of weights w: log (S / peak) - sum w (x - largest) / S, where S is the sum of w, and a logit x as
+// large as the largest that is allowed has the weight `peak`.
 double entropy_of(const Weights & weights, const float * x, float largest, float peak) {
     float products[kTile];
     double sum = 0;

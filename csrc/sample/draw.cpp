@@ -197,8 +197,8 @@ void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_
     });
 }
 
-Row draw_sure(const float * logits, const int32_t * mask, int64_t n_vocab, const Settings & settings, double uniform,
-              Certainty & sure) {
+Row draw_sure(const float * logits, const int32_t * mask, int64_t n_vocab, const Settings & settings,
+              double uniform, Certainty & sure) {
     Sums sums;
     sure = {};
     return Drawer(n_vocab, settings)(logits, mask, uniform, sums, &sure);

@@ -74,9 +74,9 @@ class CostMeter:
     def turn(self, progress: Progress | None = None) -> None:
         """Measure each pass once, and before each two draft tokens.
 
-        At first the draft reads anew all that comes before. The first of both draft tokens has one and two tokens
-        to read in turns. Then passes over one token are measured, each behind the one before. Medians of these
-        and of draft tokens are the turn's.
+        At first the draft reads anew all that comes before. The first of both draft tokens has one and two
+        tokens to read in turns. Then passes over one token are measured, each behind the one before. Medians
+        of these and of draft tokens are the turn's.
 
         Raises ModelFileError.
         """

@@ -158,7 +158,7 @@ class Simulation:
         return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
 
     def _rounds(self, text: _Text, decide: Policy) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield for each round the tokens that the draft reads and that it computes, and (verified, accepted).
+        """Yield for each round the tokens that the draft reads, those it computes, and (verified, accepted).
 
         The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted,
         so a draft leaves room for it; one that ends with the text's end needs none. What a draft takes to
