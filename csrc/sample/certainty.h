@@ -15,7 +15,8 @@ struct Certainty {
     double seconds;  // that it took to know this, beside the draw
 };
 
-// All but token_p. weights: at temperature 1, of the tokens that are allowed; likeliest: one of these.
+// Knows all but token_p, which stays 0. weights: at temperature 1, of the tokens that are allowed;
+// likeliest: one of these.
 Certainty certainty(const Weights & weights, const float * logits, int32_t likeliest);
 
 // entropy: (n_rows,), of the distribution of all tokens at temperature 1, in nats.

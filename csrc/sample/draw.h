@@ -50,7 +50,7 @@ void draw(const float * logits, const int32_t * mask, int64_t n_rows, int64_t n_
           const Settings & settings, const double * uniform, const Drawn & drawn, int n_threads);
 
 // Draws from one row what `draw` would, and says how sure its distribution is: of the weights that both take.
-// Where a mask allows none, or logits are not numbers, this is 0.
+// All of `sure` is 0 where a mask allows no token, or logits are not numbers.
 Row draw_sure(const float * logits, const int32_t * mask, int64_t n_vocab, const Settings & settings,
               double uniform, Certainty & sure);
 

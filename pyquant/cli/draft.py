@@ -80,7 +80,7 @@ def _print_costs(result: dict[str, Any]) -> None:
     draft, single = result["draft"], result["alone"]["seconds"]
     timed = {"no draft: a token": result["alone"]}
     timed |= {"a draft's first token": draft, "that has two to read": draft["of_two"]}
-    timed |= {"a draft's next token": draft["next"], "of a prompt, each token": draft["prompt"]}
+    timed |= {"a draft's next token": draft["next"], "each token of its prompt": draft["prompt"]}
     timed |= {f"a pass over {row['tokens']}": row for row in result["verify"]}
     rows = [[name, *_milliseconds(row), f"{row['seconds'] / single:.2f}"] for name, row in timed.items()]
     print_table(["", "ms", "ms, spread", "of no draft"], rows)

@@ -65,16 +65,15 @@ class CostMeter:
         self._alone: list[float] = []
 
     def begin(self) -> None:
-        """Let both models read what comes before. Raises ModelFileError."""
+        """Let the target read what comes before; the draft does in each turn. Raises ModelFileError."""
         self._session.roll_back(0, 0)
         self._session.extend(0, self._tokens[: self._depth])
         self._draft.begin()
-        self._draft.propose(self._text[:-1], None, 0.5)
 
     def turn(self, progress: Progress | None = None) -> None:
         """Measure each pass once, and before each two draft tokens.
 
-        At first the draft reads anew all that comes before. The first of both draft tokens has one and two
+        The draft first reads anew all that comes before. The first of both draft tokens has one and two
         tokens to read in turns. Then passes over one token are measured, each behind the one before. Medians
         of these and of draft tokens are the turn's.
 

@@ -42,19 +42,19 @@ class Timed:
     Attributes
     ----------
     draft_token : Seconds
-        Of a draft token behind a pass of the target.
+        A draft token behind a pass of the target.
     draft_next : Seconds
-        Of a draft token behind another one.
+        A draft token behind another one.
     draft_of_two : Seconds
-        Of a draft token behind a pass, where the draft has two tokens to read.
+        A draft token behind a pass, where the draft has two tokens to read.
     draft_prompt : Seconds
-        Of each token of a prompt that the draft reads.
+        Each token of a prompt that the draft reads.
     certainty : Seconds
-        Of the part of it that only policies need: entropy and probabilities.
+        The part of a draft token that only policies need: entropy and probabilities.
     verify : list of Seconds
-        Of the target's pass over 1, 2, ... tokens, with the draws after each.
+        The target's pass over 1, 2, ... tokens, with the draws after each.
     alone : Seconds
-        Of its pass over one token behind another such pass.
+        Its pass over one token behind another such pass.
     """
 
     draft_token: Seconds
@@ -68,13 +68,9 @@ class Timed:
     @classmethod
     def pooled(cls, parts: Sequence[Timed]) -> Timed:
         """Put the turns of several measurements of one pair together."""
-
-        def together(name: str) -> Seconds:
-            return _pooled([getattr(part, name) for part in parts])
-
         names = ("draft_token", "draft_next", "draft_of_two", "draft_prompt", "certainty", "alone")
-        verify = [_pooled(seconds) for seconds in zip(*(part.verify for part in parts))]
-        return cls(**{name: together(name) for name in names}, verify=verify)
+        each = {name: _pooled([getattr(part, name) for part in parts]) for name in names}
+        return cls(**each, verify=[_pooled(seconds) for seconds in zip(*(part.verify for part in parts))])
 
     def costs(
         self,

@@ -139,22 +139,45 @@ def read_costs(path: Path) -> Costs:
     """
     content = read_output(path, "pyquant draft costs", SCHEMA)
     try:
-        draft = float(content["draft"]["seconds"])
-        further = float(content["draft"].get("further", 0.0))
-        single = float(content["alone"]["seconds"]) if "alone" in content else None
-        following = content["draft"].get("next")
-        following = None if following is None else float(following["seconds"])
-        prompt = float(content["draft"]["prompt"]["seconds"]) if "prompt" in content["draft"] else 0.0
-        verify = tuple(float(row["seconds"]) for row in content["verify"])
+        costs = costs_from(content, path)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a time is missing, or is no number; measure them again") from None
-    times = (draft, *verify, *(time for time in (single, following) if time is not None))
-    if not verify or not all(math.isfinite(time) and time > 0 for time in times):
+    times = (costs.draft, *costs.verify, *(time for time in (costs.single, costs.next) if time is not None))
+    if not costs.verify or not all(math.isfinite(time) and time > 0 for time in times):
         raise ConfigError(f"{path}: times have to be numbers above 0; measure them again")
-    for name, seconds in (("further token", further), ("prompt's token", prompt)):
+    for name, seconds in (("further token", costs.further), ("prompt's token", costs.prompt)):
         if not 0 <= seconds < math.inf:
             raise ConfigError(f"{path}: a {name} takes {seconds} s; measure it again")
-    return Costs(draft, verify, _models(content), further, path, single, following, prompt)
+    return costs
+
+
+def costs_from(content: dict[str, Any], path: Path | None = None) -> Costs:
+    """Return the costs in what `pyquant draft costs --json` prints.
+
+    Parameters
+    ----------
+    content
+        It, or its keys `draft`, `alone` and `verify`.
+    path
+        The file that it was read from.
+
+    Raises
+    ------
+    AttributeError, KeyError, TypeError, ValueError
+        A time is missing, or is no number.
+    """
+    draft = content["draft"]
+    following = draft.get("next")
+    return Costs(
+        float(draft["seconds"]),
+        tuple(float(row["seconds"]) for row in content["verify"]),
+        _models(content),
+        float(draft.get("further", 0.0)),
+        path,
+        single=float(content["alone"]["seconds"]) if "alone" in content else None,
+        next=None if following is None else float(following["seconds"]),
+        prompt=float(draft["prompt"]["seconds"]) if "prompt" in draft else 0.0,
+    )
 
 
 def _models(content: dict[str, Any]) -> tuple[str, str] | None:

@@ -85,7 +85,7 @@ class PairReport:
     Attributes
     ----------
     costs : CostReport
-        Of measurements before the records of each sort.
+        Measured before the records of each sort.
     cells : list of Cell
     best : dict of list
         By sort of prompts, over texts of all lengths up to their first repetitions: the target alone, each

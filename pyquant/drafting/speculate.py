@@ -138,10 +138,9 @@ class Speculation:
         numbers = Numbers.of(self._sampling, text.sample)
         drafted: list[Drafted] = []
         masks = [self._mask(state)]
-        known = Round(
-            previous=text.rounds, unread=writing.unread, room=writing.room - len(text.sample.tokens)
-        )
-        n_most = 0 if self._draft is None else min(LONGEST, writing.room - len(text.sample.tokens) - 1)
+        room = writing.room - len(text.sample.tokens)
+        known = Round(previous=text.rounds, unread=writing.unread, room=room)
+        n_most = 0 if self._draft is None else min(LONGEST, room - 1)
         while len(drafted) < n_most and len(masks) > len(drafted):
             if (decision := self._decide(text, known)) != Decision.MORE:
                 if decision == Decision.DROP and drafted and self._sampling.temperature == 0:

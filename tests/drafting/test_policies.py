@@ -137,16 +137,14 @@ def test_expected_value_looks_beyond_a_step_of_the_costs() -> None:
 def test_expected_value_looks_at_every_length_that_could_pay(
     so_far: float, step: int, verify: list[float], drafted: int
 ) -> None:
-    assume(verify[-1] >= verify[0])  # what was not measured goes on upwards
+    assume(step > 0 and verify[-1] >= verify[0])  # what was not measured goes on upwards
     costs, chance = Costs(0.002, tuple(verify), single=0.004, next=0.001), step / STEPS
     rounds = [0.004, *(0.001 + 0.001 * k + costs.of_pass(k + 1) for k in range(1, 30))]
     rate = max(sum(chance**n for n in range(k + 1)) / rounds[k] for k in range(len(verify)))
     ahead = range(1, len(verify) + 1)
     bring = [so_far * sum(chance**n for n in range(1, more + 1)) for more in ahead]
     takes = [rate * (rounds[drafted + more] - rounds[drafted]) for more in ahead]
-    assume(
-        step > 0 and all(abs(b - t) > 1e-9 for b, t in zip(bring, takes))
-    )  # sums differ in their last bits
+    assume(all(abs(b - t) > 1e-9 for b, t in zip(bring, takes)))  # sums differ in their last bits
     worth = worths(costs, 100)[step]
     assert (so_far > worth.more[drafted]) == any(b > t for b, t in zip(bring, takes))
     if drafted:

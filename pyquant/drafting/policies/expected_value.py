@@ -13,8 +13,8 @@ FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
 
-# Of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`, and how many
-# tokens a draft may have to read before it begins, for each token that the text may still have.
+# What is known of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`,
+# and how many tokens a draft may have to read before it begins, for each token that the text may still have.
 Known = tuple[float, list[float], list[float], float]
 
 

@@ -21,9 +21,10 @@ class Worth:
     Attributes
     ----------
     more : list of float
-        By tokens that were drafted, from 0: the chance that all are accepted above which another one pays.
+        The chance that all drafted tokens are accepted above which another one pays, by how many these are,
+        from 0.
     place : list of float
-        By the same: the chance below which the last one's place in the pass does not pay; 0 without tokens.
+        The chance below which the last one's place in the pass does not pay, by the same; 0 without tokens.
     saved : float
         Seconds of each token of a text that drafts of the best fixed length save, beside the target alone;
         below 0 where none saves any.
@@ -66,11 +67,11 @@ def _worth(
     Parameters
     ----------
     chance
-        Of each further token.
+        The chance of each further token to be accepted.
     rounds : (n_ahead + 1,) float64
         Seconds of rounds with 0, 1, ... drafted tokens.
     n_measured
-        Of these, those that costs were measured for.
+        How many of these costs were measured for.
     takes : (most, n_ahead) float64
         Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted; infinite beyond the longest draft.
     places : (most + 1,) float64

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.costs import Costs, costs_from
 from pyquant.drafting.measure_pair import STRATEGIES
 from pyquant.drafting.policies import FAMILIES
 from pyquant.drafting.record import ARRAYS, Along, Record, Source
@@ -65,13 +65,7 @@ def sorts_of(model: ModelResults, target: str) -> list[str]:
 
 def costs_of(part: Took) -> Costs:
     """Return the costs that were measured."""
-    costs = part["costs"]
-    verify = tuple(each["seconds"] for each in costs["verify"])
-    single = costs["alone"]["seconds"]
-    draft = costs["draft"]
-    further, following = draft["further"], draft["next"]["seconds"]
-    prompt = draft["prompt"]["seconds"]
-    return Costs(draft["seconds"], verify, further=further, single=single, next=following, prompt=prompt)
+    return costs_from(part["costs"])
 
 
 def gain(part: Took, policy: str, sort: str | None = None) -> float | None:
