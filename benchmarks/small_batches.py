@@ -21,7 +21,7 @@ MODES: dict[str, dict[str, str] | None] = {
     "Q8_0": {"mode": "q8_0"},
     "Q4_T": {"mode": "q8_table", "table": "basic", "store": "q4_t"},  # stock llama.cpp does not read it
 }
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16)
+TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 DEPTH = 128  # tokens before those of the pass
 
 

@@ -13,9 +13,9 @@ using namespace kernels;
 
 namespace {
 
-constexpr int64_t kRowsAtOnce = 12;           // a multiple of what each kernel multiplies at once
-constexpr size_t kColumnsInCache = 48 << 10;  // bytes
-constexpr int64_t kSumsInOrder = 4;  // GGML sums otherwise where the number of rows is no multiple of it
+constexpr int64_t kRowsAtOnce = 12;   // a multiple of what each kernel multiplies at once
+constexpr int64_t kMostColumns = 32;  // of a pass that verifies a draft, or writes some texts side by side
+constexpr int64_t kRowsInOrder = 4;   // GGML sums otherwise where the number of rows is no multiple of it
 
 bool weights_of(ggml_type type, FewWeights & weights) {
     switch (type) {
@@ -24,16 +24,6 @@ bool weights_of(ggml_type type, FewWeights & weights) {
         case GGML_TYPE_Q8_0: weights = FewWeights::q8_0; return true;
         default: return false;
     }
-}
-
-// Whether the kernel is faster than GGML. With more than kFewColumns a chunk of rows is read again, from the
-// cache. Long columns of floats leave it: with 64 KiB of them GGML was the faster one.
-bool pays(FewWeights weights, int64_t n_columns, int64_t n) {
-    if (weights == FewWeights::q8_0) {
-        return n_columns <= 2 * kFewColumns;
-    }
-    return n_columns <= kFewColumns / 2 ||
-           (n_columns <= kFewColumns && size_t(n_columns) * prepared_bytes(weights, n) <= kColumnsInCache);
 }
 
 FewWeights weights_of(const ggml_tensor * op) {
@@ -69,8 +59,8 @@ bool has_few_columns(const ggml_tensor * op) {
     const ggml_tensor *w = op->src[0], *x = op->src[1];
     FewWeights weights{};
     return op->op == GGML_OP_MUL_MAT && weights_of(w->type, weights) && few_lanes(weights) > 0 &&
-           x->type == GGML_TYPE_F32 && x->ne[1] >= 2 && pays(weights, x->ne[1], x->ne[0]) &&
-           w->ne[0] % std::max(kBlock, few_step(weights)) == 0 && w->ne[1] % kSumsInOrder == 0 &&
+           x->type == GGML_TYPE_F32 && x->ne[1] >= 2 && x->ne[1] <= kMostColumns &&
+           w->ne[0] % std::max(kBlock, few_step(weights)) == 0 && w->ne[1] % kRowsInOrder == 0 &&
            w->ne[2] * w->ne[3] * x->ne[2] * x->ne[3] == 1 && w->nb[0] == ggml_type_size(w->type) &&
            x->nb[0] == sizeof(float) && op->nb[0] == sizeof(float) &&
            ggml_get_op_params_i32(op, 1) != GGML_HINT_SRC0_IS_HADAMARD &&
@@ -90,7 +80,7 @@ void multiply_few_columns(ggml_compute_params * params, ggml_tensor * op) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
     ggml_barrier(params->threadpool);
-    const int64_t n_columns = x->ne[1], n_tiles = (n_columns + kFewColumns - 1) / kFewColumns;
+    const int64_t n_columns = x->ne[1], n_tiles = (n_columns + few_tile(weights) - 1) / few_tile(weights);
     const int64_t shortest = rows_per_chunk(w->ne[1], int64_t(w->nb[1]), params->nth);
     const int64_t at_once = (shortest + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
     const int64_t n_chunks = (w->ne[1] + at_once - 1) / at_once;

@@ -15,7 +15,7 @@ using namespace kernels;
 
 namespace {
 
-constexpr int64_t kFewTokens = 8;
+constexpr int64_t kMostTokens = 32;
 constexpr int64_t kLargestHead = 256;
 
 // The queries of all tokens and heads that look at one head of keys and values.
@@ -64,7 +64,7 @@ bool has_few_queries(const ggml_tensor * op) {
         return false;
     }
     const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3];
-    return q->ne[1] >= 2 && q->ne[1] <= kFewTokens && few_queries(q->ne[0]) > 0 && v->ne[0] == q->ne[0] &&
+    return q->ne[1] >= 2 && q->ne[1] <= kMostTokens && few_queries(q->ne[0]) > 0 && v->ne[0] == q->ne[0] &&
            q->type == GGML_TYPE_F32 && k->type == GGML_TYPE_F16 && v->type == GGML_TYPE_F16 &&
            k->ne[1] % kCellsAtOnce == 0 && q->ne[2] % k->ne[2] == 0 && q->ne[3] % k->ne[3] == 0 &&
            v->ne[2] == k->ne[2] && v->ne[3] == k->ne[3] && q->nb[0] == sizeof(float) &&

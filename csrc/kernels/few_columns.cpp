@@ -51,6 +51,10 @@ void multiply_with(const char * rows, size_t row_bytes, int64_t n_rows, int64_t 
 
 }  // namespace
 
+int few_tile(FewWeights type) {
+    return type == FewWeights::q8_0 ? kFewColumns : kFloatColumns;
+}
+
 int few_lanes(FewWeights type) {
     return type == FewWeights::q8_0 ? 8 : kFloatLanes;
 }
@@ -124,6 +128,10 @@ void multiply_few(FewWeights type, const void * rows, size_t row_bytes, int64_t 
     }
 }
 #else
+int few_tile(FewWeights) {
+    return 0;
+}
+
 int few_lanes(FewWeights) {
     return 0;
 }

@@ -15,6 +15,10 @@ enum class FewWeights : uint8_t { f16, bf16, q8_0 };
 
 inline constexpr int kFewColumns = 8;  // that are multiplied at once, at most
 
+// Columns that are multiplied fastest at once: so many sums stay in registers. 0 where this build has no
+// path.
+int few_tile(FewWeights type);
+
 // Sums of a product that are added at the end; 0 where this build has no path.
 int few_lanes(FewWeights type);
 

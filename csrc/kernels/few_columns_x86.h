@@ -10,28 +10,31 @@
 namespace pyquant::kernels {
 namespace {
 
-// The processor foresees one stream through memory, not several short ones. Rows that together have no more
-// bytes than this are asked for in the order in which they stand in memory, longer ones side by side.
-constexpr size_t kStreamed = 8 << 10;
-
-// Asks for the next n_rows rows, a part of each at every step through the rows before them.
+// Asks for the next n_rows rows, a part at every step through the rows before them, in the order in which
+// they stand in memory: the processor foresees one stream, not several short ones. They go to the second
+// cache; the first has the columns.
 class Ahead {
 public:
     Ahead(const char * rows, int n_rows, size_t row_bytes, size_t step_bytes)
-        : next_(rows + size_t(n_rows) * row_bytes) {
-        const bool streamed = size_t(n_rows) * row_bytes <= kStreamed;
-        apart_ = streamed ? step_bytes : row_bytes;
-        advance_ = streamed ? size_t(n_rows) * step_bytes : step_bytes;
+        : next_(rows + size_t(n_rows) * row_bytes),
+          step_bytes_(step_bytes) {}
+
+    void ask() {
+        _mm_prefetch(next_, _MM_HINT_T1);
+        next_ += step_bytes_;
     }
-
-    void ask(int row) const { _mm_prefetch(next_ + size_t(row) * apart_, _MM_HINT_T0); }
-
-    void step() { next_ += advance_; }
 
 private:
     const char * next_;
-    size_t apart_, advance_;
+    size_t step_bytes_;
 };
+
+// Columns of floats whose sums, with those of a few rows, stay in registers.
+#if defined(__AVX512F__)
+constexpr int kFloatColumns = 8;
+#else
+constexpr int kFloatColumns = 6;
+#endif
 
 // Rows whose sums with n_columns columns stay in registers, with a weight of each row and an activation.
 constexpr int rows_at_once(int n_columns) {
@@ -78,18 +81,18 @@ struct FloatTile {
         using Activation = typename Type::Activation;
         Floats sum[n_columns * n_rows] = {};
         Ahead ahead(rows, n_rows, row_bytes, Type::step * sizeof(uint16_t));
-        for (int64_t k = 0; k < n; k += Type::step, ahead.step()) {
+        for (int64_t k = 0; k < n; k += Type::step) {
             decltype(Type::weights(nullptr)) w[n_rows];
 #pragma GCC unroll 8
             for (int r = 0; r < n_rows; ++r) {
                 const auto * row = reinterpret_cast<const uint16_t *>(rows + size_t(r) * row_bytes);
                 w[r] = Type::weights(row + k);
-                ahead.ask(r);
+                ahead.ask();
             }
 #pragma GCC unroll 8
             for (int c = 0; c < n_columns; ++c) {
                 const auto * x = reinterpret_cast<const Activation *>(columns + size_t(c) * column_bytes);
-                const auto activations = Type::activations(x + k);
+                const auto activations = in_register(Type::activations(x + k));
 #pragma GCC unroll 8
                 for (int r = 0; r < n_rows; ++r) {
                     sum[c * n_rows + r] = Type::add(w[r], activations, sum[c * n_rows + r]);
@@ -123,7 +126,7 @@ struct Q8_0Tile {
         const __m512i moved = _mm512_set1_epi8(char(kMoved));
         __m512 sum[n_columns * n_pairs] = {};
         Ahead ahead(rows, n_rows, row_bytes, sizeof(BlockQ8_0));
-        for (int64_t b = 0; b < n / kBlock; ++b, ahead.step()) {
+        for (int64_t b = 0; b < n / kBlock; ++b) {
             __m512i w[n_pairs], begin[n_pairs];
             __m512 d[n_pairs];
 #pragma GCC unroll 8
@@ -132,8 +135,8 @@ struct Q8_0Tile {
                 const auto & low = reinterpret_cast<const BlockQ8_0 *>(row)[b];
                 const auto & high = reinterpret_cast<const BlockQ8_0 *>(row + second * row_bytes)[b];
                 const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(low.codes));
-                ahead.ask(2 * p);
-                ahead.ask(2 * p + int(second));
+                ahead.ask();
+                ahead.ask();
                 w[p] =
                     _mm512_inserti64x4(_mm512_castsi256_si512(codes),
                                        _mm256_loadu_si256(reinterpret_cast<const __m256i *>(high.codes)), 1);
@@ -178,14 +181,14 @@ struct Q8_0Tile {
         const __m256i ones = _mm256_set1_epi16(1);
         __m256 sum[n_columns * n_rows] = {};
         Ahead ahead(rows, n_rows, row_bytes, sizeof(BlockQ8_0));
-        for (int64_t b = 0; b < n / kBlock; ++b, ahead.step()) {
+        for (int64_t b = 0; b < n / kBlock; ++b) {
             __m256i w[n_rows];
             float d[n_rows];
             for (int r = 0; r < n_rows; ++r) {
                 const auto & block = reinterpret_cast<const BlockQ8_0 *>(rows + size_t(r) * row_bytes)[b];
                 w[r] = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(block.codes));
                 d[r] = _cvtsh_ss(block.d);
-                ahead.ask(r);
+                ahead.ask();
             }
             for (int c = 0; c < n_columns; ++c) {
                 const auto & x = reinterpret_cast<const FewBlock *>(columns + size_t(c) * column_bytes)[b];

@@ -14,6 +14,14 @@ inline float sum_lanes(__m128 x) {
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 
+// Holds a value in its register. Without it GCC may read it from memory in each operation, and loads are then
+// what bounds a kernel.
+template <class Register>
+inline Register in_register(Register x) {
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 #if defined(__AVX512F__)
 using Floats = __m512;
 

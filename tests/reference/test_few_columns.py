@@ -15,7 +15,7 @@ from tests.support import ggml
 from tests.support.blocks import assert_blocks_equal
 
 TYPES = [Type.F16, Type.BF16, Type.Q8_0]
-MANY = 17  # columns: more than the kernel takes
+MANY = 33  # columns: more than the kernel takes
 every_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 needs_path = pytest.mark.skipif(
     _core.few_lanes(_core.FewWeights.F16) == 0, reason="this build has no path for few columns"
