@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from pyquant.drafting.costs import Costs
+from pyquant.drafting.ledger import Ledger
 from pyquant.limits import Limit
 
 State = TypeVar("State")
@@ -70,6 +71,8 @@ class Round:
         and at first the prompt.
     room : float
         Tokens that the text may still have.
+    ledger : Ledger
+        Of all rounds before, those of other texts of the run too.
     """
 
     entropies: Grown[float] = field(default_factory=Grown)
@@ -78,6 +81,7 @@ class Round:
     previous: History = field(default_factory=History)
     unread: int = 1
     room: float = math.inf
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 # Asked before each token of a draft, so without tokens as well: STOP means there that nothing is drafted.

@@ -233,6 +233,8 @@ def run_policies(
                 for policy in made
             ]
             first = [writer.write(plan, 0) for writer in writers]  # not counted
+            for writer in writers:
+                writer.forget()
             meter = None
             if costs is not None:
                 meter = _meter(model, session, its_draft, sampling, plan, _largest_pass(first))

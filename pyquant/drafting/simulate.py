@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant.drafting.calibrate import calibrate
 from pyquant.drafting.costs import MEASURE, OTHERS, Costs, check_models, unread_after
+from pyquant.drafting.ledger import Ledger
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
 from pyquant.drafting.policy import LONGEST, Decision, History, Policy, Round
 from pyquant.drafting.record import Along, Record
@@ -129,13 +130,14 @@ class Simulation:
         """
         if policy == ORACLE:
             return self._sum_up(policy, [_best(text, self.costs) for text in self._texts])
-        decide = make_policy("fixed:k=0" if policy == NONE else policy, self._decides)
-        return self._sum_up(policy, [self._replay(text, decide) for text in self._texts])
+        decide, ledger = make_policy("fixed:k=0" if policy == NONE else policy, self._decides), Ledger()
+        return self._sum_up(policy, [self._replay(text, decide, ledger) for text in self._texts])
 
     def rounds(self, policy: str) -> list[History]:
         """Return the rounds of each text: (drafted, accepted). Raises ConfigError."""
-        decide = make_policy(policy, self._decides)
-        return [History([played for *_, played in self._rounds(text, decide)]) for text in self._texts]
+        decide, ledger = make_policy(policy, self._decides), Ledger()
+        each = (self._rounds(text, decide, ledger) for text in self._texts)
+        return [History([(n_drafted, n_accepted) for _, n_drafted, n_accepted, _ in its]) for its in each]
 
     def calibrated(self) -> str:
         """Return policy `expected_value` with the chances of this record's tokens."""
@@ -145,20 +147,13 @@ class Simulation:
         defaults = {name: parameter.default for name, parameter in family.items()}
         return policy_text("expected_value", defaults | chances)
 
-    def _replay(self, text: _Text, decide: Policy) -> Replayed:
-        costs = self.costs
-        rounds = calls = drafted = accepted = 0
-        seconds = 0.0
-        for unread, n_calls, (n_drafted, n_accepted) in self._rounds(text, decide):
-            rounds += 1
-            calls += n_calls
-            drafted += n_drafted
-            accepted += n_accepted
-            seconds += costs.of_round(n_calls, n_drafted, unread)
-        return Replayed(max(text.n - 1, 0), rounds, calls, drafted, accepted, seconds)
+    def _replay(self, text: _Text, decide: Policy, ledger: Ledger) -> Replayed:
+        played = list(self._rounds(text, decide, ledger))
+        calls, drafted, accepted, seconds = map(sum, zip(*played)) if played else (0, 0, 0, 0.0)
+        return Replayed(max(text.n - 1, 0), len(played), calls, drafted, accepted, seconds)
 
-    def _rounds(self, text: _Text, decide: Policy) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield for each round the tokens that the draft reads, those it computes, and (verified, accepted).
+    def _rounds(self, text: _Text, decide: Policy, ledger: Ledger) -> Iterator[tuple[int, int, int, float]]:
+        """Yield each round: tokens that the draft computes, that are verified, and accepted, and seconds.
 
         The first token of a text comes from the prompt's pass. A pass brings a token more than were accepted,
         so a draft leaves room for it; one that ends with the text's end needs none. What a draft takes to
@@ -168,7 +163,8 @@ class Simulation:
         at = unread = 1
         while at < text.n:
             room = self.record.source.max_tokens - at
-            known, calls, verified = Round(previous=history, unread=unread, room=room), 0, 0
+            known = Round(previous=history, unread=unread, room=room, ledger=ledger)
+            calls = verified = 0
             most = min(LONGEST, text.n - at - (not text.ended))
             while calls < most:
                 decision = decide(known)
@@ -191,7 +187,9 @@ class Simulation:
             while accepted < verified and text.accepted[at + accepted]:
                 accepted += 1
             history.append((verified, accepted))
-            yield unread, calls, (verified, accepted)
+            seconds = self.costs.of_round(calls, verified, unread)
+            ledger.add(calls, accepted + 1, seconds)
+            yield calls, verified, accepted, seconds
             unread = unread_after(unread, calls, accepted)
             at += accepted + 1
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant.drafting.costs import unread_after
 from pyquant.drafting.draft import Draft, Drafted
+from pyquant.drafting.ledger import Ledger
 from pyquant.drafting.policy import LONGEST, Decision, Policy, Round
 from pyquant.drafting.result import DraftedText
 from pyquant.drafting.verify import Mask, Numbers, Verified, verify
@@ -67,7 +68,7 @@ class Speculation:
         grammar: Compiled | None = None,
     ) -> None:
         self._session, self._draft, self._sampling = session, draft, sampling
-        self._policy, self._grammar = policy, grammar
+        self._policy, self._grammar, self._ledger = policy, grammar, Ledger()
         vocabulary = session.model.vocabulary
         self._ends = frozenset(vocabulary.end_tokens().tolist())
         self._pieces = vocabulary.pieces()
@@ -114,6 +115,10 @@ class Speculation:
             text.policy_seconds += self._draft.sure_seconds
         return text
 
+    def forget(self) -> None:
+        """Forget what drafts have saved or lost so far."""
+        self._ledger = Ledger()
+
     def _round(self, writing: _Writing) -> None:
         """Draft, verify, and go back to where both models agree."""
         text, n_before = writing.text, len(writing.tokens)
@@ -130,6 +135,7 @@ class Speculation:
         writing.unread = unread_after(writing.unread, n_calls, n_accepted)
         end = time.perf_counter()
         text.spent.append((n_calls, end - began))
+        self._ledger.add(n_calls, n_accepted + 1, end - began)
         text.verify_seconds += end - begin
 
     def _drafted(self, writing: _Writing) -> tuple[list[Drafted], list[Mask], int]:
@@ -139,7 +145,7 @@ class Speculation:
         drafted: list[Drafted] = []
         masks = [self._mask(state)]
         room = writing.room - len(text.sample.tokens)
-        known = Round(previous=text.rounds, unread=writing.unread, room=room)
+        known = Round(previous=text.rounds, unread=writing.unread, room=room, ledger=self._ledger)
         n_most = 0 if self._draft is None else min(LONGEST, room - 1)
         while len(drafted) < n_most and len(masks) > len(drafted):
             if (decision := self._decide(text, known)) != Decision.MORE:

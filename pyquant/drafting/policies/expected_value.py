@@ -13,13 +13,24 @@ FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
 
+STAKE = 600  # tokens without a draft that the share which drafts may lose is of, before any is written
+
 # What is known of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`,
-# and how many tokens a draft may have to read before it begins, for each token that the text may still have.
-Known = tuple[float, list[float], list[float], float]
+# how many tokens a draft may have to read before it begins, for each token that the text may still have, and
+# the seconds of a token without a draft.
+Known = tuple[float, list[float], list[float], float, float]
 
 
 def expected_value(
-    round: Round, *, known: list[Known], bias: float, slope: float, entropy: float, mean: float, most: int
+    round: Round,
+    *,
+    known: list[Known],
+    bias: float,
+    slope: float,
+    entropy: float,
+    mean: float,
+    loss: float,
+    most: int,
 ) -> Decision:
     """Stop when what more tokens are expected to bring no longer pays for drafting and verifying them.
 
@@ -34,13 +45,17 @@ def expected_value(
     all acceptances, in steps of a hundredth; see `worths`. Drafting goes on if, for any number of further
     tokens, what they bring is more than their seconds are worth. When it stops, the last token is dropped if
     its place in the pass costs more than it brings. No draft begins if it takes longer to read the prompt,
-    and what was written without it, than drafts would save in the rest of the text.
+    and what was written without it, than drafts would save in the rest of the text; and none begins while
+    drafts have lost more by the clock, over all texts of the run, than `loss` times as many tokens as were
+    written, and STAKE: the machine is not as it was when costs were measured.
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
-    moved, more, place, to_read = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
+    moved, more, place, to_read, alone = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
     drafted, all_accepted = len(round.top_p), 1.0
-    if not drafted and round.unread - 1 > to_read * round.room:
-        return Decision.STOP
+    if not drafted:
+        may_lose = loss * (STAKE + round.ledger.tokens)
+        if round.unread - 1 > to_read * round.room or round.ledger.lost(alone) > may_lose:
+            return Decision.STOP
     for p, its_entropy in zip(round.top_p, round.entropies):
         logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
         # What parameters can be and logits are leaves exp far below the largest number.
@@ -56,7 +71,7 @@ def _known(costs: Costs, parameters: dict[str, float]) -> list[Known]:
     known = []
     for step, worth in enumerate(worths(costs, int(parameters["most"]))):
         to_read = worth.saved / costs.prompt if costs.prompt else inf
-        known.append((_logit(step / STEPS) - at_first, worth.more, worth.place, to_read))
+        known.append((_logit(step / STEPS) - at_first, worth.more, worth.place, to_read, costs.alone))
     return known
 
 
@@ -82,6 +97,11 @@ FAMILY = Family(
             Limit(0, 1, whole=False),
             "share of tokens that are accepted, at first",
             (0.5, 0.6, 0.7, 0.8, 0.9, 0.95),
+        ),
+        "loss": Parameter(
+            0.01,
+            Limit(0, 1, whole=False),
+            "share of the time without a draft that drafts may lose by the clock",
         ),
         "most": MOST,
     },
