@@ -28,8 +28,10 @@ demo: $(installed)
 smollm2: $(installed)
 	@$(python) -m analysis.smollm2 models
 
+# A process for each processor. Threads of llama.cpp that wait would take the processor of another one's:
+# OMP_WAIT_POLICY lets them sleep.
 test: $(installed) $(oracle)
-	$(python) -m pytest $(PYTEST)
+	OMP_WAIT_POLICY=passive $(python) -m pytest -n auto --maxprocesses 8 $(PYTEST)
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
 trial: $(installed)

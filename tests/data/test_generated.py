@@ -22,9 +22,9 @@ def test_llama_cpp_runs_it(n_expert: int, tied: bool, tmp_path: Path) -> None:
         assert tokens[0] == model.vocabulary.bos
         assert 0 not in tokens  # bytes stand for what pieces do not spell
         with model.context(n_ctx=64) as context:
-            logits = context.decode(tokens[None], 0, np.ones(len(tokens), bool))
-        assert logits.shape == (1, len(tokens), LEAST_VOCABULARY)
-        assert np.isfinite(logits).all()
+            logits = context.decode(tokens[None], 0, np.ones(len(tokens), bool))  # the context's memory
+            assert logits.shape == (1, len(tokens), LEAST_VOCABULARY)
+            assert np.isfinite(logits).all()
 
 
 def test_the_file_holds_the_weights_that_it_says(tmp_path: Path) -> None:

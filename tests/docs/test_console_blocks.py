@@ -99,3 +99,8 @@ def test_what_may_differ_does_not_count(shown: str, printed: str):
 )
 def test_what_may_not_differ_counts(shown: str, printed: str):
     assert compare(shown, printed)
+
+
+def test_fractions_of_another_text_do_not_count():
+    assert compare("11.3150 of 40", "12.3150 of 40", figures=False) == []
+    assert compare("11.3150 of 40", "12.3150 of 41", figures=False)

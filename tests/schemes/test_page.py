@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.support import ROOT
-from tests.support.console_blocks import LINKED, compare, rerun_block
+from tests.support.console_blocks import LINKED, compare, rerun_block, shows_this_text
 
 PAGE = ROOT / "docs" / "schemes.md"
 BLOCK = re.compile(r"^(```console [^\n]*\n)(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -31,7 +31,7 @@ def follow(folder: Path) -> str:
 
 def test_the_page_can_be_followed(tmp_path: Path) -> None:
     assert len(BLOCK.findall(PAGE.read_text())) == 5
-    assert compare(PAGE.read_text(), follow(tmp_path)) == []
+    assert compare(PAGE.read_text(), follow(tmp_path), figures=shows_this_text()) == []
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import warnings
 from collections.abc import Callable
@@ -76,7 +77,9 @@ def test_what_fails_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert said[2] == "signal SIGUSR1"
     assert said[3].startswith("KeyError: 'x'")
     assert said[4].startswith("hangs: ")
-    assert said[5].startswith("takes 300 MB")
+    taken = re.match(r"takes (\d+) MB", said[5])
+    assert taken
+    assert 300 <= int(taken[1]) < 310  # what Python takes meanwhile counts as well
     assert said[6].startswith("RuntimeWarning: careless")
     assert said[7].startswith("more than a line")
 
