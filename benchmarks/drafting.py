@@ -12,10 +12,10 @@ from typing import Any
 
 from benchmarks.inputs import ORACLE
 from pyquant import data
-from pyquant.drafting.measure_costs import measure_costs
-from pyquant.drafting.pair import open_draft
+from pyquant.drafting.measure.measure_costs import measure_costs
 from pyquant.drafting.policies import make_policy
-from pyquant.drafting.speculate import Speculation
+from pyquant.drafting.write.pair import open_draft
+from pyquant.drafting.write.speculate import Speculation
 from pyquant.generate.generate import Plan, make_plan
 from pyquant.generate.prompt import Prompt
 from pyquant.generate.sampling import Sampling

@@ -59,8 +59,8 @@ def costs(
     json: options.Json = False,
 ) -> None:
     """Measure a draft token, and passes of the target over 1 to 32 tokens."""
-    from pyquant.drafting.cost_meter import LARGEST
-    from pyquant.drafting.measure_costs import measure_costs
+    from pyquant.drafting.measure.cost_meter import LARGEST
+    from pyquant.drafting.measure.measure_costs import measure_costs
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
 
@@ -154,11 +154,11 @@ def run(
     With --costs these are also measured again, in turns with the texts, and what the same rounds take by
     them is shown.
     """
-    from pyquant.drafting.costs import read_costs
-    from pyquant.drafting.make_record import Wanted
-    from pyquant.drafting.record import read_record_of
-    from pyquant.drafting.run import run_policies
-    from pyquant.drafting.search import read_found
+    from pyquant.drafting.measure.run import run_policies
+    from pyquant.drafting.policies.costs import read_costs
+    from pyquant.drafting.record.make_record import Wanted
+    from pyquant.drafting.record.record import read_record_of
+    from pyquant.drafting.replay.search import read_found
     from pyquant.errors import ConfigError
     from pyquant.generate.prompt import read_prompts
     from pyquant.generate.sampling import Sampling

@@ -17,7 +17,7 @@ from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
-    from pyquant.drafting.simulate import Simulated, Simulation
+    from pyquant.drafting.replay.simulate import Simulated, Simulation
 
 RecordFile = Annotated[
     Path, typer.Argument(metavar="RECORD", parser=paths.source, help="What `pyquant draft record` wrote.")
@@ -85,8 +85,8 @@ def record(
 
     What is interrupted goes on at the next text, if it is called with the same models, prompts and settings.
     """
-    from pyquant.drafting.make_record import Wanted, make_record
-    from pyquant.drafting.record import read_record
+    from pyquant.drafting.record.make_record import Wanted, make_record
+    from pyquant.drafting.record.record import read_record
 
     say_pair(target, draft, max_tokens)
     wanted = Wanted(target, draft, prompts, chat, n, max_tokens, temperature, seed)
@@ -152,16 +152,16 @@ def simulate(
 def _replayed(simulation: Simulation, policies: Sequence[str] | None) -> list[Simulated]:
     """Replays no draft, policies (None: all), and the least possible."""
     from pyquant.drafting.policies import FAMILIES
-    from pyquant.drafting.simulate import NONE, ORACLE
+    from pyquant.drafting.replay.simulate import NONE, ORACLE
 
     names = policies or [name for name in FAMILIES if name != "expected_value"] + [simulation.calibrated()]
     return [simulation.run(name) for name in (NONE, *names, ORACLE)]
 
 
 def _simulation(record: Path, costs: Path, seed: int, other_models: bool) -> Simulation:
-    from pyquant.drafting.costs import read_costs
-    from pyquant.drafting.record import read_record
-    from pyquant.drafting.simulate import Simulation
+    from pyquant.drafting.policies.costs import read_costs
+    from pyquant.drafting.record.record import read_record
+    from pyquant.drafting.replay.simulate import Simulation
 
     return Simulation(read_record(record), read_costs(costs), seed=seed, other_models=other_models)
 
@@ -213,7 +213,7 @@ def search(
     Parameters that are given with a policy are not searched. The JSON has what came of each combination.
     """
     from pyquant.drafting.policies import FAMILIES
-    from pyquant.drafting.search import SCHEMA, search
+    from pyquant.drafting.replay.search import SCHEMA, search
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
 
@@ -320,9 +320,9 @@ def _predict_on_text(
     json: bool,
 ) -> None:
     from pyquant.cli.streams import hear_loggers
-    from pyquant.drafting.costs import read_costs
-    from pyquant.drafting.read_text import Reading, record_of_text
-    from pyquant.drafting.simulate import Simulation
+    from pyquant.drafting.policies.costs import read_costs
+    from pyquant.drafting.record.read_text import Reading, record_of_text
+    from pyquant.drafting.replay.simulate import Simulation
 
     hear_loggers()
     measured = read_costs(costs)
@@ -344,8 +344,8 @@ def _predict_on_text(
 
 
 def _predict_lengths(acceptance: float, costs: Path, k: int, json: bool) -> None:
-    from pyquant.drafting.costs import read_costs
-    from pyquant.drafting.predict import predict
+    from pyquant.drafting.policies.costs import read_costs
+    from pyquant.drafting.replay.predict import predict
 
     measured = read_costs(costs)
     result = {

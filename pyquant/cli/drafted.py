@@ -16,9 +16,9 @@ from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyquant.drafting.costs import Costs
-    from pyquant.drafting.policy import Policy
-    from pyquant.drafting.result import DraftedText
+    from pyquant.drafting.policies.costs import Costs
+    from pyquant.drafting.policies.policy import Policy
+    from pyquant.drafting.write.result import DraftedText
     from pyquant.generate.prompt import Prompt
     from pyquant.generate.sampling import Sampling
     from pyquant.grammar.grammar import Grammar
@@ -47,8 +47,8 @@ def setting(
     draft: str | None, policy: str | None, costs: Path | None, parallel: int | None, exact: bool
 ) -> Drafting | None:
     """Returns what the options ask for; None without a draft. Raises ConfigError."""
-    from pyquant.drafting.costs import read_costs
     from pyquant.drafting.policies import make_policy
+    from pyquant.drafting.policies.costs import read_costs
 
     if draft is None:
         if policy is not None or costs is not None:
@@ -74,8 +74,8 @@ def write(
     as_json: bool,
 ) -> None:
     """Writes the texts of one target, and says what drafting brought."""
-    from pyquant.drafting.pair import check_both, open_draft
-    from pyquant.drafting.speculate import Speculation
+    from pyquant.drafting.write.pair import check_both, open_draft
+    from pyquant.drafting.write.speculate import Speculation
     from pyquant.generate.generate import make_plan
     from pyquant.generate.session import Session
     from pyquant.grammar.engines import make_engine
@@ -106,7 +106,7 @@ def write(
 
 def say_pair(target: Path, draft: str | Path, n_ctx: int) -> None:
     """Says before they are loaded how large both models are, and what is odd about them."""
-    from pyquant.drafting.pair import NGRAM, draft_ctx, size_of
+    from pyquant.drafting.write.pair import NGRAM, draft_ctx, size_of
     from pyquant.models.model_file import open_model
 
     if draft == NGRAM:

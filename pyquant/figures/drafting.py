@@ -11,8 +11,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from pyquant.drafting.search import Found, search
-from pyquant.drafting.simulate import ORACLE, Simulation
+from pyquant.drafting.replay.search import Found, search
+from pyquant.drafting.replay.simulate import ORACLE, Simulation
 from pyquant.figures.style import BLUE, GRAY, ORANGE, STYLE, check_figure, save_figure
 
 BINS = np.arange(0, 10.25, 0.25)  # nats; the last one has what is beyond

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyquant import data
-from pyquant.drafting.costs import read_costs
+from pyquant.drafting.policies.costs import read_costs
 from pyquant.files.sha256 import files_sha256
 from tests.support.command import run
 from tests.support.models import Model as Generated

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pyquant.drafting.run import PolicyRun, are_apart
+from pyquant.drafting.measure.run import PolicyRun, are_apart
 
 
 def run_of(seconds: np.ndarray) -> PolicyRun:

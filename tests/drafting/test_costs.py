@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pyquant import data
-from pyquant.drafting.cost_report import Seconds, Timed
-from pyquant.drafting.costs import SCHEMA, Costs, read_costs, unread_after
-from pyquant.drafting.measure_costs import measure_costs
-from pyquant.drafting.pair import check_both
-from pyquant.drafting.run import run_policies
+from pyquant.drafting.measure.cost_report import Seconds, Timed
+from pyquant.drafting.measure.measure_costs import measure_costs
+from pyquant.drafting.measure.run import run_policies
+from pyquant.drafting.policies.costs import SCHEMA, Costs, read_costs, unread_after
+from pyquant.drafting.write.pair import check_both
 from pyquant.errors import ConfigError
 from pyquant.generate.prompt import Prompt
 from pyquant.generate.sampling import Sampling

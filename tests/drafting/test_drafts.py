@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting.ngram_draft import NgramDraft
-from pyquant.drafting.pair import check_pair, draft_ctx, open_draft, require_for_pair
+from pyquant.drafting.write.ngram_draft import NgramDraft
+from pyquant.drafting.write.pair import check_pair, draft_ctx, open_draft, require_for_pair
 from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.generate.sampling import Sampling
 from pyquant.models.model_file import open_model

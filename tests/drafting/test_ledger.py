@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.ledger import PRIOR, Ledger
 from pyquant.drafting.policies import make_policy
+from pyquant.drafting.policies.costs import Costs
 from pyquant.drafting.policies.expected_value import STAKE
-from pyquant.drafting.policy import LONGEST, Decision, Round
-from pyquant.drafting.record import Along, Record, Source
-from pyquant.drafting.simulate import NONE, Simulation
+from pyquant.drafting.policies.ledger import PRIOR, Ledger
+from pyquant.drafting.policies.policy import LONGEST, Decision, Round
+from pyquant.drafting.record.record import Along, Record, Source
+from pyquant.drafting.replay.simulate import NONE, Simulation
 
 ALONE = 0.01  # seconds of a token without a draft
 CHEAP = Costs(0.001, (ALONE, *[0.011] * 15), prompt=0.001)

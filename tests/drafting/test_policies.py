@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text, read_policy
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.policy import Decision, Grown, History, Policy, Round
 from pyquant.drafting.policies.worth import STEPS, worths
-from pyquant.drafting.policy import Decision, Grown, History, Policy, Round
 from pyquant.errors import ConfigError
 
 FLAT = Costs(0.001, (0.01,) * 32)  # a pass costs the same whatever it verifies

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting.read_text import Reading, record_of_text
+from pyquant.drafting.record.read_text import Reading, record_of_text
 from pyquant.errors import TextError
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.text import Text

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting import along
-from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.record import ARRAYS, SCHEMA, Along, Record, read_record
+from pyquant.drafting.record import along
+from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.drafting.record.record import ARRAYS, SCHEMA, Along, Record, read_record
 from pyquant.errors import ConfigError, OutputError
 from pyquant.generate.generate import generate, make_plan
 from pyquant.generate.prompt import read_prompts

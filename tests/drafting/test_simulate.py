@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting.calibrate import calibrate
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.ngram_draft import NgramDraft
-from pyquant.drafting.pair import NGRAM, open_draft
 from pyquant.drafting.policies import FAMILIES, make_policy
-from pyquant.drafting.predict import predict
-from pyquant.drafting.record import Along, Record, Source, read_record
-from pyquant.drafting.search import search
-from pyquant.drafting.simulate import NONE, ORACLE, Simulation
-from pyquant.drafting.speculate import Speculation
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.drafting.record.record import Along, Record, Source, read_record
+from pyquant.drafting.replay.calibrate import calibrate
+from pyquant.drafting.replay.predict import predict
+from pyquant.drafting.replay.search import search
+from pyquant.drafting.replay.simulate import NONE, ORACLE, Simulation
+from pyquant.drafting.write.ngram_draft import NgramDraft
+from pyquant.drafting.write.pair import NGRAM, open_draft
+from pyquant.drafting.write.speculate import Speculation
 from pyquant.errors import ConfigError
 from pyquant.generate.generate import make_plan
 from pyquant.generate.prompt import read_prompts

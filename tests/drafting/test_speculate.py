@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting.flips import find_flips
-from pyquant.drafting.model_draft import ModelDraft
-from pyquant.drafting.pair import NGRAM, open_draft
 from pyquant.drafting.policies import make_policy
-from pyquant.drafting.policy import Decision, Policy, Round
-from pyquant.drafting.result import DraftedText
-from pyquant.drafting.speculate import Speculation
+from pyquant.drafting.policies.policy import Decision, Policy, Round
+from pyquant.drafting.write.flips import find_flips
+from pyquant.drafting.write.model_draft import ModelDraft
+from pyquant.drafting.write.pair import NGRAM, open_draft
+from pyquant.drafting.write.result import DraftedText
+from pyquant.drafting.write.speculate import Speculation
 from pyquant.generate.generate import OnToken, generate, make_plan
 from pyquant.generate.prompt import Prompt
 from pyquant.generate.result import CONTEXT, END, LENGTH, Sample

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pyquant import data
-from pyquant.drafting import make_record as making
-from pyquant.drafting import target_texts
-from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.pair import NGRAM
-from pyquant.drafting.record import read_record
+from pyquant.drafting.record import make_record as making
+from pyquant.drafting.record import target_texts
+from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.drafting.record.record import read_record
+from pyquant.drafting.write.pair import NGRAM
 from pyquant.errors import ConfigError, OutputError
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode

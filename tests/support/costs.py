@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyquant.drafting.costs import SCHEMA
+from pyquant.drafting.policies.costs import SCHEMA
 from pyquant.files.sha256 import files_sha256
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.drafting.costs import read_costs
 from pyquant.drafting.policies import FAMILIES
-from pyquant.drafting.record import read_record
-from pyquant.drafting.simulate import ORACLE, Simulation
+from pyquant.drafting.policies.costs import read_costs
+from pyquant.drafting.record.record import read_record
+from pyquant.drafting.replay.simulate import ORACLE, Simulation
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.generate.prompt import read_prompts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from pyquant.drafting.costs import Costs
 from pyquant.drafting.policies import (
     adaedl,
     confidence,
@@ -17,7 +16,8 @@ from pyquant.drafting.policies import (
     static,
     svip,
 )
-from pyquant.drafting.policy import Family, Policy
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.policy import Family, Policy
 from pyquant.errors import ConfigError
 
 FAMILIES: dict[str, Family] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyquant.drafting.policy import KEEP, MOST, Decision, Family, Parameter, Round, unless
+from pyquant.drafting.policies.policy import KEEP, MOST, Decision, Family, Parameter, Round, unless
 from pyquant.limits import Limit
 
 # Acceptance that the threshold is moved towards, how slowly the mean acceptance and the threshold change, and

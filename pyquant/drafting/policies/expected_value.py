@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import exp, inf, log, sqrt
 
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.drafting.policies.worth import STEPS, worths
-from pyquant.drafting.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.limits import Limit
 
 FORGET = 0.95  # weight of a round beside the one after it

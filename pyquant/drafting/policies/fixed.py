@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyquant.drafting.policy import Decision, Family, Parameter, Round
+from pyquant.drafting.policies.policy import Decision, Family, Parameter, Round
 from pyquant.limits import DRAFT_TOKENS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyquant.drafting.policy import Decision, Family, Parameter, Round, unless
+from pyquant.drafting.policies.policy import Decision, Family, Parameter, Round, unless
 from pyquant.limits import Limit
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyquant.drafting.policy import MOST, Decision, Family, Parameter, Round
+from pyquant.drafting.policies.policy import MOST, Decision, Family, Parameter, Round
 from pyquant.limits import Limit
 
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.policy import LONGEST
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.policy import LONGEST
 
 NOTHING = 1e-30  # tokens that further ones bring, where these are never accepted
 STEPS = 100  # of the share of tokens that are accepted, from 0 to 1

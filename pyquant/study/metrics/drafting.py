@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
-from pyquant.drafting.measure_pair import Cell, Length, PairReport, PairSettings, measure_pair
-from pyquant.drafting.pair import NGRAM
-from pyquant.drafting.prompts import SORTS
+from pyquant.drafting.measure.measure_pair import Cell, Length, PairReport, PairSettings, measure_pair
+from pyquant.drafting.record.prompts import SORTS
+from pyquant.drafting.write.pair import NGRAM
 from pyquant.files.text import Text
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pyquant.drafting.costs import Costs, costs_from
-from pyquant.drafting.measure_pair import STRATEGIES
+from pyquant.drafting.measure.measure_pair import STRATEGIES
 from pyquant.drafting.policies import FAMILIES
-from pyquant.drafting.record import ARRAYS, Along, Record, Source
-from pyquant.drafting.simulate import ORACLE, Simulation
+from pyquant.drafting.policies.costs import Costs, costs_from
+from pyquant.drafting.record.record import ARRAYS, Along, Record, Source
+from pyquant.drafting.replay.simulate import ORACLE, Simulation
 from pyquant.study.report.columns import Column, Flat, get
 from pyquant.study.report.results import ModelResults, RowResults
 

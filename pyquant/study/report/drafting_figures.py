@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from pyquant.drafting.simulate import ORACLE
+from pyquant.drafting.replay.simulate import ORACLE
 from pyquant.figures.drafting import entropy_along, entropy_histogram, lengths_along, surfaces
 from pyquant.figures.style import BLUE, GRAY
 from pyquant.study.report.columns import get

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyquant.drafting.measure_pair import STRATEGIES
-from pyquant.drafting.simulate import NONE, ORACLE
+from pyquant.drafting.measure.measure_pair import STRATEGIES
+from pyquant.drafting.replay.simulate import NONE, ORACLE
 from pyquant.study.report.columns import get
 from pyquant.study.report.drafting import (
     EXPECTED,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyquant import data
-from pyquant.drafting.record import read_record
+from pyquant.drafting.record.record import read_record
 from pyquant.errors import ConfigError
 from pyquant.study.config import read_study
 from pyquant.study.report import drafting as report

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from pyquant.drafting.costs import Costs, check_models
-from pyquant.drafting.draft import Draft
-from pyquant.drafting.model_draft import ModelDraft
-from pyquant.drafting.ngram_draft import NgramDraft
+from pyquant.drafting.policies.costs import Costs, check_models
+from pyquant.drafting.write.draft import Draft
+from pyquant.drafting.write.model_draft import ModelDraft
+from pyquant.drafting.write.ngram_draft import NgramDraft
 from pyquant.errors import ConfigError
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from pyquant import limits
-from pyquant.drafting.cost_meter import FEWEST, LARGEST, SHALLOWEST, CostMeter
-from pyquant.drafting.cost_report import Timed
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.draft import Draft
-from pyquant.drafting.flips import Flip, find_flips
-from pyquant.drafting.foretell import Foretold, foretell
-from pyquant.drafting.pair import check_both, open_draft
+from pyquant.drafting.measure.cost_meter import FEWEST, LARGEST, SHALLOWEST, CostMeter
+from pyquant.drafting.measure.cost_report import Timed
+from pyquant.drafting.measure.foretell import Foretold, foretell
 from pyquant.drafting.policies import make_policy
-from pyquant.drafting.record import Record
-from pyquant.drafting.result import DraftedText
-from pyquant.drafting.simulate import Simulation
-from pyquant.drafting.speculate import Speculation
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.record.record import Record
+from pyquant.drafting.replay.simulate import Simulation
+from pyquant.drafting.write.draft import Draft
+from pyquant.drafting.write.flips import Flip, find_flips
+from pyquant.drafting.write.pair import check_both, open_draft
+from pyquant.drafting.write.result import DraftedText
+from pyquant.drafting.write.speculate import Speculation
 from pyquant.errors import ConfigError
 from pyquant.generate.generate import Plan, make_plan
 from pyquant.generate.prompt import Prompt

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyquant import limits
-from pyquant.drafting.costs import Costs
+from pyquant.drafting.policies.costs import Costs
 
 
 @dataclass(frozen=True)

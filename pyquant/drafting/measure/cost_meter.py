@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pyquant import limits
-from pyquant.drafting.cost_report import Seconds, Timed
-from pyquant.drafting.draft import Draft
+from pyquant.drafting.measure.cost_report import Seconds, Timed
+from pyquant.drafting.write.draft import Draft
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.llama.model import Model

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyquant.drafting.costs import Costs, unread_after
 from pyquant.drafting.policies import read_policy
-from pyquant.drafting.predict import predict
-from pyquant.drafting.record import Record
-from pyquant.drafting.result import DraftedText
-from pyquant.drafting.simulate import NONE, Simulation
+from pyquant.drafting.policies.costs import Costs, unread_after
+from pyquant.drafting.record.record import Record
+from pyquant.drafting.replay.predict import predict
+from pyquant.drafting.replay.simulate import NONE, Simulation
+from pyquant.drafting.write.result import DraftedText
 
 
 @dataclass(frozen=True)

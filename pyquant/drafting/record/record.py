@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.target_texts import TextSource, read_header, require_same
+from pyquant.drafting.record.target_texts import TextSource, read_header, require_same
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.drafting.policies import FAMILIES, policy_text, read_policy
-from pyquant.drafting.simulate import Simulated, Simulation
+from pyquant.drafting.replay.simulate import Simulated, Simulation
 from pyquant.errors import ConfigError
 from pyquant.files.json import read_output
 

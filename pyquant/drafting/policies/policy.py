@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.ledger import Ledger
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.ledger import Ledger
 from pyquant.limits import Limit
 
 State = TypeVar("State")

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.along import Columns, at_temperature, joined, most_likely, predictions
-from pyquant.drafting.pair import check_both, sha256_of
-from pyquant.drafting.record import ARRAYS, Along, Record, Source
+from pyquant.drafting.record.along import Columns, at_temperature, joined, most_likely, predictions
+from pyquant.drafting.record.record import ARRAYS, Along, Record, Source
+from pyquant.drafting.write.pair import check_both, sha256_of
 from pyquant.files.text import Text
 from pyquant.generate.result import LENGTH, Sample
 from pyquant.llama.chunks import cut

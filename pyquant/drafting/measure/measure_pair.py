@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyquant.drafting.cost_report import CostReport, Timed
-from pyquant.drafting.costs import Costs
-from pyquant.drafting.make_record import Wanted, make_record
-from pyquant.drafting.measure_costs import measure_costs
+from pyquant.drafting.measure.cost_report import CostReport, Timed
+from pyquant.drafting.measure.measure_costs import measure_costs
+from pyquant.drafting.measure.run import run_policies
 from pyquant.drafting.policies import FAMILIES
-from pyquant.drafting.prompts import make_prompts
-from pyquant.drafting.record import Record, read_record, read_record_of
-from pyquant.drafting.run import run_policies
-from pyquant.drafting.search import search
-from pyquant.drafting.simulate import NONE, ORACLE, Simulated, Simulation
+from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.drafting.record.prompts import make_prompts
+from pyquant.drafting.record.record import Record, read_record, read_record_of
+from pyquant.drafting.replay.search import search
+from pyquant.drafting.replay.simulate import NONE, ORACLE, Simulated, Simulation
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import write_bytes
 from pyquant.files.sha256 import files_sha256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyquant.drafting.policy import History
+from pyquant.drafting.policies.policy import History
 from pyquant.generate.result import Sample
 
 

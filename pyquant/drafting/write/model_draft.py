@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.draft import Drafted
+from pyquant.drafting.write.draft import Drafted
 from pyquant.errors import ModelFileError
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.calibrate import calibrate
-from pyquant.drafting.costs import MEASURE, OTHERS, Costs, check_models, unread_after
-from pyquant.drafting.ledger import Ledger
 from pyquant.drafting.policies import FAMILIES, make_policy, policy_text
-from pyquant.drafting.policy import LONGEST, Decision, History, Policy, Round
-from pyquant.drafting.record import Along, Record
+from pyquant.drafting.policies.costs import MEASURE, OTHERS, Costs, check_models, unread_after
+from pyquant.drafting.policies.ledger import Ledger
+from pyquant.drafting.policies.policy import LONGEST, Decision, History, Policy, Round
+from pyquant.drafting.record.record import Along, Record
+from pyquant.drafting.replay.calibrate import calibrate
 
 NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
 

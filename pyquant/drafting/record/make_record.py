@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pyquant.drafting.along import along, along_ngrams
-from pyquant.drafting.pair import NGRAM, check_pair, require_for_pair
-from pyquant.drafting.record import SCHEMA, Along, Source, read_line, read_source
-from pyquant.drafting.target_texts import header_line, kept_texts
+from pyquant.drafting.record.along import along, along_ngrams
+from pyquant.drafting.record.record import SCHEMA, Along, Source, read_line, read_source
+from pyquant.drafting.record.target_texts import header_line, kept_texts
+from pyquant.drafting.write.pair import NGRAM, check_pair, require_for_pair
 from pyquant.errors import ConfigError
 from pyquant.files.growing import go_on, growing
 from pyquant.files.output_file import check_output

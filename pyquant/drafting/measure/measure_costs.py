@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyquant import limits
-from pyquant.drafting.cost_meter import LARGEST, CostMeter
-from pyquant.drafting.cost_report import CostReport
-from pyquant.drafting.pair import check_both, open_draft
+from pyquant.drafting.measure.cost_meter import LARGEST, CostMeter
+from pyquant.drafting.measure.cost_report import CostReport
+from pyquant.drafting.write.pair import check_both, open_draft
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
 from pyquant.llama.model import Model

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyquant.drafting.costs import SCHEMA, Costs
-from pyquant.drafting.pair import NGRAM, sha256_of
+from pyquant.drafting.policies.costs import SCHEMA, Costs
+from pyquant.drafting.write.pair import NGRAM, sha256_of
 from pyquant.models.model_file import open_model
 
 

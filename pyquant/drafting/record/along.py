@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.ngram_draft import NgramDraft
-from pyquant.drafting.record import ARRAYS, Along
+from pyquant.drafting.record.record import ARRAYS, Along
+from pyquant.drafting.write.ngram_draft import NgramDraft
 from pyquant.errors import ModelFileError
 from pyquant.generate.result import END, Sample
 from pyquant.llama.model import Context, Model

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.draft import Drafted
+from pyquant.drafting.write.draft import Drafted
 
 LONGEST, SHORTEST = 4, 2  # tokens that have to be the same
 

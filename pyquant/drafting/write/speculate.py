@@ -10,12 +10,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.costs import unread_after
-from pyquant.drafting.draft import Draft, Drafted
-from pyquant.drafting.ledger import Ledger
-from pyquant.drafting.policy import LONGEST, Decision, Policy, Round
-from pyquant.drafting.result import DraftedText
-from pyquant.drafting.verify import Mask, Numbers, Verified, verify
+from pyquant.drafting.policies.costs import unread_after
+from pyquant.drafting.policies.ledger import Ledger
+from pyquant.drafting.policies.policy import LONGEST, Decision, Policy, Round
+from pyquant.drafting.write.draft import Draft, Drafted
+from pyquant.drafting.write.result import DraftedText
+from pyquant.drafting.write.verify import Mask, Numbers, Verified, verify
 from pyquant.errors import ModelFileError
 from pyquant.generate.generate import OnToken, Plan
 from pyquant.generate.result import CONTEXT, DEAD_END, END, LENGTH, Sample

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.draft import Drafted
+from pyquant.drafting.write.draft import Drafted
 from pyquant.generate.result import Sample
 from pyquant.generate.sampling import Sampling, uniform
 

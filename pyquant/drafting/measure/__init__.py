@@ -1,0 +1,1 @@
+"""Measure what drafting takes and brings, by the clock."""

@@ -1,0 +1,1 @@
+"""Record what a draft would say along texts of its target."""

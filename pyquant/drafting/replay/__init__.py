@@ -1,0 +1,1 @@
+"""Replay policies on records, without a model."""

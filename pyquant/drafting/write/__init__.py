@@ -1,0 +1,1 @@
+"""Let a draft write ahead, and its target verify what it wrote."""
