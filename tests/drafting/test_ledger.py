@@ -66,7 +66,7 @@ def record(chance: float, seed: int, n_texts: int = 6, n: int = 400) -> Record:
     for i in range(n_texts):
         p = np.clip(rng.beta(4, 1, n), 0.01, 0.99)
         accepted = (rng.random(n) < chance).astype(float)
-        texts.append(Along(i, 0, False, rng.exponential(1.0, n), p, p, accepted, accepted))
+        texts.append(Along(i, 0, False, n, rng.exponential(1.0, n), p, p, accepted, accepted))
     return Record(SOURCE, texts)
 
 

@@ -45,8 +45,8 @@ def test_where_a_text_begins_to_repeat_itself() -> None:
 
 def test_means_are_over_places_where_something_is_drafted(wanted: Wanted) -> None:
     values = {name: np.array([0.5, 0.25, 0, 0]) for name in ("entropy", "token_p", "accepted")}
-    text = Along(0, 0, False, top_p=np.array([0.5, 1, 0, 0]), **values)
-    nothing = Along(0, 0, False, top_p=np.zeros(4), **values)
+    text = Along(0, 0, False, 4, top_p=np.array([0.5, 1, 0, 0]), **values)
+    nothing = Along(0, 0, False, 4, top_p=np.zeros(4), **values)
     source = wanted.source()
     record = Record(source, [text, nothing])
     assert record.acceptance == record.mean("entropy") == 0.375
@@ -55,7 +55,7 @@ def test_means_are_over_places_where_something_is_drafted(wanted: Wanted) -> Non
 
 def test_a_text_up_to_its_first_repetition() -> None:
     values = np.arange(4) / 4
-    text = Along(2, 0, True, *[values] * 4, fresh=3)
+    text = Along(2, 0, True, 9, *[values] * 4, fresh=3)
     cut = text.before_repetition()
     assert (cut.prompt, cut.ended, len(cut)) == (2, False, 3)
     assert (cut.entropy == values[:3]).all()

@@ -45,7 +45,7 @@ def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = No
     facts = np.array([float(c) for c in accepted])
     certain = np.full(len(facts), 0.9)
     entropies = np.array(entropy if entropy is not None else np.where(facts == 1, 0.5, 3.0))
-    return Along(0, 0, ended, entropies, certain, certain, facts, facts)
+    return Along(0, 0, ended, SOURCE.max_tokens, entropies, certain, certain, facts, facts)
 
 
 def simulation(*texts: Along) -> Simulation:
@@ -143,7 +143,7 @@ def test_a_record_that_draws_accepts_by_chance_and_drops_nothing() -> None:
     drawn = replace(SOURCE, temperature=1.0)
     n = 5000
     halves = np.full(n, 0.5)
-    record = Record(drawn, [Along(0, 0, False, np.full(n, 9.0), halves, halves, halves, halves)])
+    record = Record(drawn, [Along(0, 0, False, n, np.full(n, 9.0), halves, halves, halves, halves)])
     done = Simulation(record, COSTS, seed=1)
     assert done.run("fixed:k=1").acceptance == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(n / 1.5))
     assert done.run("static:keep=0") == done.run("static:keep=0")
@@ -202,10 +202,28 @@ def test_what_is_predicted_is_what_a_simulation_of_independent_tokens_finds() ->
         predict(1.1, COSTS, 3)
 
 
+def test_what_a_draft_has_to_read_is_weighed_by_each_text_s_own_length() -> None:
+    """Texts of several lengths are replayed together: the first one's must not count for all."""
+    costs = replace(COSTS, prompt=1e-6)
+    long = replace(text("1" * 200), max_tokens=200)
+    alone = Simulation(simulation(long).record, costs).run("expected_value")
+    assert alone.drafted > 100
+    together = Simulation(simulation(replace(text("0"), max_tokens=1), long).record, costs)
+    assert together.run("expected_value").drafted == alone.drafted
+
+
 def test_a_thousand_samples_are_replayed_in_well_under_a_second() -> None:
     rng = np.random.default_rng(0)
     texts = [
-        Along(n, 0, False, *(rng.random(25) for _ in range(3)), (rng.random(25) < 0.85) * 1.0, rng.random(25))
+        Along(
+            n,
+            0,
+            False,
+            25,
+            *(rng.random(25) for _ in range(3)),
+            (rng.random(25) < 0.85) * 1.0,
+            rng.random(25),
+        )
         for n in range(1000)
     ]
     done = simulation(*texts)

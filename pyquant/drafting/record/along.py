@@ -26,6 +26,7 @@ def along(
     draft: Context,
     prompt: NDArray[np.int32],
     sample: Sample,
+    max_tokens: int,
     target: Context | None = None,
     temperature: float = 0,
 ) -> Along:
@@ -38,6 +39,8 @@ def along(
     prompt : (n,) int32
     sample
         What the target wrote after it.
+    max_tokens
+        Tokens that it was allowed to write.
     target, temperature
         The same of the target where it draws, and the temperature at which it did. Where it takes its most
         likely token, the text says all there is to know of it.
@@ -71,7 +74,7 @@ def along(
             columns["accepted"].append((top == tokens).astype(np.float64))
     arrays = joined(columns, draft.model)
     fresh = _first_repetition(prompt.tolist(), text)
-    return Along(sample.prompt, sample.number, sample.finish == END, **arrays, fresh=fresh)
+    return Along(sample.prompt, sample.number, sample.finish == END, max_tokens, **arrays, fresh=fresh)
 
 
 def most_likely(
@@ -91,7 +94,7 @@ def joined(columns: Columns, model: Model) -> dict[str, NDArray[np.float64]]:
     return arrays
 
 
-def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:
+def along_ngrams(prompt: NDArray[np.int32], sample: Sample, max_tokens: int) -> Along:
     """Look up along a text of a target's what followed the same tokens before.
 
     Parameters
@@ -99,6 +102,8 @@ def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:
     prompt : (n,) int32
     sample
         What the target wrote after it.
+    max_tokens
+        Tokens that it was allowed to write.
     """
     draft, tokens = NgramDraft(), prompt.tolist()
     written = [*sample.tokens, *([None] if sample.finish == END else [])]
@@ -113,7 +118,7 @@ def along_ngrams(prompt: NDArray[np.int32], sample: Sample) -> Along:
     accepted = np.array([each is not None and each.token == token for each, token in zip(found, written)])
     fresh = _first_repetition(prompt.tolist(), sample.tokens)
     return Along(
-        sample.prompt, sample.number, sample.finish == END, **arrays,
+        sample.prompt, sample.number, sample.finish == END, max_tokens, **arrays,
         accepted=accepted.astype(float), fresh=fresh,
     )  # fmt: skip
 

@@ -147,9 +147,7 @@ def make_record(
                     threads=threads, progress=lambda n, of: tell(n),
                 )  # fmt: skip
                 written = [text for text in kept if (text.prompt, text.number) not in done]
-            for n, text in enumerate(
-                _along(target, draft, plan, written, wanted.temperature, threads), start=1
-            ):
+            for n, text in enumerate(_along(target, draft, plan, written, wanted, threads), start=1):
                 file.write(text.to_line().encode())
                 file.flush()
                 tell(n_to_write + len(done) + n)
@@ -176,16 +174,21 @@ def _along(
     draft: Model | None,
     plan: Plan,
     written: Iterable[Sample],
-    temperature: float,
+    wanted: Wanted,
     threads: int | None,
 ) -> Iterator[Along]:
     if draft is None:
         for sample in written:
-            yield along_ngrams(plan.prompts[sample.prompt], sample)
+            yield along_ngrams(plan.prompts[sample.prompt], sample, wanted.max_tokens)
         return
     with (
         draft.context(n_ctx=plan.n_ctx, threads=threads) as of_draft,
-        target.context(n_ctx=plan.n_ctx, threads=threads) if temperature else nullcontext() as of_target,
+        target.context(n_ctx=plan.n_ctx, threads=threads)
+        if wanted.temperature
+        else nullcontext() as of_target,
     ):
         for sample in written:
-            yield along(of_draft, plan.prompts[sample.prompt], sample, of_target, temperature)
+            yield along(
+                of_draft, plan.prompts[sample.prompt], sample, wanted.max_tokens, of_target,
+                wanted.temperature,
+            )  # fmt: skip

@@ -116,4 +116,4 @@ def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, 
             token_p, accepted = top_p, same_top.astype(np.float64)
         for name, values in zip(ARRAYS, (entropy, top_p, token_p, np.minimum(accepted, 1.0))):
             columns[name].append(values)
-    return Along(number, 0, False, **joined(columns, cheap.model), fresh=None)
+    return Along(number, 0, False, len(said), **joined(columns, cheap.model), fresh=None)

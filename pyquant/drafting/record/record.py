@@ -22,7 +22,7 @@ from pyquant.drafting.record.target_texts import TextSource, read_header, requir
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 
-SCHEMA = "pyquant.draft_record/3"
+SCHEMA = "pyquant.draft_record/4"
 DIGITS = 7  # of numbers in the file: as many as float32 has
 
 
@@ -56,6 +56,8 @@ class Along:
         Which of the prompts, and which of its texts.
     ended : bool
         Whether its last token is one that ends a text.
+    max_tokens : int
+        Tokens that it was allowed to have.
     entropy : float64
         Of the draft's distribution at temperature 1, in nats.
     top_p : float64
@@ -76,6 +78,7 @@ class Along:
     prompt: int
     sample: int
     ended: bool
+    max_tokens: int
     entropy: NDArray[np.float64]
     top_p: NDArray[np.float64]
     token_p: NDArray[np.float64]
@@ -87,7 +90,7 @@ class Along:
         if self.fresh is None or self.fresh >= len(self):
             return self
         cut = {name: getattr(self, name)[: self.fresh] for name in ARRAYS}
-        return Along(self.prompt, self.sample, False, **cut)
+        return Along(self.prompt, self.sample, False, self.max_tokens, **cut)
 
     def __len__(self) -> int:
         return len(self.entropy)
@@ -99,7 +102,7 @@ class Along:
         return json.dumps({name: values[name] for name in FACTS} | lists) + "\n"
 
 
-FACTS = ("prompt", "sample", "ended", "fresh")
+FACTS = ("prompt", "sample", "ended", "max_tokens", "fresh")
 ARRAYS = tuple(field.name for field in fields(Along) if field.name not in FACTS)
 
 
@@ -186,6 +189,7 @@ def read_line(line: str, path: Path, number: int) -> Along:
             int(entry["prompt"]),
             int(entry["sample"]),
             bool(entry["ended"]),
+            int(entry["max_tokens"]),
             **arrays,
             fresh=None if fresh is None else max(int(fresh), 0),
         )

@@ -162,7 +162,7 @@ class Simulation:
         history = History()
         at = unread = 1
         while at < text.n:
-            room = self.record.source.max_tokens - at
+            room = text.max_tokens - at
             known = Round(previous=history, unread=unread, room=room, ledger=ledger)
             calls = verified = 0
             most = min(LONGEST, text.n - at - (not text.ended))
@@ -221,6 +221,7 @@ class _Text:
 
     n: int
     ended: bool
+    max_tokens: int
     entropy: list[float]
     top_p: list[float]
     token_p: list[float]
@@ -229,7 +230,7 @@ class _Text:
     @classmethod
     def of(cls, text: Along, accepted: NDArray[np.bool_]) -> _Text:
         entropy, top_p, token_p = (array.tolist() for array in (text.entropy, text.top_p, text.token_p))
-        return cls(len(text), text.ended, entropy, top_p, token_p, accepted.tolist())
+        return cls(len(text), text.ended, text.max_tokens, entropy, top_p, token_p, accepted.tolist())
 
 
 def _best(text: _Text, costs: Costs) -> Replayed:

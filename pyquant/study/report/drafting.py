@@ -145,23 +145,24 @@ def _record(items_file: Any, model: str, label: str, target: str) -> Record:
     from pyquant.study.items import read_items
 
     items = read_items(items_file)
-    chosen = (items["target"] == target) & items["fresh"]
+    chosen = items["target"] == target
     columns = {name: items[name][chosen] for name in items}
-    places = [columns[name] for name in ("sort", "prompt", "new", "text")]
     n = int(chosen.sum())
     changes = np.zeros(n, bool)
-    for values in places:
-        changes[1:] |= values[1:] != values[:-1]
+    for name in ("sort", "prompt", "new", "text"):
+        changes[1:] |= columns[name][1:] != columns[name][:-1]
     texts = []
     for number, part in enumerate(np.split(np.arange(n), np.flatnonzero(changes))):
         arrays = {name: columns[name][part].astype(np.float64) for name in ARRAYS}
-        texts.append(Along(number, 0, False, **arrays))
+        first = {name: columns[name][part[0]].item() for name in ("ended", "new")}
+        fresh = int(columns["fresh"][part].sum())
+        texts.append(Along(number, 0, first["ended"], first["new"], **arrays, fresh=fresh))
     name = model if target == "unquantized" else f"{model} in {target}"
     source = Source(
         version="", target=name, draft=label, target_sha256="", draft_sha256="", prompts_sha256="",
         chat=False, n_samples=1, max_tokens=0, temperature=0.0, seed=0,
     )  # fmt: skip
-    return Record(source, texts)
+    return Record(source, texts).before_repetitions()
 
 
 def findings(model: ModelResults) -> list[str]:

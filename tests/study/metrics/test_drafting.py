@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from pyquant import data
+from pyquant.drafting.measure.measure_pair import pooled
+from pyquant.drafting.policies.costs import Costs
 from pyquant.drafting.record.record import read_record
+from pyquant.drafting.replay.simulate import Simulation
 from pyquant.errors import ConfigError
 from pyquant.study.config import read_study
 from pyquant.study.report import drafting as report
@@ -82,6 +85,17 @@ def test_gains_are_those_of_replays_on_what_is_kept(results: Path) -> None:
     simulation = report.simulation_of(model, row, "unquantized")
     for its in part["best"]["code"]:
         assert simulation.run(its["policy"]).gain == pytest.approx(its["gain"], rel=1e-6)
+    # Whatever costs are here: where drafts pay, a text's kept length says whether they still do.
+    (path,) = (
+        path for path in (results / "runs").glob("*.record") if read_record(path).source.draft != "ngram"
+    )
+    paying = Costs(0.001, (0.01,) * 8, prompt=0.0001)
+    replays = [
+        Simulation(record, paying, other_models=True).run("expected_value")
+        for record in (simulation.record, pooled([read_record(path)]))
+    ]
+    assert replays[0].gain == pytest.approx(replays[1].gain, rel=1e-6)
+    assert replays[0].gain > 1
     flat = report.flat(row)
     assert flat["drafting_heuristic"] <= flat["drafting_best"] <= flat["drafting_oracle"]
     assert set(flat) == {column.key for column in report.COLUMNS}
