@@ -4,7 +4,8 @@
 
 COSTS and RECORD are what `pyquant draft costs` and `pyquant draft record` wrote of one pair of models. Texts
 count up to where they begin to repeat themselves. Prints a table of Markdown: the share of tokens that is
-accepted, and gains over the target alone of
+accepted, the correlation of an accepted token's chance with whether the next one is accepted, and gains over
+the target alone of
 
 - `expected_value`, fitted to the record, as it is replayed;
 - the best stopping. It knows the chance of each drafted token; of the next one it knows how often which
@@ -44,6 +45,17 @@ def chances_along(text: Along, fitted: dict[str, float]) -> Floats:
     p = np.clip(text.top_p, NEARLY, 1 - NEARLY)
     logit = fitted["bias"] + fitted["slope"] * np.log(p / (1 - p)) + fitted["entropy"] * np.sqrt(text.entropy)
     return 1 / (1 + np.exp(-logit))
+
+
+def correlation_with_next(accepted: list[NDArray[np.bool_]], chances: list[Floats]) -> float:
+    """Return the correlation of accepted tokens' chances with whether the token behind each is accepted.
+
+    Behind a refused token no further one is asked for. Not a number where all are alike.
+    """
+    known = [its[1:-1][facts[1:-1]] for facts, its in zip(accepted, chances)]
+    behind = [facts[2:][facts[1:-1]] for facts in accepted]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(np.concatenate(known), np.concatenate(behind))[0, 1])
 
 
 def gain_of_best_stopping(costs: Costs, chances: Floats) -> float:
@@ -117,8 +129,8 @@ def main() -> None:
     parser.add_argument("--costs", type=Path, required=True)
     given = parser.parse_args()
     costs = read_costs(given.costs)
-    print("| record | accepted | expected value | best stopping | foresight | oracle |")
-    print("|---|---|---|---|---|---|")
+    print("| record | accepted | correlation | expected value | best stopping | foresight | oracle |")
+    print("|---|---|---|---|---|---|---|")
     for path in given.records:
         record = read_record(path).before_repetitions()
         simulation = Simulation(record, costs)
@@ -135,7 +147,8 @@ def main() -> None:
             costs.alone * n_tokens / seconds,
             simulation.run(ORACLE).gain,
         ]
-        print(f"| {path.name} | {record.acceptance:.2f} | {' | '.join(f'{gain:.2f}' for gain in gains)} |")
+        shown = [record.acceptance, correlation_with_next(simulation.accepted, chances), *gains]
+        print(f"| {path.name} | {' | '.join(f'{value:.2f}' for value in shown)} |")
 
 
 if __name__ == "__main__":

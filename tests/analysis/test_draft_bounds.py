@@ -54,6 +54,15 @@ def test_who_knows_all_acceptances_is_the_oracle() -> None:
     assert seconds < unsure == pytest.approx(fixed * oracle.tokens / 1000, rel=0.02)
 
 
+def test_a_chance_that_tells_of_the_next_token_is_correlated_with_it() -> None:
+    rng = np.random.default_rng(0)
+    accepted = [rng.random(2000) < 0.8 for _ in range(3)]
+    nothing = [rng.random(2000) for _ in accepted]
+    assert abs(draft_bounds.correlation_with_next(accepted, nothing)) < 0.05
+    telling = [np.append(facts[1:], False).astype(float) for facts in accepted]
+    assert draft_bounds.correlation_with_next(accepted, telling) == pytest.approx(1)
+
+
 def test_a_table_of_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,5 +80,5 @@ def test_a_table_of_a_record(
     draft_bounds.main()
     cells = capsys.readouterr().out.splitlines()[2].split(" | ")
     assert cells[0] == "| pair.record"
-    gains = [float(cell.strip("| ")) for cell in cells[2:]]
+    gains = [float(cell.strip("| ")) for cell in cells[3:]]
     assert 1 <= gains[0] <= gains[3]
