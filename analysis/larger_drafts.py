@@ -12,6 +12,7 @@ to be as often as in the record. So all gains are predictions. Prints two tables
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ SHAPES = (
             n_embd=4096, n_ff=14336, n_head=32, n_head_kv=8, n_vocab=128256, tied=True, type=Type.F16
         ),
         32,
-        (1, 3),
+        (2, 8),
     ),
 )  # fmt: skip
 
@@ -68,6 +69,7 @@ def costs_of_layers(shape: Shape, n_layers: int, folder: Path, rounds: int, thre
     try:
         replace(shape.generated, n_layer=n_layers).write(target)
         quantize_model(target, draft, make_mode(DRAFT), threads=threads)
+        os.sync()  # files of some GB go to the disk before anything is measured, not meanwhile
         return measure_costs(target, draft, rounds=rounds, threads=threads).costs
     finally:
         target.unlink(missing_ok=True)

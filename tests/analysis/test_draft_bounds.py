@@ -17,7 +17,7 @@ from pyquant.drafting.record.record import Along, Record, read_record
 from pyquant.drafting.replay.predict import predict
 from pyquant.drafting.replay.simulate import ORACLE, Simulation
 from pyquant.drafting.write.pair import NGRAM
-from tests.drafting.test_simulate import SOURCE
+from tests.support.draft_source import SOURCE
 
 COSTS = Costs(0.003, tuple(0.010 + 0.0008 * n for n in range(32)))
 

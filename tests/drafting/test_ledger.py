@@ -14,15 +14,12 @@ from pyquant.drafting.policies.costs import Costs
 from pyquant.drafting.policies.expected_value import STAKE
 from pyquant.drafting.policies.ledger import PRIOR, Ledger
 from pyquant.drafting.policies.policy import LONGEST, Decision, Round
-from pyquant.drafting.record.record import Along, Record, Source
+from pyquant.drafting.record.record import Along, Record
 from pyquant.drafting.replay.simulate import NONE, Simulation
+from tests.support.draft_source import SOURCE
 
 ALONE = 0.01  # seconds of a token without a draft
 CHEAP = Costs(0.001, (ALONE, *[0.011] * 15), prompt=0.001)
-SOURCE = Source(
-    version="0", target="t.gguf", draft="d.gguf", target_sha256="t", draft_sha256="d", prompts_sha256="",
-    chat=False, n_samples=1, max_tokens=400, temperature=0.0, seed=0,
-)  # fmt: skip
 
 
 def test_a_loss_is_counted_in_tokens_without_a_draft() -> None:

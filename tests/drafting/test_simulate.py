@@ -16,7 +16,7 @@ from pyquant import data
 from pyquant.drafting.policies import FAMILIES, make_policy
 from pyquant.drafting.policies.costs import Costs
 from pyquant.drafting.record.make_record import Wanted, make_record
-from pyquant.drafting.record.record import Along, Record, Source, read_record
+from pyquant.drafting.record.record import Along, Record, read_record
 from pyquant.drafting.replay.calibrate import calibrate
 from pyquant.drafting.replay.predict import predict
 from pyquant.drafting.replay.search import search
@@ -32,12 +32,9 @@ from pyquant.generate.session import Session
 from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.draft_source import SOURCE
 
 COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)), ("t", "d"))
-SOURCE = Source(
-    version="0", target="t.gguf", draft="d.gguf", target_sha256="t", draft_sha256="d", prompts_sha256="",
-    chat=False, n_samples=1, max_tokens=64, temperature=0.0, seed=0,
-)  # fmt: skip
 
 
 def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = None) -> Along:
