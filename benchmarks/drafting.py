@@ -57,8 +57,8 @@ def drafting(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             n_parallel=1,
         )
         with (
-            Session(model, 1, plan.n_ctx, threads=arguments.threads) as session,
-            open_draft(draft, target, sampling, plan.n_ctx, threads=arguments.threads) as its_draft,
+            Session(model, 1, plan.n_ctx, n_views=1, threads=arguments.threads) as session,
+            open_draft(draft, session, sampling, threads=arguments.threads) as its_draft,
         ):
             writers = {"no draft": Speculation(session, None, sampling, make_policy("fixed"))}
             for policy in POLICIES:

@@ -91,9 +91,11 @@ def write(
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
         with (
-            open_draft(draft, path, sampling, plan.n_ctx, threads=threads) as its_draft,
-            Session(model, 1, plan.n_ctx, threads=threads) as session,
+            Session(model, 1, plan.n_ctx, n_views=1, threads=threads) as session,
+            open_draft(draft, session, sampling, threads=threads) as its_draft,
         ):
+            if its_draft.takes:
+                remark(f"{Path(draft).name} takes over keys and values of {model.path.name}")
             writer = Speculation(session, its_draft, sampling, drafting.policy, grammar=compiled)
             for text in writer.texts(plan, print_live() if live else None):
                 if as_json:

@@ -23,12 +23,15 @@ class Session:
         Each has room of its own.
     n_ctx
         Tokens that a sequence has room for.
+    n_views
+        Of a single sequence, as `Model.context` has them: one, so that others can take what it has read.
     threads
         None: all processors.
 
     Attributes
     ----------
     model : Model
+    context : Context
     n_ctx : int
     lengths : (n_sequences,) int64
         Tokens that each sequence has.
@@ -39,12 +42,18 @@ class Session:
     ModelFileError
     """
 
-    def __init__(self, model: Model, n_sequences: int, n_ctx: int, *, threads: int | None = None) -> None:
+    def __init__(
+        self, model: Model, n_sequences: int, n_ctx: int, *, n_views: int = 0, threads: int | None = None
+    ) -> None:
         self.model = model
         self.n_ctx = n_ctx
         self.lengths = np.zeros(n_sequences, np.int64)
-        self._context = model.context(
-            n_ctx=n_ctx, n_seq=n_sequences, n_batch=max(BATCH, n_sequences), threads=threads
+        self.context = model.context(
+            n_ctx=n_ctx,
+            n_seq=n_sequences,
+            n_views=n_views,
+            n_batch=max(BATCH, n_sequences),
+            threads=threads,
         )
 
     def extend(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -70,13 +79,13 @@ class Session:
         begin = int(self.lengths[sequence])
         if begin + len(tokens) > self.n_ctx:
             raise ConfigError(f"{begin + len(tokens)} tokens, where a sequence has room for {self.n_ctx}")
-        portion = self._context.n_batch
+        portion = self.context.n_batch
         for start in range(0, len(tokens), portion):
             part = tokens[start : start + portion]
             wanted = np.zeros(len(part), bool)
             wanted[-1] = start + portion >= len(tokens)
             positions = np.arange(begin + start, begin + start + len(part))
-            logits = self._context.run(part, positions, np.full(len(part), sequence), wanted)
+            logits = self.context.run(part, positions, np.full(len(part), sequence), wanted)
         self.lengths[sequence] += len(tokens)
         return logits[0].copy()
 
@@ -98,7 +107,7 @@ class Session:
         ------
         ModelFileError
         """
-        logits = self._context.run(tokens, self.lengths[sequences], sequences, np.ones(len(tokens), bool))
+        logits = self.context.run(tokens, self.lengths[sequences], sequences, np.ones(len(tokens), bool))
         self.lengths[sequences] += 1
         return logits
 
@@ -122,14 +131,25 @@ class Session:
         """
         n, begin = len(tokens), int(self.lengths[sequence])
         positions, wanted = np.arange(begin, begin + n), np.ones(n, bool)
-        logits = self._context.run(tokens, positions, np.full(n, sequence), wanted)
+        logits = self.context.run(tokens, positions, np.full(n, sequence), wanted)
         self.lengths[sequence] += n
         return logits
 
     def copy(self, source: int, target: int) -> None:
         """Let a sequence have what another one has: its tokens' keys and values are copied."""
-        self._context.copy(source, target)
+        self.context.copy(source, target)
         self.lengths[target] = self.lengths[source]
+
+    def take(self, giver: Session, begin: int, end: int) -> None:
+        """Let the first sequence have what a session of another model has read at positions begin..end-1.
+
+        Raises
+        ------
+        ModelFileError
+            Their keys and values have other shapes.
+        """
+        self.context.take(giver.context, begin, end)
+        self.lengths[0] = end
 
     def roll_back(self, sequence: int, length: int) -> None:
         """Let a sequence have only its first `length` tokens.
@@ -140,7 +160,7 @@ class Session:
             The model's state cannot go back.
         """
         if length < self.lengths[sequence]:
-            self._context.cut(sequence, length)
+            self.context.cut(sequence, length)
             self.lengths[sequence] = length
 
     def __enter__(self) -> Session:
@@ -149,4 +169,4 @@ class Session:
     def __exit__(
         self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._context.__exit__(type_, error, trace)
+        self.context.__exit__(type_, error, trace)

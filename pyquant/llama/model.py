@@ -63,6 +63,8 @@ class Model:
         Tokens of the vocabulary.
     n_ctx_train : int
         Tokens of context that it was trained with.
+    has_states : bool
+        Whether it keeps a state beside keys and values, as recurrent and hybrid models do.
 
     Raises
     ------
@@ -98,6 +100,9 @@ class Model:
         self.vocabulary = Vocabulary(llama, self._model, self.path)
         self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
+        self.has_states = bool(
+            llama.llama_model_is_recurrent(self._model) or llama.llama_model_is_hybrid(self._model)
+        )
         self._n_positions = next((t.shape[1] for t in file.tensors if t.name == LEARNED_POSITIONS), None)
 
     def chat_template(self) -> str | None:
@@ -110,6 +115,7 @@ class Model:
         *,
         n_ctx: int,
         n_seq: int = 1,
+        n_views: int = 0,
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
@@ -121,6 +127,9 @@ class Model:
         ----------
         n_ctx, n_seq
             Tokens of a sequence, and how many sequences there are.
+        n_views
+            Sequences 1, 2, ... beside a single one: they see parts of it (`Context.view`), and have room for
+            one token each. A model with states has none.
         n_batch
             Tokens that are given at a time.
         n_ubatch
@@ -142,7 +151,8 @@ class Model:
                 f"ctx: {self.path} has learned {self._n_positions:,} positions, so a chunk has no more "
                 f"tokens; got {n_ctx:,}"
             )
-        return Context(self, n_ctx, n_seq, n_batch, n_ubatch, n_threads(threads), observer)
+        n_views = 0 if self.has_states else n_views
+        return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), observer)
 
     def __enter__(self) -> Model:
         return self
@@ -161,6 +171,7 @@ class Context:
         model: Model,
         n_ctx: int,
         n_seq: int,
+        n_views: int,
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
@@ -169,10 +180,13 @@ class Context:
         self._llama = llama = model._llama
         self.model = model
         self.n_threads = n_threads
-        self.n_batch = min(n_batch, n_seq * n_ctx)
+        self.n_ctx, self.n_views = n_ctx, n_views
+        self.n_batch = max(min(n_batch, n_seq * n_ctx), n_seq + n_views)  # logits of all sequences at once
         parameters = llama.llama_context_default_params()
-        parameters.n_ctx = n_seq * padded_ctx(n_ctx)  # llama.cpp pads by itself too, but warns where it does
-        parameters.n_seq_max = n_seq
+        # llama.cpp pads by itself too, but warns where it does.
+        parameters.n_ctx = n_seq * padded_ctx(n_ctx + n_views)
+        parameters.n_seq_max = n_seq + n_views
+        parameters.kv_unified = n_views > 0  # views see cells of another sequence
         parameters.n_batch = self.n_batch
         parameters.n_ubatch = n_ubatch
         parameters.n_threads = parameters.n_threads_batch = n_threads
@@ -301,6 +315,47 @@ class Context:
         memory = self._llama.llama_get_memory(self._context)
         if not self._llama.llama_memory_seq_rm(memory, sequence, length, -1):
             raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
+
+    def view(self, sequence: int, begin: int, end: int, *, of: int = 0) -> None:
+        """Let a sequence see what another one has at positions begin..end-1; what it had stays."""
+        self._llama.llama_memory_seq_cp(self._llama.llama_get_memory(self._context), of, sequence, begin, end)
+
+    def take(self, giver: Context, begin: int, end: int) -> None:
+        """Go on from position `begin` with keys and values that another model has computed.
+
+        Both contexts have a single sequence, and a view at least.
+
+        Parameters
+        ----------
+        giver
+            Has read the same tokens. Its model has layers and heads of the same sizes.
+        begin, end
+            Positions of what is copied; what was there is forgotten, and all behind it.
+
+        Raises
+        ------
+        ModelFileError
+            The caches have other shapes.
+        """
+        self.cut(0, begin)
+        if begin == end:
+            return
+        llama = self._llama
+        giver.view(1, begin, end)
+        cells = np.empty(llama.llama_state_seq_get_size(giver._context, 1), np.uint8)
+        llama.llama_state_seq_get_data(giver._context, _pointer(cells, ctypes.c_uint8), len(cells), 1)
+        giver.cut(1, 0)
+        with collect_errors() as errors:
+            n_read = llama.llama_state_seq_set_data(
+                self._context, _pointer(cells, ctypes.c_uint8), len(cells), 1
+            )
+        if n_read != len(cells):
+            raise ModelFileError(
+                f"{self.model.path}: cannot take keys and values of {giver.model.path}: "
+                f"{reason(errors, 'their shapes differ')}"
+            )
+        self.view(0, begin, end, of=1)
+        self.cut(1, 0)
 
     def feed(self, tokens: NDArray[np.int32], *, at_once: bool) -> None:
         """Continue one sequence by tokens, for the time that it takes: there are no logits.

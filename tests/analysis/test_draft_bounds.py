@@ -11,7 +11,7 @@ import pytest
 
 from analysis import draft_bounds
 from pyquant import data
-from pyquant.drafting.policies.costs import Costs
+from pyquant.drafting.policies.costs import SCHEMA, Costs
 from pyquant.drafting.record.make_record import Wanted, make_record
 from pyquant.drafting.record.record import Along, Record, read_record
 from pyquant.drafting.replay.predict import predict
@@ -70,7 +70,7 @@ def test_a_table_of_a_record(
     prompts.write_text(json.dumps({"prompt": "import os\n"}) + "\n")
     make_record(Wanted(data.model_path(), NGRAM, prompts, max_tokens=64), path, threads=1)
     content = {
-        "schema": "pyquant.draft.costs/1",
+        "schema": SCHEMA,
         "target": {"sha256": read_record(path).source.target_sha256},
         "draft": {"sha256": NGRAM, "seconds": 0.0001},
         "verify": [{"seconds": 0.01}] * 8,

@@ -123,7 +123,7 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert told["turns"] == 9 if not told["apart"] else 2 <= told["turns"] <= 9
     found.write_text('{"schema": "pyquant.draft.search/1", "policies": {"fixed": {}}}')
     assert "best setting is missing" in run(*words, "--found", found).stderr
-    found.write_text('{"schema": "pyquant.draft.costs/1"}')
+    found.write_text('{"schema": "pyquant.draft.costs/2"}')
     assert "is no output of `pyquant draft search`" in run(*words, "--found", found).stderr
     drawn = run(*words, "--check", "--temperature", 1)
     assert drawn.returncode == 2

@@ -13,6 +13,8 @@ from pyquant.drafting.write.ngram_draft import NgramDraft
 from pyquant.drafting.write.pair import check_pair, draft_ctx, open_draft, require_for_pair
 from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.generate.sampling import Sampling
+from pyquant.generate.session import Session
+from pyquant.llama.model import Model
 from pyquant.models.model_file import open_model
 from tests.support.models import Model as Generated
 
@@ -72,8 +74,10 @@ def test_vocabularies_that_differ_are_named_with_the_first_difference(tmp_path: 
     with pytest.raises(ConfigError, match="cannot draft for"):
         check_pair(target, data.model_path())
     with (
+        Model(target) as model,
+        Session(model, 1, 64, threads=1) as session,
         pytest.raises(ConfigError, match="cannot draft for"),
-        open_draft(str(data.model_path()), target, Sampling(), 64),
+        open_draft(str(data.model_path()), session, Sampling(), threads=1),
     ):
         pass
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pyquant import data
+from pyquant.drafting.record import predictions
 from pyquant.drafting.record.read_text import Reading, record_of_text
 from pyquant.errors import TextError
 from pyquant.evaluate.compare import compare_models
@@ -25,7 +26,10 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_acceptance_is_what_compare_finds(draft: Path) -> None:
+def test_acceptance_of_a_draft_that_reads_itself_is_what_compare_finds(
+    draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "suits", lambda target, draft: False)
     compared = compare_models(data.model_path(), [draft], TEXT, n_ctx=256, n_chunks=8, threads=1)
     found = compared.to_json()["candidates"][0]
     for temperature, name in ((0.0, "same_top"), (1.0, "sampled_acceptance")):
@@ -36,6 +40,19 @@ def test_acceptance_is_what_compare_finds(draft: Path) -> None:
         accepted = np.concatenate([text.accepted[1:] for text in record.texts])
         assert accepted.mean() == pytest.approx(found[name]["share"], abs=0.002)
         assert record.source.temperature == temperature
+
+
+def test_more_is_accepted_of_a_draft_that_takes_what_its_target_has_read(
+    draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = Reading(n_ctx=256, n_chunks=8)
+    taken = record_of_text(data.model_path(), draft, TEXT, reading, threads=1)
+    monkeypatch.setattr(predictions, "suits", lambda target, draft: False)
+    own = record_of_text(data.model_path(), draft, TEXT, reading, threads=1)
+    assert [len(text) for text in taken.texts] == [len(text) for text in own.texts]
+    assert taken.acceptance is not None
+    assert own.acceptance is not None
+    assert taken.acceptance > own.acceptance + 0.01
 
 
 def test_a_model_is_sure_of_itself() -> None:

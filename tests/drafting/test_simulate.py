@@ -271,8 +271,8 @@ def test_a_replay_has_the_rounds_of_real_drafting(pair: tuple[Wanted, Path], pol
         plan = make_plan(model, read_prompts(made.prompts), max_tokens=96)
         sampling = Sampling(temperature=0)
         with (
-            open_draft(made.draft, made.target, sampling, plan.n_ctx, threads=1) as drafting,
-            Session(model, 1, plan.n_ctx, threads=1) as session,
+            Session(model, 1, plan.n_ctx, n_views=1, threads=1) as session,
+            open_draft(made.draft, session, sampling, threads=1) as drafting,
         ):
             writer = Speculation(session, drafting, sampling, make_policy(policy, COSTS))
             texts = list(writer.texts(plan))

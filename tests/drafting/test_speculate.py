@@ -64,8 +64,8 @@ def speculate(
         compiled = make_engine(engine, model.vocabulary).compile(grammar) if grammar else None
         policy = make_policy(policy) if isinstance(policy, str) else policy
         with (
-            open_draft(draft or NGRAM, target, sampling, plan.n_ctx, threads=1) as its_draft,
-            Session(model, 1, plan.n_ctx, threads=1) as session,
+            Session(model, 1, plan.n_ctx, n_views=1, threads=1) as session,
+            open_draft(draft or NGRAM, session, sampling, threads=1) as its_draft,
         ):
             writer = Speculation(session, its_draft if draft else None, sampling, policy, grammar=compiled)
             return list(writer.texts(plan, on_token))

@@ -85,7 +85,8 @@ class CostMeter:
         self._prompt.append(self._draft_token(self._text)[0] / len(self._text))
         for n, seconds in enumerate(self._passes, start=1):
             n_unread = 2 - n % 2
-            self._draft.keep(len(self._text) - n_unread)
+            # What a draft takes over is one token at least: a round brings one.
+            self._draft.keep(len(self._text) - n_unread - self._draft.takes)
             of_turn[n_unread].append(self._draft_token(self._text))
             further.append(self._draft_token([*self._text, int(self._tokens[0])])[0])
             seconds.append(self._pass(self._tokens[self._depth - 1 : self._depth - 1 + n]))

@@ -123,6 +123,8 @@ class CostReport:
     depth : int
         Tokens that both models had read before.
     n_threads : int
+    takes : bool
+        Whether the draft takes over what its target has read.
     """
 
     target: Path
@@ -130,6 +132,7 @@ class CostReport:
     timed: Timed
     depth: int
     n_threads: int
+    takes: bool
 
     @property
     def costs(self) -> Costs:
@@ -145,7 +148,7 @@ class CostReport:
             "n_threads": self.n_threads,
             "depth": self.depth,
             **timed,
-            "draft": _named(self.draft) | timed["draft"],
+            "draft": _named(self.draft) | {"takes": self.takes} | timed["draft"],
         }
 
 

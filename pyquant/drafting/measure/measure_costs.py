@@ -61,8 +61,8 @@ def measure_costs(
 
     with (
         Model(target) as model,
-        Session(model, 1, n_ctx, threads=threads) as session,
-        open_draft(draft, target, sampling, n_ctx, threads=threads) as its_draft,
+        Session(model, 1, n_ctx, n_views=1, threads=threads) as session,
+        open_draft(draft, session, sampling, threads=threads) as its_draft,
     ):
         meter = CostMeter(model, session, its_draft, sampling, depth=depth)
         meter.begin()
@@ -70,4 +70,4 @@ def measure_costs(
         meter.forget()
         for turn in range(1, rounds + 1):
             meter.turn(tell(turn))
-        return CostReport(target, draft, meter.timed(), depth, n_threads(threads))
+        return CostReport(target, draft, meter.timed(), depth, n_threads(threads), its_draft.takes)

@@ -225,8 +225,8 @@ def run_policies(
     with Model(target) as model:
         plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=1)
         with (
-            Session(model, 1, plan.n_ctx, threads=threads) as session,
-            open_draft(draft, target, sampling, plan.n_ctx, threads=threads) as its_draft,
+            Session(model, 1, plan.n_ctx, n_views=1, threads=threads) as session,
+            open_draft(draft, session, sampling, threads=threads) as its_draft,
         ):
             writers = [
                 Speculation(session, its_draft if policy else None, sampling, policy or make_policy("fixed"))

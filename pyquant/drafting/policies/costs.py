@@ -10,7 +10,7 @@ from typing import Any
 from pyquant.errors import ConfigError
 from pyquant.files.json import read_output
 
-SCHEMA = "pyquant.draft.costs/1"
+SCHEMA = "pyquant.draft.costs/2"
 MEASURE = "`pyquant draft costs` measures them"
 OTHERS = "; --other-models takes these, for a prediction"
 

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.drafting.record.predictions import Readers
 from pyquant.drafting.record.record import ARRAYS, Along
 from pyquant.drafting.write.ngram_draft import NgramDraft
 from pyquant.errors import ModelFileError
 from pyquant.generate.result import END, Sample
-from pyquant.llama.model import Context, Model
+from pyquant.llama.model import Model
 
 REPEATED = 6  # tokens that come again are a repetition, as in entropy drafting's experiments
-PORTION = 128  # tokens whose logits are in memory at a time
 
 Columns: TypeAlias = "dict[str, list[NDArray[np.float64]]]"  # by array of a record: portion by portion
 
 
 def along(
-    draft: Context,
-    prompt: NDArray[np.int32],
-    sample: Sample,
-    max_tokens: int,
-    target: Context | None = None,
-    temperature: float = 0,
+    readers: Readers, prompt: NDArray[np.int32], sample: Sample, max_tokens: int, temperature: float = 0
 ) -> Along:
     """Run a draft over a text of its target's, as if nothing had been run before.
 
     Parameters
     ----------
-    draft
-        With one sequence, and room for the prompt and its text.
+    readers
+        The draft and its target, with room for the prompt and its text.
     prompt : (n,) int32
     sample
         What the target wrote after it.
     max_tokens
         Tokens that it was allowed to write.
-    target, temperature
-        The same of the target where it draws, and the temperature at which it did. Where it takes its most
-        likely token, the text says all there is to know of it.
+    temperature
+        At which the target drew. Where it took its most likely token, the text says all there is to know of
+        it.
 
     Raises
     ------
@@ -51,21 +44,22 @@ def along(
         Logits are not finite.
     """
     columns: Columns = {name: [] for name in ARRAYS}
-    text, at = sample.tokens, 0
+    draft, text, at = readers.draft, sample.tokens, 0
     ends = draft.model.vocabulary.end_tokens()
-    for logits, *others in predictions([draft, *([target] if target else [])], prompt, sample):
+    for logits, of_target in readers.along(prompt, sample, both=temperature > 0):
         top, entropy, top_p = most_likely(logits, draft.n_threads)
         tokens = np.array(text[at : at + len(top)], np.int32)
         at += len(top)
         if len(tokens) < len(top):  # the text's end, whose token is not among the sample's: any that ends
-            last = others[0][-1].argmax() if others else top[-1] if top[-1] in ends else ends[0]
+            of_draft = top[-1] if top[-1] in ends else ends[0]
+            last = of_draft if of_target is None else of_target[-1].argmax()
             tokens = np.append(tokens, last).astype(np.int32)
         columns["entropy"].append(entropy)
         columns["top_p"].append(top_p)
-        if others:
+        if of_target is not None:
             in_target, in_draft = (
                 _core.negative_log_likelihood(at_temperature(each, temperature), tokens, draft.n_threads)
-                for each in (others[0], logits)
+                for each in (of_target, logits)
             )
             columns["token_p"].append(np.exp(-in_draft))
             columns["accepted"].append(np.exp(np.minimum(0, in_target - in_draft)))
@@ -121,27 +115,6 @@ def along_ngrams(prompt: NDArray[np.int32], sample: Sample, max_tokens: int) -> 
         sample.prompt, sample.number, sample.finish == END, max_tokens, **arrays,
         accepted=accepted.astype(float), fresh=fresh,
     )  # fmt: skip
-
-
-def predictions(
-    contexts: Sequence[Context], prompt: NDArray[np.int32], sample: Sample
-) -> Iterator[list[NDArray[np.float32]]]:
-    """Yield what each context says of the tokens behind a prompt: (n, n_vocab) float32, some at a time."""
-    for context in contexts:
-        context.clear()
-    text = np.array(sample.tokens, np.int32)
-    n_written = len(text) + (sample.finish == END)
-    read = np.concatenate([prompt, text])[: len(prompt) + n_written - 1]
-    # Portions of one size: a short last one would be computed by other kernels, those for few tokens.
-    size = math.ceil(len(read) / math.ceil(len(read) / PORTION))
-    for begin in range(0, len(read), size):
-        positions = np.arange(len(read))[begin : begin + size]
-        wanted = positions >= len(prompt) - 1
-        said = [
-            context.run(read[positions], positions, np.zeros_like(positions), wanted) for context in contexts
-        ]
-        if wanted.any():
-            yield said
 
 
 def _first_repetition(prompt: list[int], text: list[int]) -> int | None:

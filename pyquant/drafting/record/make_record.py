@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pyquant.drafting.record.along import along, along_ngrams
+from pyquant.drafting.record.predictions import readers
 from pyquant.drafting.record.record import SCHEMA, Along, Source, read_line, read_source
 from pyquant.drafting.record.target_texts import header_line, kept_texts
 from pyquant.drafting.write.pair import NGRAM, check_pair, require_for_pair
@@ -181,14 +182,6 @@ def _along(
         for sample in written:
             yield along_ngrams(plan.prompts[sample.prompt], sample, wanted.max_tokens)
         return
-    with (
-        draft.context(n_ctx=plan.n_ctx, threads=threads) as of_draft,
-        target.context(n_ctx=plan.n_ctx, threads=threads)
-        if wanted.temperature
-        else nullcontext() as of_target,
-    ):
+    with readers(target, draft, plan.n_ctx, threads) as both:
         for sample in written:
-            yield along(
-                of_draft, plan.prompts[sample.prompt], sample, wanted.max_tokens, of_target,
-                wanted.temperature,
-            )  # fmt: skip
+            yield along(both, plan.prompts[sample.prompt], sample, wanted.max_tokens, wanted.temperature)

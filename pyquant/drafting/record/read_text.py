@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.drafting.record.along import Columns, at_temperature, joined, most_likely, predictions
+from pyquant.drafting.record.along import Columns, at_temperature, joined, most_likely
+from pyquant.drafting.record.predictions import Readers, readers
 from pyquant.drafting.record.record import ARRAYS, Along, Record, Source
 from pyquant.drafting.write.pair import check_both, sha256_of
 from pyquant.files.text import Text
 from pyquant.generate.result import LENGTH, Sample
 from pyquant.llama.chunks import cut
-from pyquant.llama.model import Context, Model
+from pyquant.llama.model import Model
 
 # (chunks done, all chunks)
 Progress = Callable[[int, int], None]
@@ -82,12 +83,9 @@ def record_of_text(
         chunks = cut(of_target, text, n_ctx=reading.n_ctx, n_chunks=reading.n_chunks)
         tokens = chunks.given_to(of_target)
         texts = []
-        with (
-            of_target.context(n_ctx=reading.n_ctx, threads=threads) as base,
-            of_draft.context(n_ctx=reading.n_ctx, threads=threads) as cheap,
-        ):
+        with readers(of_target, of_draft, reading.n_ctx, threads) as both:
             for number, chunk in enumerate(tokens):
-                texts.append(_read(base, cheap, chunk, number, reading.temperature))
+                texts.append(_read(both, chunk, number, reading.temperature))
                 if progress:
                     progress(number + 1, len(tokens))
     source = Source(
@@ -98,12 +96,13 @@ def record_of_text(
     return Record(source, texts)
 
 
-def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, temperature: float) -> Along:
+def _read(both: Readers, chunk: NDArray[np.int32], number: int, temperature: float) -> Along:
     prompt, said = np.split(chunk, [len(chunk) // 2])
     sample = Sample(number, "", 0, tokens=said.tolist(), finish=LENGTH)
     columns: Columns = {name: [] for name in ARRAYS}
-    at, threads = 0, cheap.n_threads
-    for of_base, logits in predictions([base, cheap], prompt, sample):
+    at, threads = 0, both.draft.n_threads
+    for logits, of_base in both.along(prompt, sample, both=True):
+        assert of_base is not None
         targets = said[at : at + len(logits)]
         at += len(logits)
         _, entropy, top_p = most_likely(logits, threads)
@@ -116,4 +115,4 @@ def _read(base: Context, cheap: Context, chunk: NDArray[np.int32], number: int, 
             token_p, accepted = top_p, same_top.astype(np.float64)
         for name, values in zip(ARRAYS, (entropy, top_p, token_p, np.minimum(accepted, 1.0))):
             columns[name].append(values)
-    return Along(number, 0, False, len(said), **joined(columns, cheap.model), fresh=None)
+    return Along(number, 0, False, len(said), **joined(columns, both.draft.model), fresh=None)

@@ -22,7 +22,7 @@ from pyquant.drafting.record.target_texts import TextSource, read_header, requir
 from pyquant.errors import ConfigError
 from pyquant.files.json import parse_json
 
-SCHEMA = "pyquant.draft_record/4"
+SCHEMA = "pyquant.draft_record/5"
 DIGITS = 7  # of numbers in the file: as many as float32 has
 
 

@@ -39,10 +39,13 @@ class Draft(Protocol):
         Spent on computing tokens since `begin`.
     sure_seconds : float
         Spent since then on knowing how sure each token was: what policies decide by.
+    takes : bool
+        Whether it takes over what its target has computed of verified tokens, and reads only the last one.
     """
 
     seconds: float
     sure_seconds: float
+    takes: bool
 
     def begin(self) -> None:
         """Forget the text before."""

@@ -21,6 +21,8 @@ class NgramDraft:
     Where several came as often, the latest is taken. Entropies and probabilities are those of what followed.
     """
 
+    takes = False
+
     def __init__(self) -> None:
         self.begin()
 

@@ -13,6 +13,7 @@ from pyquant.drafting.policies.costs import Costs, check_models
 from pyquant.drafting.write.draft import Draft
 from pyquant.drafting.write.model_draft import ModelDraft
 from pyquant.drafting.write.ngram_draft import NgramDraft
+from pyquant.drafting.write.shared_cache import N_VIEWS, suits
 from pyquant.errors import ConfigError
 from pyquant.generate.sampling import Sampling
 from pyquant.generate.session import Session
@@ -106,12 +107,7 @@ def require_for_pair(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
 
 @contextmanager
 def open_draft(
-    draft: AnyModel,
-    target: AnyModel,
-    sampling: Sampling,
-    n_ctx: int,
-    *,
-    threads: int | None = None,
+    draft: AnyModel, session: Session, sampling: Sampling, *, threads: int | None = None
 ) -> Iterator[Draft]:
     """Make a draft ready.
 
@@ -119,13 +115,12 @@ def open_draft(
     ----------
     draft
         A model, or "ngram".
-    target
-        Whose tokens it drafts.
+    session
+        Of the target, with one sequence, and a view if the draft is to take its keys and values where these
+        suit it; what it has read is forgotten. A draft that was trained with fewer tokens than its target has
+        no more room than for these, and drafts nothing beyond.
     sampling
         How the target draws.
-    n_ctx
-        Tokens that the target has room for; a draft that was trained with fewer than its target has no more
-        than these, and drafts nothing beyond.
     threads
         None: all processors.
 
@@ -139,11 +134,14 @@ def open_draft(
     if draft == NGRAM:
         yield NgramDraft()
         return
+    target, n_ctx = session.model.file, session.n_ctx
     check_both(target, draft, n_ctx)
     with Model(draft) as model:
         room = min(n_ctx, draft_ctx(target, draft) or n_ctx)
-        with Session(model, 1, room, threads=threads) as session:
-            yield ModelDraft(session, sampling)
+        with Session(model, 1, room, n_views=N_VIEWS, threads=threads) as its_own:
+            session.roll_back(0, 0)
+            giver = session if suits(session.context, its_own.context) else None
+            yield ModelDraft(its_own, sampling, giver)
 
 
 def draft_ctx(target: AnyModel, draft: AnyModel) -> int | None:

@@ -75,7 +75,7 @@ class Drafting(Metric):
     """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
 
     name = "drafting"
-    version = 8  # each text is replayed with the length that it was allowed to have
+    version = 9  # drafts take over what their targets have read
     unit = "sample"
     alone = True
     by_default = False
