@@ -316,6 +316,10 @@ class Context:
         if not self._llama.llama_memory_seq_rm(memory, sequence, length, -1):
             raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
 
+    def length(self) -> int:
+        """Return how many tokens the first sequence has."""
+        return self._llama.llama_memory_seq_pos_max(self._llama.llama_get_memory(self._context), 0) + 1
+
     def view(self, sequence: int, begin: int, end: int, *, of: int = 0) -> None:
         """Let a sequence see what another one has at positions begin..end-1; what it had stays."""
         self._llama.llama_memory_seq_cp(self._llama.llama_get_memory(self._context), of, sequence, begin, end)

@@ -13,6 +13,7 @@ import pytest
 from pyquant import data
 from pyquant.drafting.record import along, predictions
 from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.drafting.record.predictions import readers
 from pyquant.drafting.record.record import ARRAYS, SCHEMA, Along, Record, read_record
 from pyquant.drafting.write.shared_cache import N_OWN
 from pyquant.errors import ConfigError, OutputError
@@ -21,6 +22,7 @@ from pyquant.generate.prompt import read_prompts
 from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.families import FAMILIES
 from tests.support.taken_cache import taken_logits
 
 MOST = 24
@@ -115,6 +117,18 @@ def test_portions_do_not_matter(wanted: Wanted, tmp_path: Path, monkeypatch: pyt
             close = np.isclose(whole.joined(name), portions.joined(name), rtol=1e-2, atol=1e-4)
             assert close.mean() > 0.95, name
     assert np.mean(whole.joined("accepted") == portions.joined("accepted")) > 0.95
+
+
+def test_a_record_sees_through_a_sliding_window(wanted: Wanted, tmp_path: Path) -> None:
+    path = FAMILIES["Gemma 3"].write(tmp_path / "gemma.gguf")  # its window has 32 tokens
+    with Model(path) as model, readers(model, model, 300, 1) as both:
+        plan = make_plan(model, read_prompts(wanted.prompts)[:1], max_tokens=250)
+        (sample,) = generate(model, plan, wanted.sampling, threads=1)
+        assert len(sample.tokens) > 200
+        for shared in (False, True):
+            read = dataclasses.replace(both, shared=shared)
+            text = along.along(read, plan.prompts[0], sample, 250)
+            assert text.accepted.mean() > 0.95
 
 
 def test_an_interrupted_record_goes_on(wanted: Wanted, tmp_path: Path) -> None:

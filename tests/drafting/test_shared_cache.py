@@ -103,10 +103,10 @@ def test_a_text_in_views_is_a_text_token_by_token(q4_0: Path) -> None:
         giver.decode(tokens[None], 0, np.zeros(50, bool))
         for begin in (0, 1, 30):
             draft.clear()
-            draft.take(giver, 0, 50)
-            said = np.concatenate([part.copy() for part in following(draft, tokens, begin)])
+            said = np.concatenate([part.copy() for part in following(draft, giver, tokens, begin)])
             expected = taken_logits(data.model_path(), q4_0, tokens, range(begin, 50), N_OWN, at_once=True)
-            np.testing.assert_allclose(said, expected, rtol=0.02, atol=0.05)  # other sums of floats
+            # Activations are rounded to 8 bits: here and there one is the next number.
+            assert np.isclose(said, expected, rtol=1e-3, atol=1e-3).all(axis=1).mean() > 0.9
             own = draft_alone(q4_0, tokens)[begin:]
             assert np.abs(said - expected).max() < 0.2 * np.abs(own - expected).max()
 

@@ -77,8 +77,8 @@ class Readers:
         if not self.shared:
             return _run(self.draft, read[positions], positions, wanted)
         end = int(positions[-1]) + 1
-        self.draft.take(self.target, int(positions[0]), end)
-        said = [part.copy() for part in following(self.draft, read[:end], end - int(wanted.sum()))]
+        parts = following(self.draft, self.target, read[:end], end - int(wanted.sum()))
+        said = [part.copy() for part in parts]
         return np.concatenate(said) if said else np.empty((0, self.draft.model.n_vocab), np.float32)
 
 

@@ -48,11 +48,10 @@ def suits(target: Context, draft: Context) -> bool:
     own = draft.run(tokens, positions, one, all_).copy()
     draft.clear()
     try:
-        draft.take(target, 0, len(tokens))
+        taken = np.concatenate([part.copy() for part in following(draft, target, tokens, 0)])
     except ModelFileError:  # caches of other shapes
         return False
     else:
-        taken = np.concatenate([part.copy() for part in following(draft, tokens, 0)])
         klds = [_core.compare_logits(of_target, said, tokens, draft.n_threads)[1] for said in (taken, own)]
         return bool(np.mean(klds[0]) < np.mean(klds[1]))
     finally:
@@ -60,7 +59,9 @@ def suits(target: Context, draft: Context) -> bool:
             context.clear()
 
 
-def following(draft: Context, tokens: NDArray[np.int32], begin: int) -> Iterator[NDArray[np.float32]]:
+def following(
+    draft: Context, target: Context, tokens: NDArray[np.int32], begin: int
+) -> Iterator[NDArray[np.float32]]:
     """Yield what a draft says behind tokens, each as the token N_OWN + 1 of a draft.
 
     Of the N_OWN tokens before each it has its own keys and values, as of drafted ones; of all before these,
@@ -69,7 +70,9 @@ def following(draft: Context, tokens: NDArray[np.int32], begin: int) -> Iterator
     Parameters
     ----------
     draft
-        With N_VIEWS. It has taken its target's keys and values of these tokens.
+        With N_VIEWS. It takes its target's keys and values behind those that it has.
+    target
+        Has read the tokens.
     tokens : (n,) int32
         A text from its beginning.
     begin
@@ -85,6 +88,7 @@ def following(draft: Context, tokens: NDArray[np.int32], begin: int) -> Iterator
     ModelFileError
     """
     if begin == len(tokens):
+        draft.take(target, draft.length(), begin)
         return
     # Passes of one size: a short last one would be computed by other kernels, those for few tokens.
     n_passes = -(-(len(tokens) - begin) * (N_OWN + 1) // N_VIEWS)
@@ -92,6 +96,9 @@ def following(draft: Context, tokens: NDArray[np.int32], begin: int) -> Iterator
         positions = ends[:, None] - np.arange(N_OWN, -1, -1)
         views = np.broadcast_to(1 + np.arange(len(ends))[:, None], positions.shape)
         is_there, is_last = positions >= 0, positions == ends[:, None]
+        # Take no more than is needed now: what a sliding window has passed may be overwritten.
+        n_taken = max(0, int(positions[-1, 0]))
+        draft.take(target, min(draft.length(), n_taken), n_taken)
         # Each is computed anew behind the target's, in a sequence of its own that sees what comes before it.
         for view, first in enumerate(positions.clip(0)[:, 0].tolist(), start=1):
             draft.view(view, 0, first)
