@@ -78,6 +78,7 @@ def test_a_block_may_be_left_alone_for_a_reason_alone(tmp_path: Path):
         ("11.3150 ± 0.3097", "11.3149 ± 0.3098"),
         ("+3.60 ± 0.34", "+3.61 ± 0.34"),
         ("0.046056", "0.046400"),
+        ("+0.83 ± 0.28   3.089 ± 0.071", "+1.02 ± 0.29   3.148 ± 0.076"),
     ],
 )
 def test_what_may_differ_does_not_count(shown: str, printed: str):
@@ -89,6 +90,8 @@ def test_what_may_differ_does_not_count(shown: str, printed: str):
     [
         ("11.3150", "11.4350"),
         ("0.046056", "0.047"),
+        ("+0.83 ± 0.28", "+1.13 ± 0.28"),
+        ("+0.83 ± 0.28", "+0.83 ± 0.32"),
         ("-0.5 dB", "+0.5 dB"),
         ("4,194,304 codes", "4,194,305 codes"),
         ("40 chunks", "41 chunks"),

@@ -13,7 +13,9 @@ A command has to succeed, except where it shows its errors (2>&1). A block that 
 
 What differs from run to run is not compared: times, rates, dates and spaces (MASKED). Figures come from sums
 of floats, which another processor adds in another order, so fractions may differ by 1 % or by one in the last
-decimal. All other text has to be the same.
+decimal. What errors are compensated by is rounded to BF16 by processors that multiply it: codes come out
+otherwise, so a figure that has its standard error beside it may differ by that, and the error by a tenth.
+All other text has to be the same.
 
 Most figures are of the text that Python itself carries (pyquant.data.evaluation_text), which differs from
 release to release. TEXT has the SHA-256 of the text that the documents show figures of. Where this Python
@@ -45,6 +47,7 @@ MASKED = re.compile(
     r"|\b\d+(?:\.\d+)? (?:ms|s|min|h|hours?|minutes?|seconds?)\b"  # times
 )
 FRACTION = re.compile(r"\d*\.\d+")
+FIGURE = re.compile(rf"({FRACTION.pattern})(?: ± ({FRACTION.pattern}))?")  # and its standard error
 TEXT = ROOT / "tests" / "support" / "documents_text.sha256"
 
 
@@ -139,13 +142,25 @@ def alike(shown: str, printed: str, figures: bool) -> bool:
     shown, printed = (" ".join(MASKED.sub("#", line).split()) for line in (shown, printed))
     if FRACTION.sub("#", shown) != FRACTION.sub("#", printed):
         return False
-    return not figures or all(close(a, b) for a, b in zip(FRACTION.findall(shown), FRACTION.findall(printed)))
+    return not figures or all(close(*pair) for pair in zip(FIGURE.findall(shown), FIGURE.findall(printed)))
 
 
-def close(shown: str, printed: str) -> bool:
-    last = 10.0 ** -len(shown.partition(".")[2])
-    difference = abs(float(shown) - float(printed))
-    return difference <= max(1.001 * last, 0.01 * abs(float(shown)))
+def close(shown: tuple[str, str], printed: tuple[str, str]) -> bool:
+    """Say whether two figures, each with its standard error or "", differ at most by what may differ."""
+    (value, error), (other, its_error) = shown, printed
+    if not error:
+        return apart(value, other) <= max(last(value), 0.01 * float(value))
+    within_error = apart(value, other) <= max(last(value), float(error))
+    return within_error and apart(error, its_error) <= max(last(error), 0.1 * float(error))
+
+
+def apart(shown: str, printed: str) -> float:
+    return abs(float(shown) - float(printed))
+
+
+def last(shown: str) -> float:
+    """Return what one in the last decimal is, and a bit more for rounding."""
+    return 1.001 * 10.0 ** -len(shown.partition(".")[2])
 
 
 if __name__ == "__main__":
