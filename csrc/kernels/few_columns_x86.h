@@ -194,7 +194,8 @@ struct Q8_0Tile {
                 const auto & x = reinterpret_cast<const FewBlock *>(columns + size_t(c) * column_bytes)[b];
                 const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x.codes));
                 for (int r = 0; r < n_rows; ++r) {
-                    // The processor multiplies unsigned numbers with signed ones: |w| with x of w's sign.
+                    // The processor multiplies unsigned numbers with signed ones: |w| with x of w's sign. A
+                    // pair is at most 2 * 128 * 127, as no code of x is -128 (which has no other sign).
                     const __m256i pairs =
                         _mm256_maddubs_epi16(_mm256_abs_epi8(w[r]), _mm256_sign_epi8(codes, w[r]));
                     const __m256 products = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones));

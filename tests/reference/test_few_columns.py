@@ -62,13 +62,12 @@ def test_the_kernel_equals_its_twin(kind: Type, n_rows: int, n_blocks: int) -> N
 
 @needs_path
 def test_codes_of_every_value_and_sign_are_multiplied() -> None:
-    codes = np.array([-128, -127, -1, 0, 1, 126, 127, -64] * 4, np.int8)
-    block = np.concatenate([np.array([1], np.float16).view(np.int8), codes]).view(np.uint8)
-    lowest = np.concatenate([np.array([1], np.float16).view(np.int8), np.full(32, -127, np.int8)])
-    x = np.stack([block, lowest.view(np.uint8)])[:, None]
-    got = _core.multiply_few(_core.FewWeights.Q8_0, x.copy(), x)
-    wide = np.stack([codes, np.full(32, -127)]).astype(np.int64)
-    assert np.array_equal(got, wide @ wide.T)
+    weights = np.array([[-128, -127, -1, 0, 1, 126, 127, -64] * 4, [-128] * 32, [127] * 32], np.int8)
+    x = np.maximum(weights, -127)  # GGML rounds a column to codes from -127 to 127
+    scale = np.ones((len(x), 1), np.float16).view(np.int8)
+    rows, columns = (np.concatenate([scale, codes], axis=1).view(np.uint8)[:, None] for codes in (weights, x))
+    got = _core.multiply_few(_core.FewWeights.Q8_0, rows, columns)
+    assert np.array_equal(got, x.astype(np.int64) @ weights.T.astype(np.int64))
 
 
 @every_type
