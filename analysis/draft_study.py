@@ -26,7 +26,16 @@ import numpy as np
 
 from pyquant.drafting.measure.measure_pair import STRATEGIES
 from pyquant.drafting.replay.simulate import ORACLE
-from pyquant.study.report.drafting import EXPECTED, HEURISTIC, costs_of, gain, parts_of, sorts_of, targets
+from pyquant.study.report.drafting import (
+    EXPECTED,
+    HEURISTIC,
+    costs_of,
+    gain,
+    parts_of,
+    runs_in,
+    sorts_of,
+    targets,
+)
 from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.store import Store
 
@@ -70,16 +79,13 @@ def runs_of(model: ModelResults) -> Iterator[Ran]:
     """Yield what was written in earnest, of all drafts, for all targets."""
     for target in targets(model):
         for row, part in parts_of(model, target):
-            for run in part["runs"]:
-                foretold = {its["policy"]: its for its in run["foretold"]}
-                for ran in run["policies"][1:]:
-                    its = foretold.get(ran["policy"], {})
-                    replay = its["replayed"] / its["measured"] - 1 if its.get("replayed") else None
-                    yield Ran(
-                        row.label, target, run["sort"], KINDS[ran["policy"].partition(":")[0]],
-                        ran["ratio"], ran["ratio_low"], ran["ratio_high"], ran["drafted"], replay,
-                        gain(part, ORACLE, run["sort"]) or 1.0,
-                    )  # fmt: skip
+            for sort, ran, its in runs_in(part):
+                replay = its["replayed"] / its["measured"] - 1 if its.get("replayed") else None
+                yield Ran(
+                    row.label, target, sort, KINDS[ran["policy"].partition(":")[0]],
+                    ran["ratio"], ran["ratio_low"], ran["ratio_high"], ran["drafted"], replay,
+                    gain(part, ORACLE, sort) or 1.0,
+                )  # fmt: skip
 
 
 def gains_table(model: ModelResults, runs: list[Ran]) -> list[str]:

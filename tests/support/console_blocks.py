@@ -149,18 +149,14 @@ def close(shown: tuple[str, str], printed: tuple[str, str]) -> bool:
     """Say whether two figures, each with its standard error or "", differ at most by what may differ."""
     (value, error), (other, its_error) = shown, printed
     if not error:
-        return apart(value, other) <= max(last(value), 0.01 * float(value))
-    within_error = apart(value, other) <= max(last(value), float(error))
-    return within_error and apart(error, its_error) <= max(last(error), 0.1 * float(error))
+        return near(value, other, 0.01 * float(value))
+    return near(value, other, float(error)) and near(error, its_error, 0.1 * float(error))
 
 
-def apart(shown: str, printed: str) -> float:
-    return abs(float(shown) - float(printed))
-
-
-def last(shown: str) -> float:
-    """Return what one in the last decimal is, and a bit more for rounding."""
-    return 1.001 * 10.0 ** -len(shown.partition(".")[2])
+def near(shown: str, printed: str, may_differ: float) -> bool:
+    """Say whether two numbers differ by at most so much, or by one in the last decimal."""
+    last = 10.0 ** -len(shown.partition(".")[2])
+    return abs(float(shown) - float(printed)) <= max(1.001 * last, may_differ)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -61,6 +61,14 @@ def parts_of(model: ModelResults, target: str) -> list[tuple[RowResults, Took]]:
 def sorts_of(model: ModelResults, target: str) -> list[str]:
     """Return the sorts of prompts of which there are records, in the study's order."""
     return list(dict.fromkeys(sort for _, part in parts_of(model, target) for sort in part["best"]))
+
+
+def runs_in(part: Took) -> Iterator[tuple[str, Took, Took]]:
+    """Yield what each policy wrote in earnest: its prompts' sort, the run, and what was foretold."""
+    for run in part["runs"]:
+        foretold = {its["policy"]: its for its in run["foretold"]}
+        for ran in run["policies"][1:]:  # the first is the target alone
+            yield run["sort"], ran, foretold.get(ran["policy"], {})
 
 
 def costs_of(part: Took) -> Costs:

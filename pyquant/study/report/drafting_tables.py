@@ -17,6 +17,7 @@ from pyquant.study.report.drafting import (
     gain,
     mean_of,
     parts_of,
+    runs_in,
     share,
     sorts_of,
     targets,
@@ -84,15 +85,12 @@ RUN_HEADS = [
 def _runs(parts: list[tuple[RowResults, Took]]) -> list[tuple[str, list[str]]]:
     rows = []
     for row, part in parts:
-        for run in part["runs"]:
-            foretold = {its["policy"]: its for its in run["foretold"]}
-            for ran in run["policies"][1:]:
-                its = foretold.get(ran["policy"], {})
-                clock = its.get("measured")
-                ratio = f"{ran['ratio']:.3f} ({ran['ratio_low']:.2f}..{ran['ratio_high']:.2f})"
-                beside = [_beside(its.get(name), clock) for name in ("by_costs", "replayed")]
-                milliseconds = f"{clock:.2f}" if clock else "-"
-                rows.append((row.label, [run["sort"], ran["policy"], ratio, milliseconds, *beside]))
+        for sort, ran, its in runs_in(part):
+            clock = its.get("measured")
+            ratio = f"{ran['ratio']:.3f} ({ran['ratio_low']:.2f}..{ran['ratio_high']:.2f})"
+            beside = [_beside(its.get(name), clock) for name in ("by_costs", "replayed")]
+            milliseconds = f"{clock:.2f}" if clock else "-"
+            rows.append((row.label, [sort, ran["policy"], ratio, milliseconds, *beside]))
     return rows
 
 
