@@ -19,8 +19,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyquant.grammar.grammar import GRAMMARS, read_grammar
-from pyquant.grammar.lr.bytewise import takes
+from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.grammar.lr.bytewise import takes
 
 # What compilers know beside the standard is taken away, or said in its words. In gnu90 // begins a comment.
 PREPROCESS = [

@@ -17,9 +17,9 @@ from typing import Any
 
 from pyquant.cli.output import print_table
 from pyquant.data import evaluation_text, model_path, training_text
-from pyquant.study.report.columns import plus_minus
-from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.report.tables import results_table
+from pyquant.study.results.columns import plus_minus
+from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.drafting.policies import read_policy
-from pyquant.drafting.policies.costs import Costs, read_costs
-from pyquant.drafting.policies.expected_value import NEARLY
-from pyquant.drafting.policies.policy import LONGEST
-from pyquant.drafting.record.record import Along, read_record
-from pyquant.drafting.replay.search import search
-from pyquant.drafting.replay.simulate import ORACLE, Simulation
+from pyquant.generation.speculative.policies import read_policy
+from pyquant.generation.speculative.policies.costs import Costs, read_costs
+from pyquant.generation.speculative.policies.expected_value import NEARLY
+from pyquant.generation.speculative.policies.policy import LONGEST
+from pyquant.generation.speculative.record.record import Along, read_record
+from pyquant.generation.speculative.replay.search import search
+from pyquant.generation.speculative.replay.simulate import ORACLE, Simulation
 
 Floats = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pyquant.drafting.measure.measure_pair import STRATEGIES
-from pyquant.drafting.replay.simulate import ORACLE
-from pyquant.study.report.drafting import (
+from pyquant.generation.speculative.measure.measure_pair import STRATEGIES
+from pyquant.generation.speculative.replay.simulate import ORACLE
+from pyquant.generation.study.report.drafting import (
     EXPECTED,
     HEURISTIC,
     costs_of,
@@ -36,7 +36,7 @@ from pyquant.study.report.drafting import (
     sorts_of,
     targets,
 )
-from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.store import Store
 
 NEVER_BELOW = 0.98  # times as fast as the target alone

@@ -10,8 +10,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pyquant.errors import PyquantError
-from pyquant.figures.style import save_figure
-from pyquant.study.report.results import ModelResults, read_results
+from pyquant.inspect.figures.style import save_figure
+from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.store import Store
 
 

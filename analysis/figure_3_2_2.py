@@ -3,7 +3,7 @@
 from draw import draw
 
 from pyquant.study.metrics.codes import runs
-from pyquant.study.report.figures import figure
+from pyquant.study.results.figures import figure
 
 if __name__ == "__main__":
     draw(__file__, __doc__, lambda model: figure(runs(model.row("q4_0_recentred"))))

@@ -4,8 +4,8 @@ from draw import draw
 from matplotlib.figure import Figure
 
 from pyquant.study.metrics.codes import runs
-from pyquant.study.report.figures import figure
-from pyquant.study.report.results import ModelResults
+from pyquant.study.results.figures import figure
+from pyquant.study.results.read import ModelResults
 
 
 def figure_of(model: ModelResults) -> Figure:

@@ -3,7 +3,7 @@
 from draw import draw
 
 from pyquant.study.metrics.quality import perplexities
-from pyquant.study.report.figures import figure
+from pyquant.study.results.figures import figure
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")
 

@@ -5,8 +5,8 @@ from matplotlib.figure import Figure
 
 from pyquant.study.metrics.codes import codes
 from pyquant.study.metrics.quality import divergences
-from pyquant.study.report.figures import figure
-from pyquant.study.report.results import ModelResults
+from pyquant.study.results.figures import figure
+from pyquant.study.results.read import ModelResults
 
 ROWS = ("q4_0", "q8_0", "q8_table basic", "q8_table balanced")
 

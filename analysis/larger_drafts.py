@@ -19,11 +19,11 @@ from pathlib import Path
 from gguf import GGMLQuantizationType as Type
 
 from pyquant.data.generated import GeneratedModel
-from pyquant.drafting.measure.measure_costs import measure_costs
-from pyquant.drafting.measure.measure_pair import STRATEGIES, best_policies, pooled
-from pyquant.drafting.policies.costs import Costs
-from pyquant.drafting.record.record import read_record
-from pyquant.drafting.replay.simulate import ORACLE, Simulated
+from pyquant.generation.speculative.measure.measure_costs import measure_costs
+from pyquant.generation.speculative.measure.measure_pair import STRATEGIES, best_policies, pooled
+from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.record.record import read_record
+from pyquant.generation.speculative.replay.simulate import ORACLE, Simulated
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 

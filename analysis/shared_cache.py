@@ -14,15 +14,15 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyquant.drafting.policies import make_policy
-from pyquant.drafting.write.model_draft import ModelDraft
-from pyquant.drafting.write.pair import check_both
-from pyquant.drafting.write.shared_cache import N_VIEWS, suits
-from pyquant.drafting.write.speculate import Speculation
-from pyquant.generate.generate import Plan, make_plan
-from pyquant.generate.prompt import read_prompts
-from pyquant.generate.sampling import Sampling
-from pyquant.generate.session import Session
+from pyquant.generation.sampling.generate import Plan, make_plan
+from pyquant.generation.sampling.prompt import read_prompts
+from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.policies import make_policy
+from pyquant.generation.speculative.write.model_draft import ModelDraft
+from pyquant.generation.speculative.write.pair import check_both
+from pyquant.generation.speculative.write.shared_cache import N_VIEWS, suits
+from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 
 GREEDY = Sampling(temperature=0)

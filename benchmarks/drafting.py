@@ -12,14 +12,14 @@ from typing import Any
 
 from benchmarks.inputs import ORACLE
 from pyquant import data
-from pyquant.drafting.measure.measure_costs import measure_costs
-from pyquant.drafting.policies import make_policy
-from pyquant.drafting.write.pair import open_draft
-from pyquant.drafting.write.speculate import Speculation
-from pyquant.generate.generate import Plan, make_plan
-from pyquant.generate.prompt import Prompt
-from pyquant.generate.sampling import Sampling
-from pyquant.generate.session import Session
+from pyquant.generation.sampling.generate import Plan, make_plan
+from pyquant.generation.sampling.prompt import Prompt
+from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.measure.measure_costs import measure_costs
+from pyquant.generation.speculative.policies import make_policy
+from pyquant.generation.speculative.write.pair import open_draft
+from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode

@@ -20,14 +20,14 @@ import numpy as np
 
 from benchmarks.inputs import ORACLE
 from pyquant import data
-from pyquant.generate.generate import generate as write
-from pyquant.generate.generate import make_plan
-from pyquant.generate.prompt import Prompt
-from pyquant.generate.result import Sample, Times
-from pyquant.generate.sampling import Sampling
-from pyquant.grammar.engine import Compiled
-from pyquant.grammar.engines import make_engine
-from pyquant.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.grammar.engine import Compiled
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.sampling.generate import generate as write
+from pyquant.generation.sampling.generate import make_plan
+from pyquant.generation.sampling.prompt import Prompt
+from pyquant.generation.sampling.result import Sample, Times
+from pyquant.generation.sampling.sampling import Sampling
 from pyquant.llama.model import Model
 
 PROMPT = Prompt("Once upon a time there was a")

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.inputs import ROOT
 from pyquant.errors import GrammarError, ModelFileError
-from pyquant.grammar.engine import Compiled, State
-from pyquant.grammar.engines import make_engine
-from pyquant.grammar.grammar import Grammar, read_grammar
-from pyquant.grammar.lr.lark_tables import GRAMMARS
+from pyquant.generation.grammar.engine import Compiled, State
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.generation.grammar.grammar import Grammar, read_grammar
+from pyquant.generation.grammar.lr.lark_tables import GRAMMARS
 from pyquant.llama.library import bindings
 from pyquant.llama.vocabulary import Vocabulary
 

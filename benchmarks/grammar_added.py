@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.grammar import CASES, TEXTS, VOCABULARIES, Case, first_file, only_vocabulary
-from pyquant.generate.choose import Chooser
-from pyquant.generate.result import Sample
-from pyquant.generate.sampling import Sampling
-from pyquant.grammar.engine import Compiled, allowed_tokens, kernel_state
-from pyquant.grammar.engines import make_engine
-from pyquant.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.grammar.engine import Compiled, allowed_tokens, kernel_state
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.sampling.choose import Chooser
+from pyquant.generation.sampling.result import Sample
+from pyquant.generation.sampling.sampling import Sampling
 from pyquant.llama.vocabulary import Vocabulary
 
 NAMES = ("C", "SQL", "JSON")

@@ -16,13 +16,13 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.grammar import grammar_for, only_vocabulary
-from pyquant.environment import CACHE
-from pyquant.grammar.engines import make_engine
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.machine.caches import CACHE
 
 
 def main() -> None:
     path, engine, file = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    import_module(f"pyquant.grammar.{engine}_engine")
+    import_module(f"pyquant.generation.grammar.{engine}_engine")
     with tempfile.TemporaryDirectory() as folder:
         os.environ[CACHE] = folder
         result = prepare(path, engine, file)

@@ -11,14 +11,16 @@ from pathlib import Path
 import pdoc
 
 import pyquant
-import pyquant.grammar
+import pyquant.generation.grammar
 
-NOT_FOR_PYTHON = ("pyquant.cli", "pyquant.__main__", "pyquant._core")  # commands, and what rooms call in C++
+# Commands, and what rooms call in C++.
+NOT_FOR_PYTHON = ("pyquant.cli", "pyquant.generation.commands", "pyquant.__main__", "pyquant._core")
 
 
 def main() -> None:
     warnings.simplefilter("error")
-    for module in (pyquant, pyquant.grammar):  # names load when they are used: pdoc looks at what is there
+    # Names load when they are used; pdoc looks at what is there.
+    for module in (pyquant, pyquant.generation.grammar):
         for name in module.__all__:
             setattr(module, name, getattr(module, name))
     # Each by its name, as `__all__` of a room would hide its modules; pdoc finds the others twice.

@@ -10,7 +10,7 @@ from scipy import stats
 
 from pyquant import _core
 from pyquant.formulas import RUN_BINS, cosine, entropy, geometric_runs, mcnemar, rmse, shares, snr_db, wilson
-from pyquant.reference import kernels as reference
+from tests.twins import kernels as reference
 
 COUNTS = st.lists(st.integers(0, 10**12), min_size=1, max_size=256).filter(any)
 

@@ -78,7 +78,7 @@ from pathlib import Path
 from pyquant.errors import PyquantError
 from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
-from pyquant.study.report.results import read_results
+from pyquant.study.results.read import read_results
 from pyquant.study.report.tables import items_table, results_table
 from pyquant.study.report.html import report
 from pyquant.study.store import Store

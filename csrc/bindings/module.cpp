@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include "bindings/register.h"
+#include "generation/bindings/register_generation.h"
 
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     module.doc() = "Kernels, tensor passes, GGUF headers and llama.cpp's policy; used through pyquant.";
@@ -9,8 +10,6 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     using namespace pyquant::bindings;
     register_kernels(module);
     register_table(module);
-    register_few_columns(module);
-    register_few_queries(module);
     register_stream(module);
     register_compensate(module);
     register_pqz(module);
@@ -19,7 +18,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_vocabulary(module);
     register_interrupt(module);
     register_calibrate(module);
-    register_sample(module);
-    register_grammar(module);
-    register_kept(module);
+    register_generation(module);
 }

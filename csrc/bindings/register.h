@@ -7,8 +7,6 @@ namespace pyquant::bindings {
 
 void register_kernels(pybind11::module_ & module);
 void register_table(pybind11::module_ & module);
-void register_few_columns(pybind11::module_ & module);
-void register_few_queries(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
 void register_compensate(pybind11::module_ & module);
 void register_pqz(pybind11::module_ & module);
@@ -17,8 +15,5 @@ void register_llama(pybind11::module_ & module);
 void register_vocabulary(pybind11::module_ & module);
 void register_interrupt(pybind11::module_ & module);
 void register_calibrate(pybind11::module_ & module);
-void register_sample(pybind11::module_ & module);
-void register_grammar(pybind11::module_ & module);
-void register_kept(pybind11::module_ & module);
 
 }  // namespace pyquant::bindings

@@ -1,11 +1,9 @@
 // Buffers that hold Q4_T tensors, and what computes with them.
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
-#include "ggml/few_columns_op.h"
-#include "ggml/few_queries_op.h"
+#include "ggml/operations.h"
 #include "ggml/table_ops.h"
 #include "kernels/table_product.h"
-#include "traits.h"
 
 namespace pyquant::in_ggml {
 
@@ -36,33 +34,6 @@ class Operations : public ggml::cpu::tensor_traits {
     }
 };
 
-class FewColumns : public ggml::cpu::tensor_traits {
-    bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = few_columns_work_size(op);
-        return true;
-    }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (params->use_ref) {
-            return false;
-        }
-        multiply_few_columns(params, op);
-        return true;
-    }
-};
-
-class FewQueries : public ggml::cpu::tensor_traits {
-    bool work_size(int, const ggml_tensor *, size_t &) override { return false; }
-
-    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (params->use_ref) {
-            return false;
-        }
-        attend_few_queries(params, op);
-        return true;
-    }
-};
-
 class BufferType : public ggml::cpu::extra_buffer_type {
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const int n_dims = op->op == GGML_OP_MUL_MAT ? 2 : op->op == GGML_OP_MUL_MAT_ID ? 3 : 0;
@@ -73,23 +44,21 @@ class BufferType : public ggml::cpu::extra_buffer_type {
 
     // Serves tensors in every buffer: GGML's own operations know no tables.
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        static Operations operations;
-        static FewColumns few_columns;
-        static FewQueries few_queries;
         switch (op->op) {
             case GGML_OP_NONE:
             case GGML_OP_RESHAPE:
             case GGML_OP_VIEW:
             case GGML_OP_PERMUTE:
             case GGML_OP_TRANSPOSE: return nullptr;
-            case GGML_OP_FLASH_ATTN_EXT: return has_few_queries(op) ? &few_queries : nullptr;
-            case GGML_OP_MUL_MAT:
-                if (has_few_columns(op)) {
-                    return &few_columns;
-                }
-                [[fallthrough]];
-            default: return op->src[0] && op->src[0]->type == GGML_TYPE_Q4_T ? &operations : nullptr;
+            default: break;
         }
+        for (const Provider provide : providers()) {
+            if (ggml::cpu::tensor_traits * traits = provide(op)) {
+                return traits;
+            }
+        }
+        static Operations operations;
+        return op->src[0] && op->src[0]->type == GGML_TYPE_Q4_T ? &operations : nullptr;
     }
 };
 

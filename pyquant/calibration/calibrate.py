@@ -29,7 +29,7 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor import padded
 from pyquant.models.type_policy import quantizable

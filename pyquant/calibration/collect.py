@@ -21,7 +21,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
-from pyquant.machine import BLAS, require_memory
+from pyquant.machine.memory import BLAS, require_memory
 from pyquant.models.model_file import ModelFile
 
 # Called with the chunks done, and the chunks of all.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyquant.calibration.own_texts import write_tokens
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
-from pyquant.generate.prompt import render
-from pyquant.generate.write import write_tokens
+from pyquant.llama.chat_template import render
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 

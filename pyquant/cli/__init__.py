@@ -5,6 +5,7 @@ Modules of the library are imported inside the commands, so that `pyquant --help
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from typing import Annotated, TextIO
@@ -16,10 +17,8 @@ from pyquant.cli import (
     compare,
     completion,
     dequantize,
-    draft,
     equalize,
     error,
-    generate,
     histogram,
     info,
     memory,
@@ -33,13 +32,13 @@ from pyquant.cli import (
     signals,
     speed,
     streams,
-    structured,
     study,
     tables,
     unpack,
 )
 from pyquant.cli.output import remark
 from pyquant.errors import ConfigError, PyquantError, said_by_system
+from pyquant.wings import wings
 
 FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
@@ -65,15 +64,25 @@ app.command()(perplexity.perplexity)
 app.command()(compare.compare)
 app.command()(error.error)
 app.command()(speed.speed)
-app.command()(generate.generate)
-app.add_typer(draft.app, name="draft")
-app.command()(structured.structured)
 app.add_typer(study.app, name="study")
 app.command()(pack.pack)
 app.command()(unpack.unpack)
 app.command()(dequantize.dequantize)
 app.command()(info.info)
 app.command()(completion.completion)
+
+
+def _add_wings() -> None:
+    for wing in wings():
+        for name, module, attribute in wing.COMMANDS:
+            command = getattr(importlib.import_module(module), attribute)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name)
+            else:
+                app.command(name)(command)
+
+
+_add_wings()
 
 
 def _print_version(wanted: bool) -> None:
@@ -114,7 +123,7 @@ def main() -> None:
     except MemoryError as error:
         _fail(memory.message(error), FAILED)
     except (ImportError, RuntimeError, SystemError) as error:
-        from pyquant.machine import lacks_memory
+        from pyquant.machine.memory import lacks_memory
 
         if not lacks_memory(error):
             raise

@@ -48,14 +48,14 @@ def error(
     from pyquant.inspect.error_map import measure_error
 
     if plot:
-        from pyquant.figures.style import check_figure
+        from pyquant.inspect.figures.style import check_figure
 
         check_figure(plot, sources=[], force=force)
     with progress_bar("error") as progress:
         report = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
     if plot:
-        from pyquant.figures.error_map import error_figure
-        from pyquant.figures.style import save_figure
+        from pyquant.inspect.figures.error_map import error_figure
+        from pyquant.inspect.figures.style import save_figure
 
         save_figure(error_figure(report), plot)
         remark(f"drawn to {plot}")

@@ -46,14 +46,14 @@ def histogram(
         imatrix=imatrix, tensors=tensors,
     )  # fmt: skip
     if plot:
-        from pyquant.figures.style import check_figure
+        from pyquant.inspect.figures.style import check_figure
 
         check_figure(plot, sources=[], force=force)
     with progress_bar("histogram") as progress:
         counted = count_codes(model, chosen, threads=threads, progress=progress)
     if plot:
-        from pyquant.figures.codes import histogram_figure
-        from pyquant.figures.style import save_figure
+        from pyquant.inspect.figures.codes import histogram_figure
+        from pyquant.inspect.figures.style import save_figure
 
         save_figure(histogram_figure(counted), plot)
         remark(f"drawn to {plot}")

@@ -22,7 +22,7 @@ def info(
     json: options.Json = False,
 ) -> None:
     """Describe a model file; without one, say what pyquant is made of, as a bug report needs it."""
-    from pyquant.environment import environment
+    from pyquant.machine.environment import environment
     from pyquant.models.info import model_info
 
     if model is None:

@@ -19,7 +19,8 @@ _reserve = mmap(-1, RESERVE)
 
 def check_libraries() -> None:
     """Refuses a limit below what the libraries of every command take. Raises NotEnoughMemory."""
-    from pyquant.machine import n_threads, require_memory
+    from pyquant.machine.memory import require_memory
+    from pyquant.machine.processor import n_threads
 
     processors = min(n_threads(None), MOST_PROCESSORS)
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):

@@ -54,7 +54,7 @@ def hear_loggers() -> None:
             with contextlib.suppress(OSError):
                 print(f"{self._whose}{record.getMessage()}", file=sys.stderr)
 
-    for name, whose in (("pyquant.llama", "llama.cpp: "), ("pyquant.grammar", "")):
+    for name, whose in (("pyquant.llama", "llama.cpp: "), ("pyquant.generation.grammar", "")):
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(Remarks(whose))

@@ -143,7 +143,7 @@ def run(
 @app.command("ls")
 def list_runs(results: Results, json: options.Json = False) -> None:
     """The runs in a results folder, whether the last study asked for them or not."""
-    from pyquant.study.report.results import understood
+    from pyquant.study.results.read import understood
     from pyquant.study.store import Store
 
     with understood(results):
@@ -174,9 +174,9 @@ def show(
 ) -> None:
     """The last study's tables, without lesser columns (--json has all); or one run, whole."""
     from pyquant.study.metrics import MEASURABLE
-    from pyquant.study.report.columns import known_columns
-    from pyquant.study.report.results import read_results, understood
     from pyquant.study.report.tables import results_table
+    from pyquant.study.results.columns import known_columns
+    from pyquant.study.results.read import read_results, understood
     from pyquant.study.store import Store
 
     with understood(results):

@@ -12,7 +12,7 @@ from pyquant.cli.output import print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from pyquant.tables.fold_table import Table
+    from pyquant.schemes.fold_table import Table
 
 app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ Output = Annotated[
 @app.command("list")
 def list_tables(json: options.Json = False) -> None:
     """List the built-in tables."""
-    from pyquant.tables.fold_table import BUILT_IN
+    from pyquant.schemes.fold_table import BUILT_IN
 
     tables = {name: (make.__doc__ or "").partition("\n")[0] for name, make in BUILT_IN.items()}
     tables["balanced"] = "Equal shares of the codes of the model at hand; `tables build` stores one."
@@ -67,13 +67,13 @@ def show_table(
 
 
 def _tables(name: str, model: Path | None = None) -> tuple[Table, dict[str, Table]]:
-    from pyquant.tables.table_set import named_tables
+    from pyquant.schemes.table_set import named_tables
 
     if name != "balanced":
         return named_tables(name)
     from pyquant.data import model_path
     from pyquant.inspect.histogram import code_counts
-    from pyquant.tables.fold_table import balanced
+    from pyquant.schemes.fold_table import balanced
 
     return balanced(code_counts(model or model_path())), {}
 
@@ -138,7 +138,7 @@ def build(
     from dataclasses import replace
 
     from pyquant.inspect.histogram import code_counts
-    from pyquant.tables.fold_table import balanced
+    from pyquant.schemes.fold_table import balanced
 
     _check(output, force)
     with progress_bar("counting") as progress:

@@ -20,7 +20,7 @@ from pyquant.evaluate.kept_logits import IN_MEMORY, KeptLogits
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import BATCH, Chunks, together
 from pyquant.llama.model import Model
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.quantize.staged_context import StagedContext
 

@@ -21,9 +21,9 @@ from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.factors import matrices
 from pyquant.quantize.types import choose_types
+from pyquant.schemes.fold_table import N_CODES
 from pyquant.schemes.q8_0 import Q8_0
-from pyquant.tables.fold_table import N_CODES
-from pyquant.tables.table_set import TableSet
+from pyquant.schemes.table_set import TableSet
 
 Per = Literal["model", "kind", "tensor"]
 

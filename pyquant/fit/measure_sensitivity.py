@@ -19,7 +19,7 @@ from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import running_weights
-from pyquant.machine import BlasRoom
+from pyquant.machine.memory import BlasRoom
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of

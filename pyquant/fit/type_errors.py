@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyquant.machine import cpu_flags
+from pyquant.machine.processor import cpu_flags
 from pyquant.models.tensor_type import TensorType as Type
 
 # Types that ggml-cpu/repack.cpp of the vendored llama.cpp interleaves, by what it asks of the processor.

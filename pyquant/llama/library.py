@@ -14,7 +14,7 @@ from types import ModuleType
 from pyquant import _core
 from pyquant.errors import NotEnoughMemory, RuntimeLibraryError
 from pyquant.llama import log
-from pyquant.machine import lacks_memory, require_memory
+from pyquant.machine.memory import lacks_memory, require_memory
 
 IMPORT = 24 << 20  # bytes that llama_cpp and what it imports take: 13 MB, measured, and some room
 

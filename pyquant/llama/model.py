@@ -25,7 +25,7 @@ from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 

@@ -5,7 +5,7 @@ Only a limit on the address space (`ulimit -v`) is known beforehand; without one
 
 from __future__ import annotations
 
-from pyquant.machine import require_memory
+from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import ModelFile
 
 LOADING = 48 << 20  # vocabulary, buffers of the C library, and what else a model needs beside its weights

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyquant import _core
 from pyquant.errors import ModelFileError, NotEnoughMemory
-from pyquant.machine import lacks_memory
+from pyquant.machine.memory import lacks_memory
 from pyquant.models.pqz.pqz_file import PqzFile, is_pqz
 from pyquant.models.q4_t import CodeTable
 from pyquant.models.tensor import Tensor

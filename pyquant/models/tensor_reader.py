@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError
-from pyquant.machine import threads_with_room
+from pyquant.machine.memory import threads_with_room
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import scratch_file
 from pyquant.models.progress import Progress

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.machine import BlasRoom
+from pyquant.machine.memory import BlasRoom
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type

@@ -13,7 +13,7 @@ from pyquant import _core
 from pyquant.errors import ConfigError, OutputError
 from pyquant.evaluate.memory import activation_memory
 from pyquant.llama.cache import cache_memory
-from pyquant.machine import available_memory
+from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.staged_context import LOGITS_BYTES, StagedContext
 

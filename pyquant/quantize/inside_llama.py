@@ -24,7 +24,7 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.tensor import UNQUANTIZED

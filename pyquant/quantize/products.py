@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 
 
 def add_products(

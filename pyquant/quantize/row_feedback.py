@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 
 TOGETHER = 64  # rows that are rounded at a time, none of which knows of the others' errors
 PIECE = 16  # of these, for a thread: what csrc/compensate rounds in one vector

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.calibration.calibration import Calibration
-from pyquant.machine import BlasRoom
+from pyquant.machine.memory import BlasRoom
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.quantize.factors import Matrix, matrices

@@ -13,7 +13,7 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.models.q4_t import CodeTable
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.tables.table_set import TableSet
+from pyquant.schemes.table_set import TableSet
 
 GRID_TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0}
 

@@ -8,8 +8,8 @@ from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant.schemes.base import Scheme
+from pyquant.schemes.fold_table import Table, balanced, named_table
 from pyquant.schemes.mode import CountCodes, TableMode
-from pyquant.tables.fold_table import Table, balanced, named_table
 
 
 def q8_table(table: Table) -> Scheme:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pyquant.schemes.base import Scheme
 from pyquant.schemes.mode import CountCodes, TableMode
-from pyquant.tables.table_set import TableSet, read_table_set
+from pyquant.schemes.table_set import TableSet, read_table_set
 
 
 def table(tables: TableSet) -> Scheme:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError, StudyError
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 
 CORES_PER_WORKER = 4  # below that, a forward pass gains more from a core than a second worker does
 PATIENCE = 30  # seconds for a scheduler to answer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pyquant.errors import StudyError
 from pyquant.files.text import Text
+from pyquant.study.metric import Work
 from pyquant.study.metrics import METRICS, Metric
-from pyquant.study.metrics.metric import Work
 from pyquant.study.plan import Row, StudyPlan
 from pyquant.study.store import Run, Store
 from pyquant.study.task import Task
@@ -156,7 +156,7 @@ class _Model:
         return run if run is not None and run.key in self.missing else None
 
     def _task(self, metric: Metric, name: str, rows: list[Row], text: Text | None = None) -> Task:
-        work: Work = metric.work(self.plan, rows[-1], text)
+        work: Work = metric.work(self.plan.asked, rows[-1].quantizer, text)
         place = (metric.name, text.path if text else None)
         return Task(
             name=name,

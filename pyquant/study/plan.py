@@ -13,7 +13,8 @@ from pyquant.files.text import Text, read_text
 from pyquant.quantize.to_pqz import SUFFIX
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig
-from pyquant.study.metrics import Metric
+from pyquant.study.metric import Asked, Metric
+from pyquant.study.metrics import MEASURABLE
 from pyquant.study.prerequisites import Need, Preparations, quantizer_inputs, read_calibrations
 from pyquant.study.quantizer import FILES, Quantizer
 from pyquant.study.sources import Hashing, Source, read_sources, refuse_repeated, short_names
@@ -90,6 +91,14 @@ class StudyPlan:
     config: StudyConfig
     texts: list[Text]
     rows: list[Row]
+
+    @property
+    def asked(self) -> Asked:
+        """Return what metrics may know of it."""
+        settings = {
+            metric.name: self.config.settings_of(metric.name) for metric in MEASURABLE if metric.settings
+        }
+        return Asked(self.config.ctx, self.config.chunks, self.texts, settings)
 
     @property
     def text_names(self) -> list[str]:
@@ -192,7 +201,7 @@ def _runs(plan: StudyPlan, row: Row, made_of: dict[str, Any] | None) -> dict[tup
             continue
         for text in plan.texts_of(metric):
             inputs = _inputs(row.source, metric.name) | {"quantizer": made_of}
-            inputs |= metric.inputs(plan.config, text)
+            inputs |= metric.inputs(plan.asked, text)
             called = names | ({"text": text.path.name} if text else {})
             runs[metric.name, text.path if text else None] = Run(metric.name, inputs, called)
     return runs

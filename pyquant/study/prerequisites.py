@@ -15,13 +15,13 @@ from pyquant.fit.learn_tables import Per
 from pyquant.fit.mixtures import WantedSize
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 from pyquant.schemes import Mode
+from pyquant.schemes.fold_table import read_table
 from pyquant.schemes.table import TableSearch
+from pyquant.schemes.table_set import read_table_set
 from pyquant.study.config import StudyConfig
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.store import Run
 from pyquant.study.task import about_n_tokens
-from pyquant.tables.fold_table import read_table
-from pyquant.tables.table_set import read_table_set
 
 # Raised when the same calibration makes another file. 2: types that llama.cpp falls back to are compensated.
 # 3: uniform codes have a step for each row.

@@ -15,7 +15,7 @@ from pyquant.errors import PyquantError, StudyError, said_by_system
 from pyquant.files.json import read_json
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import write_bytes
-from pyquant.machine import n_threads
+from pyquant.machine.processor import n_threads
 from pyquant.study import executor
 from pyquant.study.config import StudyConfig
 from pyquant.study.measure import perform

@@ -11,12 +11,12 @@ import pytest
 
 from analysis import draft_bounds
 from pyquant import data
-from pyquant.drafting.policies.costs import SCHEMA, Costs
-from pyquant.drafting.record.make_record import Wanted, make_record
-from pyquant.drafting.record.record import Along, Record, read_record
-from pyquant.drafting.replay.predict import predict
-from pyquant.drafting.replay.simulate import ORACLE, Simulation
-from pyquant.drafting.write.pair import NGRAM
+from pyquant.generation.speculative.policies.costs import SCHEMA, Costs
+from pyquant.generation.speculative.record.make_record import Wanted, make_record
+from pyquant.generation.speculative.record.record import Along, Record, read_record
+from pyquant.generation.speculative.replay.predict import predict
+from pyquant.generation.speculative.replay.simulate import ORACLE, Simulation
+from pyquant.generation.speculative.write.pair import NGRAM
 from tests.support.draft_source import SOURCE
 
 COSTS = Costs(0.003, tuple(0.010 + 0.0008 * n for n in range(32)))

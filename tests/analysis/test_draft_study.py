@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis import draft_study
-from pyquant.study.report.results import Measurement, ModelResults, RowResults
+from pyquant.study.results.read import Measurement, ModelResults, RowResults
 
 POLICIES = {"plus_minus": 0.9, "cumulative:threshold=3": 1.1, "expected_value:bias=1": 1.2}
 

@@ -12,9 +12,9 @@ import pytest
 
 from analysis import larger_drafts
 from pyquant import data
-from pyquant.drafting.policies.costs import Costs
-from pyquant.drafting.record.make_record import Wanted, make_record
-from pyquant.drafting.write.pair import NGRAM
+from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.record.make_record import Wanted, make_record
+from pyquant.generation.speculative.write.pair import NGRAM
 
 
 def test_costs_of_all_layers_are_on_a_straight_line() -> None:

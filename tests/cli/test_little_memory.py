@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyquant import machine
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.cli import memory
 from pyquant.data import model_path
 from pyquant.errors import ModelFileError, NotEnoughMemory
+from pyquant.machine import memory as machine
 from pyquant.models import shard
 from pyquant.models.pqz.pack import pack_model
 from pyquant.quantize.quantize_model import quantize_model

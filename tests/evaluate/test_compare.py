@@ -21,11 +21,11 @@ from pyquant.evaluate.divergence import Scores, divergence
 from pyquant.evaluate.memory import check_budget, memory_of_comparison
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import kernels as reference
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.models import Model
 from tests.support.oracle import Oracle
+from tests.twins import kernels as reference
 
 TEXT = "she had a little dog and they went to the park in the afternoon to see the birds\n" * 60
 

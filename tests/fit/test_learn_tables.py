@@ -22,12 +22,12 @@ from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import scale_search as twin
 from pyquant.schemes.settings import make_mode
-from pyquant.tables.table_set import TableSet, read_table_set
+from pyquant.schemes.table_set import TableSet, read_table_set
 from tests.support.blocks import sample_blocks
 from tests.support.command import run
 from tests.support.models import Model
+from tests.twins import scale_search as twin
 
 N_BINS = 256 * _core.BINS_PER_LEVEL
 AT = (np.arange(N_BINS) + 0.5) / _core.BINS_PER_LEVEL - 128  # the middles of bins

@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 from pyquant import _core
 from pyquant.cli import app
 from pyquant.errors import OutputError
-from pyquant.figures.error_map import error_figure
-from pyquant.figures.style import save_figure
 from pyquant.inspect.error_map import measure_error
+from pyquant.inspect.figures.error_map import error_figure
+from pyquant.inspect.figures.style import save_figure
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import kernels as reference
 from pyquant.schemes.settings import make_mode
+from tests.twins import kernels as reference
 
 GROUPED = "f16, rows of 256, grouped queries"
 EXPERTS = "f16, experts"

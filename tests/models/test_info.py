@@ -13,8 +13,8 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 
-from pyquant.environment import environment
 from pyquant.errors import ModelFileError
+from pyquant.machine.environment import environment
 from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.quantize_model import quantize_model

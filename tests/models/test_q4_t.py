@@ -24,13 +24,13 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.unpack_q4_t import unpack_q4_t
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import kernels as reference
+from pyquant.schemes.fold_table import basic
 from pyquant.schemes.settings import make_mode
-from pyquant.tables.fold_table import basic
 from tests.support.imatrix import legacy_imatrix
 from tests.support.models import MODELS, Model
 from tests.support.oracle import Oracle
 from tests.support.same_file import assert_same_file
+from tests.twins import kernels as reference
 
 MODES = {
     "q4_0": {"mode": "q4_0"},

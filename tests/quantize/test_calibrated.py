@@ -25,14 +25,14 @@ from pyquant.models.unpack_q4_t import unpack_q4_t
 from pyquant.quantize.factors import COMPENSATED
 from pyquant.quantize.inside_llama import quantize_patched
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference.kernels import BLOCK_BYTES, LOAD
 from pyquant.schemes.settings import make_mode
-from pyquant.tables.table_set import TableSet
+from pyquant.schemes.table_set import TableSet
 from tests.support.command import run
 from tests.support.factors import factor_of
 from tests.support.models import EXPERTS, F32, ODD_ROWS
 from tests.support.oracle import Oracle
 from tests.support.outputs import output_error, weights
+from tests.twins.kernels import BLOCK_BYTES, LOAD
 
 MODES = {f"ggml:{kind.name}": {"mode": f"ggml:{kind.name}"} for kind in COMPENSATED} | {
     "q4_0": {"mode": "q4_0"},

@@ -13,12 +13,12 @@ from gguf import GGUFReader, GGUFWriter
 from pyquant.models.model_file import ModelFile
 from pyquant.quantize.make_plan import q8_0_codes
 from pyquant.quantize.quantize_model import quantize_model
-from pyquant.reference import kernels as reference
+from pyquant.schemes.fold_table import balanced, basic
 from pyquant.schemes.q8_table import q8_table
 from pyquant.schemes.settings import make_mode
-from pyquant.tables.fold_table import balanced, basic
 from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.oracle import Oracle
+from tests.twins import kernels as reference
 
 NEIGHBORS = ["Q4_K_M", "Q4_K_S", "Q6_K", "IQ4_NL", "IQ4_XS", "Q5_0", "Q4_1", "Q3_K_L", "Q2_K", "F16", "BF16"]
 every_model = pytest.mark.parametrize("source", [*MODELS, IN_THE_BOX], indirect=True)

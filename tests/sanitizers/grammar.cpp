@@ -4,7 +4,7 @@
 #include <random>
 #include <thread>
 
-#include "grammar/state.h"
+#include "generation/grammar/state.h"
 #include "support.h"
 
 using namespace pyquant::grammar;

@@ -19,8 +19,8 @@ import pytest
 import scipy_openblas32
 
 from pyquant import _core
-from pyquant.grammar.grammar import read_grammar
-from pyquant.grammar.lr.lark_tables import GRAMMARS, make_tables
+from pyquant.generation.grammar.grammar import read_grammar
+from pyquant.generation.grammar.lr.lark_tables import GRAMMARS, make_tables
 from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.q8_0 import q8_0
 from tests.support import ROOT
@@ -43,7 +43,7 @@ SOURCES = {
         *FILES,
     ],
     "pqz": ["pqz/*.cpp", *FILES],
-    "grammar": ["grammar/*.cpp", *FILES],
+    "grammar": ["generation/grammar/*.cpp", *FILES],
 }
 WITH_GGML = ("stream", "compensate", "staged_pass")  # and LAPACK: as the extension is linked
 

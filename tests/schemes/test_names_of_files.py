@@ -9,9 +9,9 @@ import pytest
 from pyquant.calibration import Calibration
 from pyquant.errors import PyquantError
 from pyquant.files.text import read_text
+from pyquant.generation.structured.outside import load_task_file
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode, read_config
-from pyquant.structured.outside import load_task_file
 from pyquant.study.config import read_study
 
 LONG, ZERO = "x" * 5000, "a\\u0000b"

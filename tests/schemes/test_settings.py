@@ -11,10 +11,10 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ConfigError
-from pyquant.reference import kernels as reference
 from pyquant.schemes import Mode
 from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.settings import make_mode, read_config
+from tests.twins import kernels as reference
 
 NAMES = ["q4_0", "q4_0_recentred", "q4_0_multizero", "q8_0", "q8_table"]
 

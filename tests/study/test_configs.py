@@ -10,7 +10,7 @@ import pytest
 from analysis import demo
 from pyquant.data import model_path
 from pyquant.study.config import read_study
-from pyquant.study.report.results import read_results
+from pyquant.study.results.read import read_results
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
 from tests.support import ROOT

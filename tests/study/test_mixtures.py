@@ -12,9 +12,9 @@ from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
-from pyquant.study.report.figures import figure
-from pyquant.study.report.results import read_results
-from pyquant.study.report.tradeoff import points, tradeoff
+from pyquant.study.results.figures import figure
+from pyquant.study.results.read import read_results
+from pyquant.study.results.tradeoff import points, tradeoff
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
 from tests.support.models import Model

@@ -23,11 +23,11 @@ from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
 from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
 from pyquant.study.quantizer import make_quantizers
-from pyquant.study.report.comparison import compensation_rows, compensation_table
-from pyquant.study.report.figures import figure
-from pyquant.study.report.results import ModelResults, read_results
 from pyquant.study.report.tables import results_table
-from pyquant.study.report.tradeoff import points, tradeoff
+from pyquant.study.results.comparison import compensation_rows, compensation_table
+from pyquant.study.results.figures import figure
+from pyquant.study.results.read import ModelResults, read_results
+from pyquant.study.results.tradeoff import points, tradeoff
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
 from tests.support import ROOT

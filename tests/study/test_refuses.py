@@ -13,8 +13,8 @@ from pyquant.errors import ConfigError, StudyError, TextError
 from pyquant.study.config import CalibrationConfig, StudyConfig, read_study
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.quantizer import OfStudies
-from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import items_table, results_table
+from pyquant.study.results.read import read_results
 from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of
 from tests.support import ROOT

@@ -18,10 +18,10 @@ import pytest
 from pyquant.errors import ConfigError, OutputError
 from pyquant.study.config import read_study
 from pyquant.study.metrics import MEASURABLE
-from pyquant.study.report.columns import plus_minus
 from pyquant.study.report.export import export
-from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import results_table
+from pyquant.study.results.columns import plus_minus
+from pyquant.study.results.read import read_results
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
 from tests.support import ROOT

@@ -15,7 +15,7 @@ import pytest
 from pyquant.errors import ConfigError, StudyError
 from pyquant.study.config import read_study
 from pyquant.study.executor import local
-from pyquant.study.report.results import read_results
+from pyquant.study.results.read import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
 from tests.support.studies import Lab, contents, snapshot, start, wait_for

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pyquant.errors import StudyError
-from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import results_table
+from pyquant.study.results.read import read_results
 from pyquant.study.store import RENAMED, Run, Store, digest
 from tests.support.studies import Lab, snapshot
 

@@ -15,7 +15,7 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.plan import make_plan
-from pyquant.study.report.results import read_results
+from pyquant.study.results.read import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
 from tests.support.studies import EVERYTHING, SAME_EVERYWHERE, Lab, contents, snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from pyquant.structured.task import Item, Verdict
+from pyquant.generation.structured.task import Item, Verdict
 
 
 class BadTask:

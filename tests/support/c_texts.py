@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyquant.grammar.grammar import read_grammar
+from pyquant.generation.grammar.grammar import read_grammar
 
 EXAMPLES = Path("/usr/share/doc/zlib1g-dev/examples")
 HEADERS = "assert ctype errno float limits locale math setjmp signal stdarg stddef stdio stdlib string time"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyquant.drafting.policies.costs import SCHEMA
 from pyquant.files.sha256 import files_sha256
+from pyquant.generation.speculative.policies.costs import SCHEMA
 
 
 def write_costs(path: Path, models: tuple[Path, Path], draft: float = 0.004, verify: float = 0.001) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyquant.drafting.record.record import Source
+from pyquant.generation.speculative.record.record import Source
 
 SOURCE = Source(
     version="0", target="t.gguf", draft="d.gguf", target_sha256="t", draft_sha256="d", prompts_sha256="",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyquant.grammar.grammar import GRAMMARS, read_grammar
-from pyquant.grammar.lr.bytewise import bytewise
+from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
+from pyquant.generation.grammar.lr.bytewise import bytewise
 
-CORPORA = Path(__file__).parents[1] / "grammar" / "corpora"
+CORPORA = Path(__file__).parents[1] / "generation" / "grammar" / "corpora"
 
 
 def refusal(name: str, text: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 TASK = """
-from pyquant.grammar.grammar import Grammar, Language
-from pyquant.structured.task import Item, Verdict
+from pyquant.generation.grammar.grammar import Grammar, Language
+from pyquant.generation.structured.task import Item, Verdict
 
 ANSWER = Grammar(Language.REGEX, "yes|no", "yes_or_no.py")
 

@@ -20,7 +20,7 @@ ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 MEASURE = """
 import json, sys
 from pyquant.evaluate.compare import compare_models
-from pyquant.machine import forget_peak, peak_memory
+from pyquant.machine.memory import forget_peak, peak_memory
 
 base, *candidates = sys.argv[5:]
 options = {"n_ctx": int(sys.argv[2]), "n_chunks": int(sys.argv[3]), "threads": 1}

@@ -9,8 +9,8 @@ from typing import Any
 from lark.lexer import PatternStr
 from lark.load_grammar import load_grammar
 
-from pyquant.grammar.grammar import GRAMMARS
-from pyquant.grammar.lr.lark_tables import START
+from pyquant.generation.grammar.grammar import GRAMMARS
+from pyquant.generation.grammar.lr.lark_tables import START
 
 
 class Sentences:

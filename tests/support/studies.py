@@ -14,7 +14,7 @@ import pytest
 
 from pyquant import data
 from pyquant.study.config import read_study
-from pyquant.study.report.results import ModelResults, read_results
+from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
 from tests.support.models import Model

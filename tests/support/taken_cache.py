@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generate.session import Session
+from pyquant.generation.sampling.session import Session
 from pyquant.llama.model import Model
 
 

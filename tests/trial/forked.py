@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyquant.machine import forget_peak, peak_memory
+from pyquant.machine.memory import forget_peak, peak_memory
 from tests.trial.case import HELD, REFUSED, SKIPPED, Attack, Failed, Failure, generator
 
 PATIENCE = 10.0  # seconds of processor time that a case may take

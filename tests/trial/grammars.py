@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pyquant.grammar.engine import Compiled, Engine
-from pyquant.grammar.engines import make_engine
-from pyquant.grammar.grammar import Grammar, Language, read_grammar
-from pyquant.grammar.lr.lark_tables import make_tables
-from pyquant.grammar.lr_engine import Lr
+from pyquant.generation.grammar.engine import Compiled, Engine
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
+from pyquant.generation.grammar.lr.lark_tables import make_tables
+from pyquant.generation.grammar.lr_engine import Lr
 from pyquant.llama.model import Model
 from tests.trial.mutations import Use
 from tests.trial.samples import Samples

@@ -10,14 +10,14 @@ from pathlib import Path
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.drafting.policies import FAMILIES
-from pyquant.drafting.policies.costs import read_costs
-from pyquant.drafting.record.record import read_record
-from pyquant.drafting.replay.simulate import ORACLE, Simulation
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
-from pyquant.generate.prompt import read_prompts
-from pyquant.grammar.grammar import Language
+from pyquant.generation.grammar.grammar import Language
+from pyquant.generation.sampling.prompt import read_prompts
+from pyquant.generation.speculative.policies import FAMILIES
+from pyquant.generation.speculative.policies.costs import read_costs
+from pyquant.generation.speculative.record.record import read_record
+from pyquant.generation.speculative.replay.simulate import ORACLE, Simulation
 from pyquant.inspect.histogram import code_counts, count_codes
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -26,18 +26,18 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.pqz_file import PqzFile, scratch_file
 from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.fold_table import read_table
 from pyquant.schemes.recipe_file import read_recipe
 from pyquant.schemes.settings import make_mode, read_config
+from pyquant.schemes.table_set import read_table_set
 from pyquant.schemes.tensor_types import read_tensor_types
 from pyquant.study.config import read_study
 from pyquant.study.items import read_items
 from pyquant.study.report.html import report
-from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import results_table
+from pyquant.study.results.read import read_results
 from pyquant.study.sources import read_sources
 from pyquant.study.store import Store
-from pyquant.tables.fold_table import read_table
-from pyquant.tables.table_set import read_table_set
 from tests.support.stats import everything
 from tests.trial.binary_mutations import HeaderMutation, PqzMutation, StatsMutation
 from tests.trial.folder_mutations import FolderMutation, RunMutation

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.drafting.record.make_record import Wanted, make_record
+from pyquant.generation.speculative.record.make_record import Wanted, make_record
 from pyquant.inspect.histogram import count_codes
 from pyquant.models.pqz.pack import pack_model
 from pyquant.quantize.quantize_model import quantize_model

@@ -17,7 +17,7 @@ from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
-from pyquant.machine import BlasRoom
+from pyquant.machine.memory import BlasRoom
 
 SEED = 0
 SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1

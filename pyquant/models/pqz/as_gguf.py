@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyquant.errors import ModelFileError
-from pyquant.machine import threads_with_room
+from pyquant.machine.memory import threads_with_room
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import PqzFile, check_room, is_pqz, path_of, scratch_file
 

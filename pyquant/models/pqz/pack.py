@@ -17,7 +17,7 @@ from pyquant.errors import ModelFileError, OutputError
 from pyquant.files.output_file import OutputFile, check_output, write_fully
 from pyquant.files.sha256 import SourceHash
 from pyquant.formulas import entropy
-from pyquant.machine import threads_with_room
+from pyquant.machine.memory import threads_with_room
 from pyquant.models.model_file import AnyModel, ModelFile
 from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
 from pyquant.models.pqz.index import FRAME, HEAD_BYTES, CodedFrame, Index, Part, PqzTensor, write_index

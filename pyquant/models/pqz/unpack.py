@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyquant.files.output_file import OutputFile
-from pyquant.machine import threads_with_room
+from pyquant.machine.memory import threads_with_room
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.progress import Progress
 

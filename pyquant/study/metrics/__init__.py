@@ -1,4 +1,4 @@
-"""Metrics, one file each. A file in this package that subclasses Metric is a metric."""
+"""Metrics, one file each. A file in this package that subclasses Metric is a metric; wings have more."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib
 import pkgutil
 from typing import get_args
 
-from pyquant.study.metrics.metric import Metric, Unit
+from pyquant.study.metric import Metric, Unit
+from pyquant.wings import wings
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+_modules = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
+for _name in [*_modules, *(name for wing in wings() for name in wing.METRICS)]:
+    importlib.import_module(_name)
 
 _UNITS = get_args(Unit)
 # The order is that in which they are best measured, and shown.

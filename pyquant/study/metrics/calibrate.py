@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.study.metrics.metric import Metric
+from pyquant.study.metric import Metric
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 REPORTED = ("n_ctx", "n_tokens", "n_matrices", "n_inputs", "output_bytes")

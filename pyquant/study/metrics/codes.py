@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gguf import LlamaFileType
 from matplotlib.axes import Axes
 
 from pyquant.errors import StudyError
-from pyquant.figures.codes import draw_codes, draw_runs
-from pyquant.figures.style import ORANGE
 from pyquant.files.text import Text
+from pyquant.inspect.figures.codes import draw_codes, draw_runs
+from pyquant.inspect.figures.style import ORANGE
 from pyquant.inspect.histogram import CodeCounts, count_codes
 from pyquant.models.codebook import CODEBOOKS, Codebook
 from pyquant.models.tensor_type import TensorType
 from pyquant.schemes import Mode
 from pyquant.schemes.uniform import Uniform
-from pyquant.study.metrics.metric import Metric, Work
-from pyquant.study.report.columns import Column, Flat
-from pyquant.study.report.figures import LETTERS, Drawing, Panel, figure, plain
-from pyquant.study.report.results import ModelResults, Results, RowResults
+from pyquant.study.metric import Asked, Metric, Work
+from pyquant.study.quantizer import Quantizer
+from pyquant.study.results.columns import Column, Flat
+from pyquant.study.results.figures import LETTERS, Drawing, Panel, figure, plain
+from pyquant.study.results.read import ModelResults, Results, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_bytes
-
-if TYPE_CHECKING:
-    from pyquant.study.plan import Row, StudyPlan
 
 COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType.MOSTLY_IQ4_NL)
 COST = 20  # tokens of a forward pass that take about as long as counting
@@ -84,7 +82,7 @@ class Codes(Metric):
         # The codes of mode uniform are none of the types' that are counted.
         return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Uniform)
 
-    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
         return Work(COST)
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:

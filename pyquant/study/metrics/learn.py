@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyquant.files.output_file import write_bytes
 from pyquant.fit.learn_tables import learn_tables
-from pyquant.study.metrics.metric import Metric
+from pyquant.study.metric import Metric
 from pyquant.study.task import Measured, Progress, Task, of_bytes
 
 

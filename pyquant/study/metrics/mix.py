@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.files.output_file import write_bytes
 from pyquant.fit.mix_model import mix_model
-from pyquant.study.metrics.metric import Metric
+from pyquant.study.metric import Metric
 from pyquant.study.task import Measured, Progress, Task
 
 

@@ -11,14 +11,14 @@ from pyquant.errors import StudyError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores
 from pyquant.study.items import Items
-from pyquant.study.metrics.metric import Grid, TextMetric
-from pyquant.study.report.columns import Column, Flat, get
-from pyquant.study.report.comparison import COLUMNS as COMPENSATION
-from pyquant.study.report.comparison import compensation_rows, compensation_table
-from pyquant.study.report.figures import Drawing, Panel, Points, figure, tall
-from pyquant.study.report.findings import best_at_each_size, not_usable
-from pyquant.study.report.results import ModelResults, Result, RowResults
-from pyquant.study.report.tradeoff import points, tradeoff
+from pyquant.study.metric import Grid, TextMetric
+from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.comparison import COLUMNS as COMPENSATION
+from pyquant.study.results.comparison import compensation_rows, compensation_table
+from pyquant.study.results.figures import Drawing, Panel, Points, figure, tall
+from pyquant.study.results.findings import best_at_each_size, not_usable
+from pyquant.study.results.read import ModelResults, Result, RowResults
+from pyquant.study.results.tradeoff import points, tradeoff
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 OF_MODEL = ("model", "bits", "dominated_by")  # its name and size, which are other metrics'

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from pyquant.evaluate.ranks import measure_ranks
-from pyquant.study.metrics.metric import TextMetric
-from pyquant.study.report.columns import Column, Flat, get
-from pyquant.study.report.figures import Drawing, Points, figure, tall
-from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.metric import TextMetric
+from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.figures import Drawing, Points, figure, tall
+from pyquant.study.results.read import ModelResults, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 # Name of each class of ranks, and its first and last rank.

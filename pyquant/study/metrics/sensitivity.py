@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyquant.files.output_file import write_bytes
 from pyquant.fit.measure_sensitivity import measure_sensitivity
-from pyquant.study.metrics.metric import Metric
+from pyquant.study.metric import Metric
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyquant.files.text import Text
-from pyquant.study.metrics.metric import Metric, Work
-from pyquant.study.report.columns import Column, Flat, get
-from pyquant.study.report.results import RowResults
+from pyquant.study.metric import Asked, Metric, Work
+from pyquant.study.quantizer import Quantizer
+from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.read import RowResults
 from pyquant.study.size import find_step, make, size_of
 from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_bytes
-
-if TYPE_CHECKING:
-    from pyquant.study.plan import Row, StudyPlan
 
 COST = 50  # tokens of a forward pass that take about as long as quantizing
 TRIED = 16  # steps, each quantized and measured, until one is found
@@ -45,16 +43,15 @@ class Size(Metric):
         Column("peak_memory_before", "memory to prepare (MB)", "the most that took", "bytes", lesser=True),
     )  # fmt: skip
 
-    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        if row.quantizer is None or row.quantizer.target is None:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+        if quantizer is None or quantizer.target is None:
             return Work(COST)
-        config = plan.config
-        options: dict[str, Any] = {"target": row.quantizer.target}
-        if not row.quantizer.needs_evaluation:
+        options: dict[str, Any] = {"target": quantizer.target}
+        if not quantizer.needs_evaluation:
             return Work(TRIED * COST, options)
-        first = plan.texts[0]
-        tokens = TRIED * (COST + about_n_tokens(first, config.ctx, config.chunks))
-        options |= {"n_ctx": config.ctx, "n_chunks": config.chunks}
+        first = asked.texts[0]
+        tokens = TRIED * (COST + about_n_tokens(first, asked.n_ctx, asked.n_chunks))
+        options |= {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
         return Work(tokens, options, first.path.resolve())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:

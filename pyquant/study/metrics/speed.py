@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.evaluate.speed import measure_speed
 from pyquant.files.text import Text
-from pyquant.study.metrics.metric import Metric, Work
-from pyquant.study.report.columns import Column, Flat, get
-from pyquant.study.report.figures import Drawing, Panel, Points, figure, tall
-from pyquant.study.report.results import ModelResults, RowResults
+from pyquant.study.metric import Asked, Metric, Work
+from pyquant.study.quantizer import Quantizer
+from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.figures import Drawing, Panel, Points, figure, tall
+from pyquant.study.results.read import ModelResults, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_count
-
-if TYPE_CHECKING:
-    from pyquant.study.config import StudyConfig
-    from pyquant.study.plan import Row, StudyPlan
 
 GENERATED = 10  # generation is that much slower than prompt processing
 MOST_NAMED = 3  # quantizers in a sentence on speed
@@ -54,11 +51,11 @@ class Speed(Metric):
                ends=("generation_low", "generation_high")),
     )  # fmt: skip
 
-    def inputs(self, config: StudyConfig, text: Text | None) -> dict[str, Any]:
-        return config.settings_of(self.name).model_dump()
+    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+        return asked.settings[self.name].model_dump()
 
-    def work(self, plan: StudyPlan, row: Row, text: Text | None) -> Work:
-        speed: SpeedConfig = plan.config.settings_of(self.name)
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+        speed: SpeedConfig = asked.settings[self.name]
         options = {"n_prompt": speed.prompt, "n_generate": speed.generate, "rounds": speed.rounds}
         return Work(speed.rounds * (speed.prompt + GENERATED * speed.generate), options)
 

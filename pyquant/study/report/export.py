@@ -13,9 +13,9 @@ from typing import Any
 
 from pyquant.errors import ConfigError, OutputError
 from pyquant.files.output_file import check_output, write_bytes
-from pyquant.study.report.columns import Flat
-from pyquant.study.report.results import read_results, understood
 from pyquant.study.report.tables import item_tables, tables
+from pyquant.study.results.columns import Flat
+from pyquant.study.results.read import read_results, understood
 from pyquant.study.store import Store
 
 Tables = dict[str, list[Flat]]

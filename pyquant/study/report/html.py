@@ -14,13 +14,13 @@ import matplotlib
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from pyquant.figures.style import GRAY, STYLE
+from pyquant.inspect.figures.style import GRAY, STYLE
+from pyquant.study.metric import Grid
 from pyquant.study.metrics import MEASURABLE, Metric
-from pyquant.study.metrics.metric import Grid
-from pyquant.study.report.columns import Column, Flat, known_columns
-from pyquant.study.report.figures import GRID, Drawing
-from pyquant.study.report.results import ModelResults, Results, read_results, understood
 from pyquant.study.report.tables import flat
+from pyquant.study.results.columns import Column, Flat, known_columns
+from pyquant.study.results.figures import GRID, Drawing
+from pyquant.study.results.read import ModelResults, Results, read_results, understood
 from pyquant.study.store import Store
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyquant.study.metrics import MEASURABLE, Metric
-from pyquant.study.report.columns import Flat
-from pyquant.study.report.results import Measurement, ModelResults, Results, RowResults, understood
+from pyquant.study.results.columns import Flat
+from pyquant.study.results.read import Measurement, ModelResults, Results, RowResults, understood
 
 Table = Callable[[Results], list[Flat]]
 ITEMS = "_items"  # after a metric's name: the table of its results per item

@@ -13,8 +13,8 @@ from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metrics.ranks import CLASSES
 from pyquant.study.report.export import export
-from pyquant.study.report.results import read_results
 from pyquant.study.report.tables import results_table
+from pyquant.study.results.read import read_results
 from pyquant.study.store import Store
 from tests.support.studies import LABELS, Lab
 

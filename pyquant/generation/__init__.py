@@ -1,0 +1,11 @@
+"""Let models write: within a grammar, with a draft, and judged by whether what they write has its form.
+
+Nothing outside of this package imports it; `pyquant.wings` reads what it adds.
+"""
+
+COMMANDS = (
+    ("generate", "pyquant.generation.commands.generate", "generate"),
+    ("draft", "pyquant.generation.commands.draft", "app"),
+    ("structured", "pyquant.generation.commands.structured", "structured"),
+)
+METRICS = ("pyquant.generation.study.metrics.drafting", "pyquant.generation.study.metrics.structured")

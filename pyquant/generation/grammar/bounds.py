@@ -1,0 +1,115 @@
+"""Refuse grammars that would end the process: engines go as deep into themselves as a grammar goes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.grammar import Grammar, Language
+
+MOST_RULES = 1000  # each may name the next; engine lr takes time with their square
+DEEPEST = 500  # of parentheses, and of a schema with what its references name
+LEAST = -9 * 10**18  # of a schema's numbers: llguidance works out a range up to below it for ever
+
+# A rule's beginning, after which no line of GBNF or Lark has another one.
+_RULE = {
+    Language.LARK: re.compile(r"^[ \t]*[?!]*\w[^\n:\"/]*:", re.MULTILINE),
+    Language.GBNF: re.compile(r"::="),
+}
+# Literals, classes and comments of GBNF, in which nothing else counts; parentheses; repetitions.
+_GBNF = re.compile(
+    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|(?P<open>\()|(?P<close>\))|'
+    r"\{\s*(?P<least>\d{1,9})\s*,\s*(?P<most>\d{1,9})\s*\}",
+    re.DOTALL,
+)
+
+
+def check_bounds(grammar: Grammar) -> None:
+    """Refuse a grammar of too many rules, or that is nested too deeply.
+
+    Raises
+    ------
+    GrammarError
+        It is; a repetition of GBNF has less at most than at least, which llama.cpp counts for ever; or a
+        number of a schema is too low.
+    """
+    rule = _RULE.get(grammar.language)
+    if rule and (n_rules := len(rule.findall(grammar.text))) > MOST_RULES:
+        raise GrammarError(f"{grammar.name}: of {n_rules:,} rules; engines take up to {MOST_RULES:,}")
+    if grammar.language is Language.GBNF:
+        _check_gbnf(grammar)
+    if grammar.language is Language.JSON_SCHEMA:
+        _check_schema(grammar)
+
+
+def _check_gbnf(grammar: Grammar) -> None:
+    depth = 0
+    for part in _GBNF.finditer(grammar.text):
+        depth += bool(part["open"]) - bool(part["close"])
+        if depth > DEEPEST:
+            raise _too_deep(grammar)
+        if (
+            part["least"]
+            and len(part["least"] + part["most"]) < 20
+            and int(part["most"]) < int(part["least"])
+        ):
+            raise GrammarError(f"{grammar.name}: {part[0]}: less at most than at least")
+
+
+def _too_deep(grammar: Grammar) -> GrammarError:
+    return GrammarError(f"{grammar.name}: is nested too deeply: more than {DEEPEST} levels")
+
+
+def _check_schema(grammar: Grammar) -> None:
+    try:
+        schema = json.loads(grammar.text)
+        depth = _Depth(schema).of(schema)
+    except _TooLow as error:
+        raise GrammarError(f"{grammar.name}: {error} is too low: {LEAST} may be") from None
+    except RecursionError:
+        raise _too_deep(grammar) from None
+    except ValueError:  # the engine says where it is no JSON
+        return
+    if depth > DEEPEST:
+        raise _too_deep(grammar)
+
+
+class _TooLow(Exception):
+    """A number of a schema."""
+
+
+class _Depth:
+    """Counts how deep a schema goes, where references lead as well; what leads to itself is not followed."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._known: dict[str, int] = {}
+
+    def of(self, node: Any) -> int:
+        """Count the levels of a part of the schema."""
+        if isinstance(node, dict):
+            to = node.get("$ref")
+            inner = [self._referred(to)] if isinstance(to, str) else []
+            return 1 + max([*inner, *map(self.of, node.values())], default=0)
+        if isinstance(node, list):
+            return 1 + max(map(self.of, node), default=0)
+        if isinstance(node, int) and node < LEAST:
+            raise _TooLow(node)
+        return 0
+
+    def _referred(self, to: str) -> int:
+        if to not in self._known:
+            self._known[to] = 0
+            self._known[to] = self.of(self._find(to))
+        return self._known[to]
+
+    def _find(self, to: str) -> Any:
+        node = self._schema
+        for key in to.removeprefix("#").split("/")[1:]:
+            key = key.replace("~1", "/").replace("~0", "~")
+            if not isinstance(node, dict) or key not in node:
+                return None  # the engine says so, or has its own way to it
+            node = node[key]
+        return node

@@ -1,0 +1,140 @@
+"""Engine `gbnf`: llama.cpp's own grammars, through its sampler; what other engines are compared with."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.bounds import check_bounds
+from pyquant.generation.grammar.gbnf_place import with_place
+from pyquant.generation.grammar.grammar import Grammar, Language
+from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.vocabulary import Vocabulary
+
+
+class Gbnf:
+    """The engine for one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def compile(self, grammar: Grammar) -> GbnfGrammar:
+        """Compile a grammar. Raises GrammarError, with llama.cpp's reason, and where it has a place."""
+        if grammar.language is not Language.GBNF:
+            raise GrammarError(f"{grammar.name}: engine gbnf takes GBNF alone, not {grammar.language.value}")
+        check_bounds(grammar)
+        if not grammar.text.strip():  # llama.cpp would take it, and every text
+            raise GrammarError(f"{grammar.name}: is empty; a grammar begins with the rule root")
+        sampler, why = self._try(grammar.text)
+        if sampler is None:
+            why = with_place(grammar.text, why, lambda text: self._try(text)[1])
+            raise GrammarError(f"{grammar.name}: {why}")
+        return GbnfGrammar(self._vocabulary, sampler)
+
+    def _try(self, text: str) -> tuple[_Sampler | None, str]:
+        """Let llama.cpp read a grammar; return what it made of it, or why it refuses it."""
+        llama = self._vocabulary.llama
+        with collect_errors() as errors:
+            sampler = llama.llama_sampler_init_grammar(self._vocabulary.address, text.encode(), b"root")
+        if not sampler:
+            return None, reason(errors, "llama.cpp does not say why it refuses it")
+        return _Sampler(llama, sampler), ""
+
+
+class GbnfGrammar:
+    """A grammar that llama.cpp compiled."""
+
+    def __init__(self, vocabulary: Vocabulary, sampler: _Sampler) -> None:
+        self._vocabulary, self._sampler = vocabulary, sampler
+        self.n_words = -(-vocabulary.n_tokens // 32)
+
+    def start(self) -> GbnfState:
+        """Return the state before the first token."""
+        return GbnfState(self._vocabulary, [self._sampler])
+
+
+class GbnfState:
+    """A place in a grammar, as `engine.State` has it. It keeps every place that it came by."""
+
+    def __init__(self, vocabulary: Vocabulary, samplers: list[_Sampler]) -> None:
+        self._vocabulary, self._samplers = vocabulary, samplers
+
+    def mask(self, words: NDArray[np.int32]) -> None:
+        """Write which tokens may come next."""
+        allowed = self._samplers[-1].allowed(np.arange(self._vocabulary.n_tokens, dtype=np.int32))
+        padded = np.zeros(32 * len(words), bool)
+        padded[: len(allowed)] = allowed
+        words[:] = np.packbits(padded, bitorder="little").view(np.int32)
+
+    def allows(self, token: int) -> bool:
+        """Return whether a token may come next."""
+        return bool(self._samplers[-1].allowed(np.array([token], np.int32))[0])
+
+    def advance(self, token: int) -> None:
+        """Take a token."""
+        if not self.allows(token):  # llama.cpp would end the process
+            raise GrammarError(f"token {token} may not come here")
+        self._samplers.append(self._samplers[-1].after(token))
+
+    def roll_back(self, n_tokens: int) -> None:
+        """Take the last tokens back."""
+        del self._samplers[len(self._samplers) - n_tokens :]
+
+    def copy(self) -> GbnfState:
+        """Return a state of its own at the same place."""
+        return GbnfState(self._vocabulary, list(self._samplers))
+
+    def forced(self) -> list[int]:
+        """Return the tokens that have to come now: llama.cpp does not look for them."""
+        return []
+
+    def forced_bytes(self) -> bytes:
+        """Return the bytes that have to come now: llama.cpp does not look for them."""
+        return b""
+
+    @property
+    def may_end(self) -> bool:
+        """Say whether the text may end here."""
+        return any(self.allows(token) for token in self._vocabulary.end_tokens().tolist())
+
+    @property
+    def must_end(self) -> bool:
+        """Say whether nothing else can come."""
+        words = np.empty(-(-self._vocabulary.n_tokens // 32), np.int32)
+        self.mask(words)
+        return self.may_end and int(np.unpackbits(words.view(np.uint8)).sum()) == len(
+            self._vocabulary.end_tokens()
+        )
+
+
+class _Sampler:
+    """llama.cpp's sampler at one place; places are never changed, but copied."""
+
+    def __init__(self, llama: Any, sampler: Any) -> None:
+        self._llama, self._sampler = llama, sampler
+
+    def allowed(self, tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
+        entries = np.zeros(
+            len(tokens), np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        )
+        entries["id"] = tokens
+        array = self._llama.llama_token_data_array(
+            data=entries.ctypes.data_as(ctypes.POINTER(self._llama.llama_token_data)),
+            size=len(entries),
+            selected=-1,
+            sorted=False,
+        )
+        self._llama.llama_sampler_apply(self._sampler, ctypes.byref(array))
+        return entries["logit"] == 0
+
+    def after(self, token: int) -> _Sampler:
+        copy = self._llama.llama_sampler_clone(self._sampler)
+        self._llama.llama_sampler_accept(copy, token)
+        return _Sampler(self._llama, copy)
+
+    def __del__(self) -> None:
+        self._llama.llama_sampler_free(self._sampler)

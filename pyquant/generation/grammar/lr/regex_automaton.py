@@ -1,0 +1,156 @@
+"""Regular expressions of terminals as one automaton over bytes, in which several states may hold at once."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.lr.characters import Range, both_cases, category, complement, union, utf8
+
+# The standard library's own reader of regular expressions; it has no public name.
+_reader: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+MOST_STATES = 30_000
+
+_REFUSED = {
+    "ASSERT": "look-around",
+    "ASSERT_NOT": "look-around",
+    "AT": "anchors",
+    "GROUPREF": "references to groups",
+    "GROUPREF_EXISTS": "references to groups",
+    "POSSESSIVE_REPEAT": "possessive repetition",
+    "ATOMIC_GROUP": "atomic groups",
+}
+
+
+@dataclass
+class RegexAutomaton:
+    """States, numbered from 0.
+
+    Attributes
+    ----------
+    edges : list of lists of (first byte, last byte, next state)
+    free : list of lists of states that hold as well
+    terminal : list of int
+        The number of the terminal that each state belongs to.
+    begins, ends : list of int
+        The first and the last state of each terminal.
+    shortest : set of int
+        Terminals that end as soon as they can.
+    """
+
+    edges: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    free: list[list[int]] = field(default_factory=list)
+    terminal: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    shortest: set[int] = field(default_factory=set)
+
+    def add(self, regex: str) -> None:
+        """Add a terminal.
+
+        Parameters
+        ----------
+        regex
+            One that Python's re takes.
+
+        Raises
+        ------
+        GrammarError
+            It has what an automaton cannot do.
+        """
+        parsed = _reader.parse(regex)
+        begin = self._state()
+        self.begins.append(begin)
+        self.ends.append(self._items(parsed, begin, parsed.state.flags, regex))
+
+    def _state(self) -> int:
+        if len(self.edges) == MOST_STATES:
+            raise GrammarError("terminals are too large: is there a repetition of a great number of times?")
+        self.edges.append([])
+        self.free.append([])
+        self.terminal.append(len(self.begins) - (len(self.begins) > len(self.ends)))
+        return len(self.edges) - 1
+
+    def _items(self, items: Any, state: int, flags: int, regex: str) -> int:
+        """Add what items match, from a state; return the state after it."""
+        for operation, argument in items:
+            state = self._item(str(operation), argument, state, flags, regex)
+        return state
+
+    def _item(self, operation: str, argument: Any, state: int, flags: int, regex: str) -> int:
+        if operation == "BRANCH":
+            end = self._state()
+            for items in argument[1]:
+                self.free[self._items(items, state, flags, regex)].append(end)
+            return end
+        if operation == "SUBPATTERN":
+            _, added, removed, items = argument
+            return self._items(items, state, (flags | added) & ~removed, regex)
+        if operation in ("MAX_REPEAT", "MIN_REPEAT"):
+            if operation == "MIN_REPEAT":
+                self.shortest.add(len(self.begins) - 1)
+            least, most, items = argument
+            return self._repeat(least, most, items, state, flags, regex)
+        if operation in _REFUSED:
+            raise GrammarError(f"/{regex}/: {_REFUSED[operation]} cannot be matched byte by byte")
+        return self._one_of(_characters(operation, argument, flags), state)
+
+    def _repeat(self, least: int, most: Any, items: Any, state: int, flags: int, regex: str) -> int:
+        for _ in range(least):
+            state = self._items(items, state, flags, regex)
+        end = self._state()
+        if most is _reader.MAXREPEAT:
+            again = self._state()
+            self.free[state].append(again)
+            self.free[again].append(end)
+            self.free[self._items(items, again, flags, regex)].append(again)
+            return end
+        self.free[state].append(end)
+        for _ in range(most - least):
+            state = self._items(items, state, flags, regex)
+            self.free[state].append(end)
+        return end
+
+    def _one_of(self, ranges: list[Range], state: int) -> int:
+        end = self._state()
+        for first, last in ranges:
+            for sequence in utf8(first, last):
+                here = state
+                for i, (low, high) in enumerate(sequence):
+                    there = end if i == len(sequence) - 1 else self._state()
+                    self.edges[here].append((low, high, there))
+                    here = there
+        return end
+
+
+def _characters(operation: str, argument: Any, flags: int) -> list[Range]:
+    if operation == "ANY":
+        return complement([] if flags & re.DOTALL else [(10, 10)])
+    if operation == "NOT_LITERAL":
+        return complement(_cases([(argument, argument)], flags))
+    if operation == "LITERAL":
+        return _cases([(argument, argument)], flags)
+    negated = str(argument[0][0]) == "NEGATE"
+    ranges: list[Range] = []
+    for kind, value in argument[negated:]:
+        if str(kind) == "CATEGORY":
+            ranges += _category(str(value), flags)
+        else:
+            ranges += _cases([value if str(kind) == "RANGE" else (value, value)], flags)
+    return complement(ranges) if negated else union(ranges)
+
+
+def _cases(ranges: list[Range], flags: int) -> list[Range]:
+    return both_cases(ranges) if flags & re.IGNORECASE else ranges
+
+
+def _category(name: str, flags: int) -> list[Range]:
+    letter = {"DIGIT": "d", "SPACE": "s", "WORD": "w"}[name.rsplit("_", 1)[1]]
+    ranges = list(category(letter))
+    if flags & re.ASCII:
+        ranges = [(first, min(last, 127)) for first, last in ranges if first < 128]
+    return complement(ranges) if "_NOT_" in name else ranges

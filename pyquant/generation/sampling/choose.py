@@ -1,0 +1,213 @@
+"""Choose the next tokens of texts, with or without a grammar.
+
+There are two exact ways to keep to a grammar, and both give the same distribution. Where nothing but the
+temperature changes probabilities, a token is drawn freely first, and only if the grammar refuses it a mask is
+made and another token drawn, by a random number of its own. Where top-k, top-p or min-p leave tokens out, the
+mask has to come before them, for what is left depends on it: then masks are made in a thread of their own
+while the model runs.
+
+With engine lr, drawing a token and taking it in the grammar is one call of a kernel: after a forward pass the
+processor's caches are empty, and each call of Python's costs microseconds. With top-k it asks the grammar
+about the most likely tokens, and needs no mask where few of those are refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.generation.grammar.engine import Compiled, State, kernel_state
+from pyquant.generation.sampling.beside import Beside
+from pyquant.generation.sampling.result import Sample, Times
+from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
+
+
+@dataclass
+class Text:
+    """A text that is being written, and where it is in its grammar.
+
+    Attributes
+    ----------
+    sample : Sample
+    state : State or None
+    kernel : GrammarState or None
+        The kernel's state, where that draws: then tokens are taken as they are drawn.
+    must_end : bool
+        Whether the grammar lets nothing follow what was taken.
+    """
+
+    sample: Sample
+    state: State | None = None
+    kernel: _core.GrammarState | None = None
+    must_end: bool = False
+
+    def take(self, token: int) -> None:
+        """Take a token in the grammar, if it was not taken as it was drawn."""
+        if self.kernel is None and self.state is not None:
+            self.state.advance(token)
+            self.must_end = self.state.must_end
+
+
+class Chooser:
+    """Draws tokens; a context manager.
+
+    Parameters
+    ----------
+    sampling
+    grammars
+        Of each prompt, for one vocabulary; None: all tokens may come.
+    n_texts
+        Most texts at a time.
+    measure_mask
+        Make a mask for each token, to know how much probability it leaves.
+    times
+        Gets the seconds of masks and draws.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        grammars: Sequence[Compiled] | None,
+        n_texts: int,
+        *,
+        measure_mask: bool = False,
+        times: Times | None = None,
+    ) -> None:
+        self._times = times or Times()
+        self._sampling, self._grammars = sampling, grammars
+        self.measures = measure_mask and grammars is not None
+        self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
+        # Without top-k, top-p needs the sum of all that a mask leaves.
+        self._kept = (
+            grammars is not None
+            and not measure_mask
+            and (sampling.top_k > 0 or not sampling.truncates)
+            and all(kernel_state(grammar.start()) for grammar in grammars)
+        )
+        masks_first = grammars is not None and not self._kept and (self._truncates or measure_mask)
+        self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
+        self._beside = Beside(self._make_masks) if masks_first else None
+
+    def begin(self, sample: Sample) -> Text:
+        """Return a text without tokens."""
+        state = self._grammars[sample.prompt].start() if self._grammars else None
+        return Text(sample, state, kernel_state(state) if self._kept and state else None)
+
+    def prepare(self, texts: Sequence[Text]) -> None:
+        """Begin to make the masks of what will be chosen next, if they are needed.
+
+        A mask depends on the tokens so far alone, so it can be made while the model runs.
+        """
+        if self._beside is not None:
+            self._beside.begin(list(texts))
+
+    def choose(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
+        """Draw the next token of each text; -1 where the grammar allows none.
+
+        Parameters
+        ----------
+        texts
+            Those that `prepare` was called with.
+        logits : (n_texts, n_vocab) float32
+
+        Raises
+        ------
+        GrammarError
+        """
+        if self._kept:
+            return self._choose_kept(texts, logits)
+        masks = self._made_masks(len(texts))
+        begin = time.perf_counter()
+        drawn = self._sampling.draw(
+            logits, self._numbers(texts, attempt=0), masks if self._truncates else None
+        )
+        self._times.sampling += time.perf_counter() - begin
+        if self._truncates or self._grammars is None:
+            return drawn
+        refused = [i for i, text in enumerate(texts) if not _allows(text, int(drawn.tokens[i]))]
+        if masks is not None:
+            masked = self._again(texts, logits, drawn, list(range(len(texts))), masks)
+            drawn.allowed[:] = masked.allowed
+            drawn.tokens[refused], drawn.log_p[refused] = masked.tokens[refused], masked.log_p[refused]
+        elif refused:
+            again = [texts[i] for i in refused]
+            self._make_masks(again)
+            masked = self._again(again, logits, drawn, refused, self._masks[: len(again)])
+            drawn.tokens[refused], drawn.log_p[refused] = masked.tokens, masked.log_p
+            drawn.allowed[refused] = masked.allowed
+        return drawn
+
+    def _choose_kept(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
+        begin = time.perf_counter()
+        # The kernel makes the random numbers: to call for one takes microseconds where caches are empty.
+        places = np.array([(self._sampling.seed, *_place(text)) for text in texts], np.uint64)
+        tokens, log_p, allowed, sums, ended, seconds = _core.draw_kept(
+            logits, _kernels(texts), places, **self._sampling.for_kernel
+        )
+        for text, must_end in zip(texts, ended):
+            text.must_end = must_end
+        self._times.mask += seconds
+        self._times.sampling += time.perf_counter() - begin - seconds
+        return Drawn(tokens, log_p, allowed, sums)
+
+    def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
+        if self._beside is None:
+            return None
+        self._beside.finish()
+        return self._masks[:n_texts]
+
+    def _make_masks(self, texts: Sequence[Text]) -> None:
+        begin = time.perf_counter()
+        for text, words in zip(texts, self._masks):
+            assert text.state is not None
+            text.state.mask(words)
+        self._times.mask += time.perf_counter() - begin
+
+    def _again(
+        self,
+        texts: Sequence[Text],
+        logits: NDArray[np.float32],
+        drawn: Drawn,
+        rows: list[int],
+        masks: NDArray[np.int32],
+    ) -> Drawn:
+        begin = time.perf_counter()
+        numbers = self._numbers(texts, attempt=1)
+        masked = self._sampling.draw_again(logits, drawn, np.array(rows, np.int64), numbers, masks)
+        self._times.sampling += time.perf_counter() - begin
+        return masked
+
+    def _numbers(self, texts: Sequence[Text], *, attempt: int) -> NDArray[np.float64]:
+        return np.array([_number(self._sampling.seed, text, attempt) for text in texts])
+
+    def __enter__(self) -> Chooser:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._beside is not None:
+            self._beside.close()
+
+
+def _number(seed: int, text: Text, attempt: int) -> float:
+    return uniform(seed, *_place(text), attempt)
+
+
+def _place(text: Text) -> tuple[int, int]:
+    sample = text.sample
+    return sample.prompt << 32 | sample.number, len(sample.tokens)
+
+
+def _kernels(texts: Sequence[Text]) -> list[_core.GrammarState]:
+    return [text.kernel for text in texts if text.kernel is not None]
+
+
+def _allows(text: Text, token: int) -> bool:
+    return text.state is None or text.state.allows(token)

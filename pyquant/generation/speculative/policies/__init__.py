@@ -1,0 +1,92 @@
+"""Policies by name: each file has one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyquant.errors import ConfigError
+from pyquant.generation.speculative.policies import (
+    adaedl,
+    confidence,
+    cumulative,
+    expected_value,
+    fixed,
+    moving_average,
+    p_min,
+    plus_minus,
+    static,
+    svip,
+)
+from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.policies.policy import Family, Policy
+
+FAMILIES: dict[str, Family] = {
+    module.__name__.rpartition(".")[2]: module.FAMILY
+    for module in (
+        fixed,
+        plus_minus,
+        static,
+        moving_average,
+        cumulative,
+        p_min,
+        confidence,
+        adaedl,
+        svip,
+        expected_value,
+    )
+}
+
+
+def make_policy(text: str, costs: Costs | None = None) -> Policy:
+    """Return a policy from its name and parameters, such as "fixed" or "static:threshold=2.25,keep=0".
+
+    Parameters
+    ----------
+    text
+        Name, and after a colon the parameters that are not to have their defaults.
+    costs
+        For a policy that decides by what drafting takes.
+
+    Raises
+    ------
+    ConfigError
+        There is no such policy or parameter, a number is outside of its range, or costs are missing.
+    """
+    name, parameters = read_policy(text)
+    family = FAMILIES[name]
+    if family.from_costs is None:
+        return partial(family.decide, **parameters)
+    if costs is None:
+        raise ConfigError(f"policy {name}: needs measured costs: `pyquant draft costs` measures them")
+    return partial(family.decide, known=family.from_costs(costs, parameters), **parameters)
+
+
+def read_policy(text: str) -> tuple[str, dict[str, float]]:
+    """Return the name of a policy and all its parameters.
+
+    Raises
+    ------
+    ConfigError
+    """
+    name, _, given = text.partition(":")
+    if name not in FAMILIES:
+        raise ConfigError(f"policy {name!r}: there is none; there are {', '.join(FAMILIES)}")
+    known = FAMILIES[name].parameters
+    values = {key: parameter.default for key, parameter in known.items()}
+    for assignment in filter(None, given.split(",")):
+        key, _, value = assignment.partition("=")
+        if key not in known:
+            ranges = ", ".join(f"{key}: {parameter.limit}" for key, parameter in known.items())
+            raise ConfigError(f"policy {name}: has no parameter {key!r}; it has {ranges}")
+        try:
+            values[key] = known[key].limit.parse(value)
+        except ValueError as error:
+            raise ConfigError(f"policy {name}: {key}: {error}") from None
+    return name, values
+
+
+def policy_text(name: str, parameters: dict[str, float]) -> str:
+    """Return what `read_policy` reads: the name, and the parameters that are not the defaults."""
+    known = FAMILIES[name].parameters
+    given = [f"{key}={value:g}" for key, value in parameters.items() if value != known[key].default]
+    return f"{name}:{','.join(given)}" if given else name

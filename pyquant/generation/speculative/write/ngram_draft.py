@@ -1,0 +1,83 @@
+"""A draft that looks up what followed the same tokens before: it costs next to nothing, and knows no more."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.generation.speculative.write.draft import Drafted
+
+LONGEST, SHORTEST = 4, 2  # tokens that have to be the same
+
+
+class NgramDraft:
+    """Proposes what most often came after the last tokens, in the prompt and the text so far.
+
+    Where several came as often, the latest is taken. Entropies and probabilities are those of what followed.
+    """
+
+    takes = False
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the text before."""
+        self.seconds = self.sure_seconds = 0.0
+        self._tokens: list[int] = []
+        # Of each n-gram, the places after it.
+        self._after: dict[tuple[int, ...], list[int]] = {}
+
+    def propose(
+        self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
+    ) -> Drafted | None:
+        """Propose a token; None where the last tokens are new, or what followed is not allowed.
+
+        Parameters
+        ----------
+        tokens, mask, uniform
+            As `Draft.propose` has them; it draws nothing.
+        """
+        begin = time.perf_counter()
+        self._read(tokens)
+        found = next(filter(None, map(self._followers, range(LONGEST, SHORTEST - 1, -1))), None)
+        self.seconds += time.perf_counter() - begin
+        if found is None:
+            return None
+        begin = time.perf_counter()
+        total = sum(found.values())
+        token, count = max(reversed(found.items()), key=lambda item: item[1])
+        entropy = -sum(n / total * math.log(n / total) for n in found.values())
+        self.sure_seconds += time.perf_counter() - begin
+        if mask is not None and not mask[token // 32] >> (token % 32) & 1:
+            return None
+        return Drafted(token, None, entropy, count / total, count / total)
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        while len(self._tokens) > length:
+            for n in range(SHORTEST, LONGEST + 1):
+                if len(self._tokens) > n:
+                    self._after[tuple(self._tokens[-n - 1 : -1])].pop()
+            self._tokens.pop()
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        for token in tokens[len(self._tokens) :]:
+            for n in range(SHORTEST, LONGEST + 1):
+                if len(self._tokens) >= n:
+                    self._after.setdefault(tuple(self._tokens[-n:]), []).append(len(self._tokens))
+            self._tokens.append(token)
+
+    def _followers(self, n: int) -> Counter[int]:
+        """Count the tokens that came after the last n ones; the latest is counted last."""
+        places = self._after.get(tuple(self._tokens[-n:]), []) if len(self._tokens) >= n else []
+        counted: Counter[int] = Counter()
+        for place in places:
+            token = self._tokens[place]
+            counted[token] = counted.pop(token, 0) + 1
+        return counted

@@ -1,0 +1,83 @@
+"""What came of drafting a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyquant.generation.sampling.result import Sample
+from pyquant.generation.speculative.policies.policy import History
+
+
+@dataclass
+class DraftedText:
+    """A text that a target wrote with a draft, or is writing.
+
+    Attributes
+    ----------
+    sample : Sample
+    rounds : History
+        Of each round, how many tokens were drafted, and how many of them accepted. A round is a draft and its
+        verification; the first token follows the prompt without one.
+    spent : list of (int, float)
+        Of each round, how many tokens the draft computed, dropped ones too, and seconds of all of it.
+    seconds : float
+        All of it, the prompts of both models too.
+    prompt_seconds : float
+        The target's prompt.
+    draft_seconds, verify_seconds : float
+        Drafting, with the draft's prompt; and verifying.
+    policy_seconds : float
+        Asking the policy, and making what it decides by: entropies and probabilities.
+    """
+
+    sample: Sample
+    rounds: History = field(default_factory=History)
+    spent: list[tuple[int, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    policy_seconds: float = 0.0
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that were written, the one that ends the text among them."""
+        return len(self.sample.log_p)
+
+    @property
+    def n_drafted(self) -> int:
+        """Tokens that were drafted and verified."""
+        return sum(drafted for drafted, _ in self.rounds)
+
+    @property
+    def n_accepted(self) -> int:
+        """Tokens that were drafted, and are in the text."""
+        return sum(accepted for _, accepted in self.rounds)
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of drafted tokens that were accepted; None without any."""
+        return self.n_accepted / self.n_drafted if self.n_drafted else None
+
+    @property
+    def tokens_per_round(self) -> float | None:
+        """Tokens that a pass of the target brought; None without any."""
+        return (self.n_tokens - 1) / len(self.rounds) if self.rounds else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant generate --draft FILE --json` prints each of its lines."""
+        return {
+            **self.sample.to_json(),
+            "rounds": len(self.rounds),
+            "drafted": self.n_drafted,
+            "accepted": self.n_accepted,
+            "acceptance": self.acceptance,
+            "tokens_per_round": self.tokens_per_round,
+            "seconds": self.seconds,
+            "prompt_seconds": self.prompt_seconds,
+            "draft_seconds": self.draft_seconds,
+            "verify_seconds": self.verify_seconds,
+            "policy_seconds": self.policy_seconds,
+            "tokens_per_second": self.n_tokens / self.seconds if self.seconds else None,
+        }

@@ -1,0 +1,153 @@
+"""Answers that a model gave, and what they count up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.generation.sampling.result import CONTEXT, LENGTH, Sample
+from pyquant.generation.structured.checker import Checker
+from pyquant.generation.structured.cost import Cost
+from pyquant.generation.structured.significance import mcnemar, wilson
+from pyquant.generation.structured.task import Item, Verdict
+from pyquant.llama.vocabulary import Vocabulary
+
+SCORES = ("parses", "evaluates", "right")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A text that a model wrote, as it was at a length.
+
+    Attributes
+    ----------
+    item : str
+        The question's name.
+    sample : int
+        Number of the text; with the seed it decides the random numbers, for all models alike.
+    text : str
+    cut_off : bool
+        Whether it had as many tokens as were allowed, and did not end by itself.
+    verdict : Verdict
+    error : str
+        Why the check gave no verdict; "" where it did.
+    n_tokens : int
+        Tokens, with the one that ended it.
+    removed : float or None
+        Mean share of probability that the grammar took away from a token; None without one.
+    removed_text : float or None
+        One minus the probability that the model would have kept to the grammar along this text.
+    """
+
+    item: str
+    sample: int
+    text: str
+    cut_off: bool
+    verdict: Verdict
+    error: str
+    n_tokens: int
+    removed: float | None
+    removed_text: float | None
+
+
+def answer_of(
+    sample: Sample, item: Item, length: int, number: int, vocabulary: Vocabulary, checker: Checker
+) -> Answer:
+    """Check what a text was when it had at most `length` tokens."""
+    whole = len(sample.tokens) <= length
+    pieces = vocabulary.pieces()
+    text = b"".join(pieces[token] for token in sample.tokens[:length]).decode(errors="replace")
+    verdict, error = checker.check(item, text)
+    left = sample.allowed[:length]
+    return Answer(
+        item=item.name,
+        sample=number,
+        text=text,
+        cut_off=not whole or sample.finish in (LENGTH, CONTEXT),
+        verdict=verdict,
+        error=error,
+        n_tokens=min(len(sample.log_p), length),
+        removed=1 - sum(left) / len(left) if left else None,
+        removed_text=1 - math.prod(left) if left else None,
+    )
+
+
+def count(answers: Sequence[Answer], base: Sequence[Answer] | None) -> dict[str, Any]:
+    """Count answers up, as results name the numbers.
+
+    Parameters
+    ----------
+    answers
+        At least one.
+    base
+        Those of another model with the same random numbers: McNemar's exact test compares with them.
+    """
+    n = len(answers)
+    scores = {}
+    for score in SCORES:
+        hits = [getattr(answer.verdict, score) for answer in answers]
+        low, high = wilson(sum(hits), n)
+        scores[score] = {"n": sum(hits), "share": sum(hits) / n, "low": low, "high": high}
+        if base is not None:
+            others = [getattr(answer.verdict, score) for answer in base]
+            scores[score]["p_value"] = mcnemar(*discordant(hits, others))
+    return {
+        "n": n,
+        "cut_off": sum(answer.cut_off for answer in answers),
+        "errors": sum(bool(answer.error) for answer in answers),
+        "scores": scores,
+        "tokens_per_text": sum(answer.n_tokens for answer in answers) / n,
+        "removed": _mean([(a.removed, a.n_tokens) for a in answers]),
+        "removed_text": _mean([(a.removed_text, 1) for a in answers]),
+    }
+
+
+def discordant(hits: Sequence[bool], others: Sequence[bool]) -> tuple[int, int]:
+    """Count what only the first and only the second has."""
+    pairs = list(zip(hits, others))
+    return sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+
+
+def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in weighted if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Answers of a model under a technique, at most so many tokens a text.
+
+    Attributes
+    ----------
+    model, technique : str
+    max_tokens : int
+    answers : list of Answer
+    cost : Cost
+        Time and memory of writing all texts at the greatest length.
+    """
+
+    model: str
+    technique: str
+    max_tokens: int
+    answers: list[Answer]
+    cost: Cost
+
+    def n(self, score: str) -> int:
+        """Return how many answers have a score: parses, evaluates or right."""
+        return sum(getattr(answer.verdict, score) for answer in self.answers)
+
+    def to_json(self, base: Cell | None) -> dict[str, Any]:
+        """Return it as `pyquant structured --json` prints each of its `cells`.
+
+        base: the first model's under the same technique and length, for McNemar's test on the same seeds.
+        """
+        return {
+            "model": self.model,
+            "technique": self.technique,
+            "max_tokens": self.max_tokens,
+            **count(self.answers, base.answers if base else None),
+            **self.cost.to_json(),
+        }

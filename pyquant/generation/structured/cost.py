@@ -1,0 +1,74 @@
+"""Measure what it takes to write texts: time, split into what it is spent on, and memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyquant.generation.sampling.result import Sample, Times
+from pyquant.machine.memory import peak_memory
+
+
+@dataclass
+class Cost:
+    """Time and memory of the texts of a technique, at their greatest length.
+
+    Attributes
+    ----------
+    times : Times
+        Parts of the seconds.
+    n_texts, n_tokens : int
+        Texts that were written, and their tokens, with those that ended them.
+    seconds : float
+        Wall clock.
+    peak_memory : int
+        Bytes, the most of this process so far.
+    """
+
+    times: Times = field(default_factory=Times)
+    n_texts: int = 0
+    n_tokens: int = 0
+    seconds: float = 0.0
+    peak_memory: int = 0
+
+    def of(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """Yield the texts that are written with `times`, and add up what they take."""
+        begin = time.perf_counter()
+        for sample in samples:
+            self.n_texts += 1
+            self.n_tokens += len(sample.log_p)
+            self.seconds += time.perf_counter() - begin
+            yield sample
+            begin = time.perf_counter()
+        self.seconds += time.perf_counter() - begin
+        self.peak_memory = peak_memory()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it per text, in seconds; at least one text has to be there."""
+        return {
+            "seconds_per_text": self.seconds / self.n_texts,
+            "forward_seconds": self.times.forward / self.n_texts,
+            "mask_seconds": self.times.mask / self.n_texts,
+            "sampling_seconds": self.times.sampling / self.n_texts,
+            "tokens_per_second": self.n_tokens / self.seconds,
+            "peak_memory": self.peak_memory,
+        }
+
+
+def slowdown(rates: Mapping[str, float]) -> float | None:
+    """Return how many times as long a token takes under the grammar as without.
+
+    Parameters
+    ----------
+    rates
+        Tokens per second by technique.
+
+    Returns
+    -------
+    float or None
+        None where the rate of `free` or of `grammar` is not known.
+    """
+    free, grammar = rates.get("free"), rates.get("grammar")
+    return free / grammar if free and grammar else None

@@ -1,0 +1,127 @@
+"""Measure how far masking is from what a model would have said, had it kept to the grammar by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyquant.generation.sampling.exactly import generate_exactly
+from pyquant.generation.sampling.generate import generate, make_plan
+from pyquant.generation.sampling.result import REFUSED, Sample
+from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.structured.answers import Answer, answer_of, count
+from pyquant.generation.structured.checker import Checker
+from pyquant.generation.structured.measure import check_settings, compile_for, prompt_of, questions
+from pyquant.generation.structured.task import Item, Task
+from pyquant.llama.model import Model, path_of
+from pyquant.models.model_file import AnyModel
+
+TECHNIQUE = "grammar"  # its prompts are asked
+ATTEMPTS = 100  # the most that a text may take
+
+
+@dataclass
+class ExactCell:
+    """Answers of a model to the same questions, in two ways.
+
+    Attributes
+    ----------
+    model : str
+    max_tokens : int
+    masked : list of Answer
+        Written under masks.
+    exact : list of Answer
+        Texts that were accepted, of `n`: they come as often as the model writes them.
+    n : int
+        Texts of each way.
+    attempts, n_run : int
+        What all exact texts took: attempts, and tokens that the model computed for them.
+    """
+
+    model: str
+    max_tokens: int
+    masked: list[Answer]
+    exact: list[Answer]
+    n: int
+    attempts: int = 0
+    n_run: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `pyquant structured --json` prints each of its `exact`."""
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "n": self.n,
+            "refused": self.n - len(self.exact),
+            "attempts_per_text": self.attempts / self.n,
+            "tokens_run_per_text": self.n_run / self.n,
+            "masked": count(self.masked, None),
+            "exact": count(self.exact, None) if self.exact else None,
+        }
+
+
+def measure_exact(
+    models: Sequence[AnyModel],
+    task: Task,
+    *,
+    n: int,
+    max_tokens: int = 50,
+    seed: int = 0,
+    engine: str | None = None,
+    most_attempts: int = ATTEMPTS,
+    threads: int | None = None,
+) -> list[ExactCell]:
+    """Let each model answer under masks, and by exact sampling, both at temperature 1 from all tokens.
+
+    Parameters
+    ----------
+    models, task
+    n
+        Texts of each way: the task's questions in turns.
+    max_tokens
+        Of a text; exact texts are those that end within it.
+    seed
+    engine
+        What follows the grammar; None: the task's own.
+    most_attempts
+        For an exact text, after which it is refused.
+    threads
+        None: all processors.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, GrammarError
+    """
+    check_settings([TECHNIQUE], [max_tokens], n)
+    sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=seed)
+    asked = Counter(questions(task, n))
+    cells = []
+    with Checker(task) as checker:
+        for model in models:
+            with Model(model) as loaded:
+                cell = ExactCell(str(path_of(model)), max_tokens, [], [], n)
+                compiled = compile_for(loaded.vocabulary, list(asked), [TECHNIQUE], engine or task.engine)
+                for (item, n_samples), grammar in zip(asked.items(), compiled or ()):
+                    prompt = prompt_of(loaded, task, item, TECHNIQUE)
+                    plan = make_plan(loaded, [prompt], n_samples=n_samples, max_tokens=max_tokens)
+                    masked = generate(
+                        loaded, plan, sampling, grammar=grammar, measure_mask=True, threads=threads
+                    )
+                    exact = generate_exactly(
+                        loaded, plan, sampling, grammar, most_attempts=most_attempts, threads=threads
+                    )
+                    for sample in masked:
+                        cell.masked.append(_answer(sample, item, max_tokens, loaded, checker))
+                    for sample in exact:
+                        cell.attempts += sample.attempts
+                        cell.n_run += sample.n_run
+                        if sample.finish != REFUSED:
+                            cell.exact.append(_answer(sample, item, max_tokens, loaded, checker))
+                cells.append(cell)
+    return cells
+
+
+def _answer(sample: Sample, item: Item, max_tokens: int, model: Model, checker: Checker) -> Answer:
+    return answer_of(sample, item, max_tokens, sample.number, model.vocabulary, checker)

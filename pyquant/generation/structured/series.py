@@ -1,0 +1,145 @@
+"""Let a model answer the questions of several tasks; what is interrupted goes on at the next text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pyquant.files.output_file import write_bytes
+from pyquant.generation.sampling.result import Sample
+from pyquant.generation.structured.answers import Answer, answer_of
+from pyquant.generation.structured.checker import Checker
+from pyquant.generation.structured.cost import Cost
+from pyquant.generation.structured.measure import ask, check_settings, compile_for, questions
+from pyquant.generation.structured.tasks import key_of, label_of, load_task
+from pyquant.llama.model import Model
+from pyquant.models.model_file import AnyModel
+
+# A text by its task's key, technique and number.
+Texts = dict[tuple[str, str, int], Sample]
+# Answers of a task under a technique, at most so many tokens a text.
+Answers = dict[tuple[str, str, int], list[Answer]]
+# What the texts of a task under a technique took that were written now; none where all were there.
+Costs = dict[tuple[str, str], Cost]
+
+
+def measure_series(
+    model: AnyModel,
+    *,
+    tasks: Sequence[str],
+    techniques: Sequence[str],
+    lengths: Sequence[int],
+    samples: int,
+    seed: int,
+    file: Path,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Answers, Costs, bytes]:
+    """Write texts, keep each in a file as soon as it is complete, and check them all.
+
+    Parameters
+    ----------
+    model
+    tasks, techniques
+        Names; for a task of one's own, its file. Answers have these names without folders.
+    lengths
+        Tokens of a text, at most; shorter ones are the beginnings of the longest.
+    samples
+        Texts of each task under each technique.
+    seed
+    file
+        Texts, a JSON object in each line. Those that are in it are not written again. Others stay in it: of
+        further tasks, techniques and samples. When all are there, they are in order.
+    threads
+        None: all processors.
+    progress
+        Called with the number of texts that are done, and of all.
+
+    Returns
+    -------
+    answers, costs
+    texts : bytes
+        The lines of the texts that were asked for.
+
+    Raises
+    ------
+    ConfigError, ModelFileError, GrammarError, OutputError
+    """
+    check_settings(techniques, lengths, samples)
+    texts = read_texts(file)
+    _write(file, texts)  # without a line that was cut off
+    keys = {name: key_of(name) for name in tasks}
+    wanted = set(product(keys.values(), techniques, range(samples)))
+    answers: Answers = {}
+    costs: Costs = {}
+    with Model(model) as loaded, file.open("a", encoding="utf-8") as lines:
+        for name in tasks:
+            task, label, key = load_task(name), label_of(name), keys[name]
+            asked = questions(task, samples)
+            compiled = compile_for(loaded.vocabulary, asked, techniques, task.engine)
+            for technique in techniques:
+                done = {number for other, way, number in texts if (other, way) == (key, technique)}
+                cost = Cost()
+                written = ask(
+                    loaded, task, asked, technique, compiled, max(lengths), seed,
+                    threads=threads, times=cost.times, done=done,
+                )  # fmt: skip
+                for sample in cost.of(written):
+                    texts[key, technique, sample.prompt] = sample
+                    lines.write(_line(key, technique, sample))
+                    lines.flush()
+                    if progress:
+                        progress(len(wanted & texts.keys()), len(wanted))
+                if cost.n_texts:
+                    costs[label, technique] = cost
+            with Checker(task) as checker:
+                for technique in techniques:
+                    for length in sorted(lengths):
+                        answers[label, technique, length] = [
+                            answer_of(
+                                texts[key, technique, number],
+                                item,
+                                length,
+                                number,
+                                loaded.vocabulary,
+                                checker,
+                            )
+                            for number, item in enumerate(asked)
+                        ]
+    _write(file, texts)
+    return answers, costs, _lines({place: texts[place] for place in wanted})
+
+
+def read_texts(file: Path) -> Texts:
+    """Read the texts of a file, if it is there; a line that was cut off is passed over."""
+    texts: Texts = {}
+    if file.exists():
+        for line in file.read_bytes().splitlines():
+            try:
+                entry: dict[str, Any] = json.loads(line)
+                name, technique = entry.pop("task"), entry.pop("technique")
+                text = entry.pop("text").encode()
+                sample = Sample(prompt=entry.pop("sample"), number=0, data=text, **entry)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+            texts[name, technique, sample.prompt] = sample
+    return texts
+
+
+def _write(file: Path, texts: Texts) -> None:
+    write_bytes(file, _lines(texts), sources=[], force=True)
+
+
+def _lines(texts: Texts) -> bytes:
+    return "".join(
+        _line(name, technique, texts[name, technique, i]) for name, technique, i in sorted(texts)
+    ).encode()
+
+
+def _line(task: str, technique: str, sample: Sample) -> str:
+    entry = {"task": task, "technique": technique, "sample": sample.prompt, "name": sample.name}
+    entry |= {"text": sample.text, "tokens": sample.tokens, "finish": sample.finish}
+    return json.dumps(entry | {"log_p": sample.log_p, "allowed": sample.allowed}) + "\n"

@@ -1,0 +1,115 @@
+"""A task: questions whose answers have a form, the grammar of the form, and a check of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyquant.generation.grammar.grammar import Grammar
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question.
+
+    Attributes
+    ----------
+    name : str
+        What results call it.
+    question : str
+    grammar : Grammar
+        The form that its answers have.
+    expected : Any
+        What the task's check compares answers with.
+    """
+
+    name: str
+    question: str
+    grammar: Grammar
+    expected: Any
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Verdict of a check on an answer. Each needs the one before it.
+
+    Attributes
+    ----------
+    parses : bool
+        It has the form.
+    evaluates : bool
+        It means something: it can be computed or carried out.
+    right : bool
+        It is what was asked for.
+    """
+
+    parses: bool = False
+    evaluates: bool = False
+    right: bool = False
+
+
+class Task(Protocol):
+    """Interface of what a file in `pyquant/generation/structured/tasks` defines as TASK.
+
+    Attributes
+    ----------
+    name : str
+    instruction : str
+        What to do, and the form of an answer in words.
+    form : str
+        The form as a grammar that a model may be shown; a long one in short.
+    engine : str
+        What follows its grammar where nothing else is asked for.
+    needs : sequence of str
+        Programs that the check runs.
+    examples : sequence of (question, answer)
+        Three.
+    items : sequence of Item
+    """
+
+    name: str
+    instruction: str
+    form: str
+    engine: str
+    needs: Sequence[str]
+    examples: Sequence[tuple[str, str]]
+    items: Sequence[Item]
+
+    def check(self, item: Item, answer: str) -> Verdict:
+        """Check an answer. It never runs anything that a model wrote outside of a sandbox with limits."""
+
+
+Message = Mapping[str, str]
+TECHNIQUES = ("free", "grammar", "grammar and few shots", "grammar in the prompt")
+
+
+def keeps_to_grammar(technique: str) -> bool:
+    """Return whether a technique masks tokens."""
+    return technique != "free"
+
+
+def messages(task: Task, item: Item, technique: str) -> list[Message]:
+    """Write a question as a conversation, as a technique puts it.
+
+    free: the form in words. grammar: one example beside. grammar and few shots: three examples. grammar in
+    the prompt: the form as a grammar.
+
+    The first three are those of García Casasola's master's thesis of 2025.
+    """
+    asked = f"{task.instruction}\nAnswer with that alone, without any other text."
+    if technique == "grammar in the prompt":
+        asked += f"\nThe form of an answer is:\n{task.form.strip()}"
+    n_examples = {"grammar": 1, "grammar and few shots": 3}.get(technique, 0)
+    turns: list[Message] = [{"role": "system", "content": asked}]
+    for question, answer in task.examples[:n_examples]:
+        turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return [*turns, {"role": "user", "content": item.question}]
+
+
+def as_text(turns: Sequence[Message]) -> str:
+    """Write a conversation for a model without a chat template."""
+    lines = [turns[0]["content"]]
+    for turn in turns[1:]:
+        lines.append(f"{'Question' if turn['role'] == 'user' else 'Answer'}: {turn['content']}")
+    return "\n".join([*lines, "Answer: "])

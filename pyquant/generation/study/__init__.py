@@ -1,0 +1,1 @@
+"""What studies measure of texts that models write, and how reports show it."""

@@ -1,0 +1,211 @@
+"""Structured output: whether what models write has the form that was asked for, and is right."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from pyquant import limits
+from pyquant.files.text import Text
+from pyquant.generation.structured.answers import count
+from pyquant.generation.structured.measure import LENGTHS
+from pyquant.generation.structured.outside import SUFFIX
+from pyquant.generation.structured.series import Answers, measure_series
+from pyquant.generation.structured.significance import wilson
+from pyquant.generation.structured.task import TECHNIQUES
+from pyquant.generation.structured.tasks import TASKS, key_of, label_of, load_task
+from pyquant.generation.study.report import structured_thesis as thesis
+from pyquant.generation.study.report.structured import (
+    MEANINGS,
+    differences,
+    of_tasks,
+    pooled,
+    shares_against,
+    tables_of_removed,
+    tables_of_tasks,
+)
+from pyquant.generation.study.report.writing import table_of_costs
+from pyquant.study.items import Items
+from pyquant.study.metric import Asked, Grid, Metric, Work
+from pyquant.study.quantizer import Quantizer
+from pyquant.study.results.columns import Column, Flat
+from pyquant.study.results.figures import Drawing, figure
+from pyquant.study.results.read import ModelResults, RowResults
+from pyquant.study.task import Measured, Progress, Task, of_count
+
+BESIDE = 8  # a token of texts that are written side by side takes about as long as so many of a prompt
+
+
+def _one_of(names: tuple[str, ...]) -> Any:
+    def known(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"choices: {', '.join(map(repr, names))}")
+        return name
+
+    return AfterValidator(known)
+
+
+def _known_task(name: str) -> str:
+    if name.endswith(SUFFIX):
+        load_task(name)
+    elif name not in TASKS:
+        raise ValueError(f"choices: {', '.join(map(repr, TASKS))}, or a file 'FILE{SUFFIX}'")
+    return name
+
+
+def _apart(names: list[str]) -> list[str]:
+    labels = [label_of(name) for name in names]
+    if twice := {label for label in labels if labels.count(label) > 1}:
+        raise ValueError(f"two are called {min(twice)!r}")
+    return names
+
+
+class StructuredConfig(BaseModel):
+    """Settings of what models are asked, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: Annotated[list[Annotated[str, AfterValidator(_known_task)]], AfterValidator(_apart)] = Field(
+        ["arithmetic", "function_call"],
+        min_length=1,
+        description="tasks in the box, or Python files with tasks of one's own, which are run",
+    )
+    techniques: list[Annotated[str, _one_of(TECHNIQUES)]] = Field(
+        list(TECHNIQUES), min_length=1, description="how models are asked"
+    )
+    lengths: list[Annotated[int, limits.TOKENS.interval]] = Field(
+        list(LENGTHS), min_length=1, description="tokens of a text, at most"
+    )
+    samples: Annotated[int, limits.SAMPLES.interval] = Field(
+        100, description="texts of each task under each technique"
+    )
+    seed: Annotated[int, limits.SEED.interval] = Field(0, description="the same for all models")
+
+
+class Structured(Metric):
+    """Lets models answer the questions of tasks, and checks form and sense of what they write."""
+
+    name = "structured"
+    version = 2
+    unit = "sample"
+    by_default = False
+    has_items = True
+    settings = StructuredConfig
+    title = "Structured output: form and sense"
+    own_table = True
+    note = (
+        "Texts at temperature 1 and top-p 0.95, with the same random numbers for all models; p is McNemar's "
+        "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length."
+    )
+    columns = tuple(
+        Column(f"structured_{score}_{technique.replace(' ', '_')}", f"{technique}: {score} (%)",
+               f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
+               error=f"structured_{score}_{technique.replace(' ', '_')}_error")
+        for technique in TECHNIQUES
+        for score, meaning in MEANINGS.items()
+    )  # fmt: skip
+
+    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+        own: StructuredConfig = asked.settings[self.name]
+        return {**own.model_dump(), "tasks": [key_of(name) for name in own.tasks]}
+
+    def place(self, settings: dict[str, Any], folder: Path) -> None:
+        tasks = settings.get("tasks")
+        if isinstance(tasks, list):
+            own = {name for name in tasks if isinstance(name, str) and name.endswith(SUFFIX)}
+            settings["tasks"] = [str(folder / name) if name in own else name for name in tasks]
+
+    def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        of_all = {"tasks", "techniques", "samples"}
+        own = {key: value for key, value in inputs.items() if key not in of_all}
+        return own | {"lengths": max(inputs["lengths"])}
+
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+        own: StructuredConfig = asked.settings[self.name]
+        n_texts = own.samples * len(own.tasks) * len(own.techniques)
+        return Work(BESIDE * n_texts * max(own.lengths), own.model_dump())
+
+    def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
+        (model,) = task.files
+        assert task.finished is not None
+        answers, costs, texts = measure_series(
+            model,
+            file=task.finished,
+            threads=threads,
+            progress=of_count(progress, "text"),
+            **dict(task.options),
+        )
+        cells = [
+            {"task": name, "technique": technique, "max_tokens": length, **count(of_cell, None)}
+            for (name, technique, length), of_cell in answers.items()
+        ]
+        written = {"file": task.finished.name, "sha256": hashlib.sha256(texts).hexdigest()}
+        took = [
+            {"task": name, "technique": technique, "n": cost.n_texts, **cost.to_json()}
+            for (name, technique), cost in costs.items()
+        ]
+        return [Measured({"cells": cells, "texts": written}, _items(answers), {"writing": took})]
+
+    def cells(self, row: RowResults, text: int) -> Flat:
+        flat: Flat = {}
+        for technique in TECHNIQUES:
+            for score in MEANINGS:
+                hits, n = pooled(row, technique, score)
+                low, high = wilson(hits, n) if n else (0.0, 0.0)
+                key = f"structured_{score}_{technique.replace(' ', '_')}"
+                flat[key] = hits / n if n else None
+                flat[f"{key}_error"] = (high - low) / 2 / 1.959964 if n else None
+        return flat
+
+    def figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        drawn = []
+        for score in MEANINGS:
+            panels = [shares_against(model, score, of) for of in ("bits", "divergence")]
+            known = [panel for panel in panels if panel is not None]
+            if known:
+                drawn.append(
+                    Drawing(
+                        f"Share of texts of which this holds: {MEANINGS[score]}. Bars are Wilson's 95 % "
+                        "interval, dashed lines the unquantized model's shares.",
+                        figure(*known, height=3.6),
+                    )
+                )
+        panels = [thesis.shares_by_length(model, score) for score in thesis.SCORES]
+        if known := [panel for panel in panels if panel is not None]:
+            drawn.append(
+                Drawing(
+                    "Task arithmetic: the unquantized model (dots, with Wilson's 95 % interval), and Llama 3 "
+                    "in the thesis (dotted 8B, dashed 70B).",
+                    figure(*known, height=3.6),
+                )
+            )
+        return drawn
+
+    def findings(self, model: ModelResults, text: int) -> list[str]:
+        slower = thesis.slowdown_beside(model)
+        return differences(model) + ([slower] if slower else [])
+
+    def grids(self, model: ModelResults, text: int) -> list[Grid]:
+        tasks = of_tasks(model)
+        tables = tables_of_tasks(model, tasks) + tables_of_removed(model, tasks) + thesis.tables_beside(model)
+        costs = table_of_costs(model)
+        return [Grid(*table) for table in (*tables, *([costs] if costs else []))]
+
+    def remarks(self, model: ModelResults, text: int) -> list[str]:
+        return [thesis.NOTE] if thesis.tables_beside(model) else []
+
+
+def _items(answers: Answers) -> Items:
+    rows = [(place, answer) for place, of_cell in answers.items() for answer in of_cell]
+    columns: dict[str, list[Any]] = {
+        name: [place[i] for place, _ in rows] for i, name in enumerate(("task", "technique", "max_tokens"))
+    }
+    for name in ("sample", "cut_off", "n_tokens"):
+        columns[name] = [getattr(answer, name) for _, answer in rows]
+    for name in ("parses", "evaluates", "right"):
+        columns[name] = [getattr(answer.verdict, name) for _, answer in rows]
+    return {name: np.array(values) for name, values in columns.items()}

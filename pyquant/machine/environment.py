@@ -1,0 +1,49 @@
+"""Describe pyquant and the machine, as a bug report needs it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from pyquant import _core
+from pyquant.machine.processor import n_threads
+
+PACKAGES = ("llama-cpp-python", "gguf", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """List versions, how the library was built and where it is, and the processor.
+
+    Returns
+    -------
+    What `pyquant info --json` prints, schema pyquant.environment/1.
+    """
+    build = _core.build_info()
+    features = [
+        part.split("=")[0].split(":")[-1].strip()
+        for part in build["system"].split("|")
+        if part.strip().endswith("= 1")
+    ]
+    return {
+        "schema": "pyquant.environment/1",
+        "pyquant": build["pyquant"],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": n_threads(None),
+        "cpu_features": features,
+        "ggml": build["ggml"],
+        "built_for_llama_cpp_python": build["llama_cpp_python"],
+        "compiler": build["compiler"],
+        "build_type": build["build_type"],
+        "native": build["native"],
+        "library_folder": build["library_folder"],
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Results of a study, and what metrics make of them: columns, sentences, figures."""

@@ -1,0 +1,112 @@
+"""Show what knowing the inputs buys: quantizers beside the same ones without compensation, by calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.read import ModelResults, Results, RowResults
+
+COMPENSATES = ("compensated", "sequential")  # how inputs may be known
+BUDGET = 4.5  # code bits of the stock types that most people use
+
+COLUMNS = (
+    Column("uncompensated_kld", "not compensated", "the type as GGML makes it with the importance matrix of "
+           "the same text, or the same codes rounded one by one", error="uncompensated_kld_error"),
+    Column("kld", "compensated", "with the second moments of inputs", error="kld_error"),
+    Column("ratio", "ratio", "of the two; its error is as if they were independent, so too large",
+           error="ratio_error"),
+    Column("ratio_to_best", "to best stock", "ratio to the divergence of the best stock type of at most "
+           "4.5 code bits that is made with this importance matrix", error="ratio_to_best_error"),
+)  # fmt: skip
+
+
+def compensation_table(results: Results) -> list[Flat]:
+    """List every compensated quantizer beside what it is to be compared with."""
+    return [
+        {"model": model.name, "text": name, **row}
+        for model in results.models
+        for text, name in enumerate(model.texts)
+        for row in compensation_rows(model, text)
+    ]
+
+
+def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
+    """Compare each compensated quantizer with what the same calibration gives without compensation.
+
+    Parameters
+    ----------
+    model
+        The results of one model.
+    text
+        Index of the text on which divergence was measured.
+
+    Returns
+    -------
+    list of dict
+        A row for each compensated quantizer, in the study's order. `uncompensated_kld` is of the same type
+        by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
+        `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
+        importance matrix. Ratios are to these. Their errors are as if both were independent, so too
+        large: both are measured on the same tokens. None where there is nothing to compare with.
+    """
+    rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
+    compared = []
+    for row, knows in rows:
+        if knows["how"] not in COMPENSATES:
+            continue
+        others = [
+            peer
+            for peer, theirs in rows
+            if theirs["name"] == knows["name"] and theirs["how"] not in COMPENSATES
+        ]
+        same = [peer for peer in others if peer.alike == row.alike]
+        stock = [peer for peer in others if _is_stock(peer) and _bits(peer) <= BUDGET]
+        best = _best(stock, text)
+        compared.append(
+            {
+                "quantizer": f"{row.alike}{' in order' * (knows['how'] == 'sequential')}",
+                "calibration": knows["name"],
+                "code_bits": get(row.result("size"), "code_bits"),
+                **_measured("", row, text),
+                **_measured("uncompensated_", _best(same, text), text),
+                **_ratio("ratio", row, _best(same, text), text),
+                "best": best.alike if best else None,
+                **_measured("best_", best, text),
+                **_ratio("ratio_to_best", row, best, text),
+            }
+        )
+    return compared
+
+
+def _is_stock(row: RowResults) -> bool:
+    return (row.mode or "").startswith("ggml:")
+
+
+def _bits(row: RowResults) -> float:
+    bits = get(row.result("size"), "code_bits")
+    return math.inf if bits is None else bits
+
+
+def _kld(row: RowResults, text: int) -> dict[str, float] | None:
+    return get(row.result("quality", text), "kld")
+
+
+def _best(rows: Iterable[RowResults], text: int) -> RowResults | None:
+    return min(rows, key=lambda row: get(_kld(row, text), "mean"), default=None)
+
+
+def _measured(prefix: str, row: RowResults | None, text: int) -> dict[str, float | None]:
+    kld = _kld(row, text) if row else None
+    return {f"{prefix}kld": get(kld, "mean"), f"{prefix}kld_error": get(kld, "error")}
+
+
+def _ratio(name: str, row: RowResults, peer: RowResults | None, text: int) -> dict[str, float | None]:
+    ours, theirs = _kld(row, text), _kld(peer, text) if peer else None
+    if ours is None or theirs is None:
+        return {name: None, f"{name}_error": None}
+    ratio = ours["mean"] / theirs["mean"]
+    error = ratio * math.hypot(ours["error"] / ours["mean"], theirs["error"] / theirs["mean"])
+    return {name: ratio, f"{name}_error": error}

@@ -1,1 +1,0 @@
-"""Tables of 16 values that codes stand for."""

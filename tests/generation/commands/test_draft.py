@@ -1,0 +1,141 @@
+"""Drafting on the command line: `pyquant generate --draft`, and `pyquant draft`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyquant import data
+from pyquant.files.sha256 import files_sha256
+from pyquant.generation.speculative.policies.costs import read_costs
+from tests.support.command import run
+from tests.support.models import Model as Generated
+
+MODEL = data.model_path()
+GREEDY = ["-p", "def main(", "--temperature", 0, "--max-tokens", 24]
+
+
+@pytest.fixture(scope="module")
+def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("draft") / "q4_0.gguf"
+    assert run("quantize", MODEL, path, "--mode", "q4_0").returncode == 0
+    return path
+
+
+def test_the_text_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
+    alone = run("generate", MODEL, *GREEDY)
+    for draft in (q4_0, "ngram"):
+        done = run("generate", MODEL, *GREEDY, "--draft", draft, "--policy", "fixed:k=3")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == alone.stdout
+        assert "24 tokens in" in done.stderr
+        assert "tokens a round" in done.stderr
+    sizes = run("generate", MODEL, *GREEDY, "--draft", q4_0).stderr
+    assert f"{MODEL.name}: 10.6 MB of weights" in sizes
+    assert f"{q4_0.name}: " in sizes
+
+
+def test_json_has_what_drafting_brought(q4_0: Path) -> None:
+    done = run("generate", MODEL, *GREEDY, "--draft", q4_0, "--policy", "fixed:k=3", "--json", "-n", 2)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["sample"] for line in lines] == [0, 1]
+    for line in lines:
+        assert (line["schema"], line["draft"], line["policy"]) == (
+            "pyquant.generate/1", str(q4_0), "fixed:k=3",
+        )  # fmt: skip
+        assert len(line["tokens"]) == 24 == 1 + line["rounds"] + line["accepted"]
+        assert line["acceptance"] == line["accepted"] / line["drafted"] > 0
+        assert line["tokens_per_second"] > 0
+
+
+def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
+    other = Generated(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2).write(tmp_path / "other.gguf")
+    for words, says in [
+        (["--draft", other], "cannot draft for"),
+        (["--draft", q4_0, "--policy", "fixed:k=-1"], "k"),
+        (["--draft", q4_0, "--policy", "fixd"], "there are fixed"),
+        (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
+        (["--draft", q4_0, "--parallel", 2], "one text is written at a time"),
+        (["--policy", "fixed"], "--policy and --costs need --draft"),
+        (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
+    ]:
+        refused = run("generate", MODEL, *GREEDY, *words)
+        assert refused.returncode == 2, words
+        assert says in refused.stderr
+    assert run("generate", MODEL, *GREEDY, "--draft", tmp_path / "nowhere.gguf").returncode == 1
+
+
+def test_a_larger_draft_is_remarked_on(q4_0: Path) -> None:
+    done = run("generate", q4_0, *GREEDY, "--draft", MODEL)
+    assert done.returncode == 0
+    assert "is larger than its target" in done.stderr
+    assert done.stdout == run("generate", q4_0, *GREEDY).stdout
+
+
+def test_costs_are_measured_and_used(q4_0: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.json"
+    done = run("draft", "costs", MODEL, q4_0, "--rounds", 1, "-o", costs)
+    assert done.returncode == 0, done.stderr
+    assert "a pass over 32" in done.stdout
+    assert len(read_costs(costs).verify) == 32
+    assert json.loads(costs.read_text())["target"]["sha256"]
+    assert run("draft", "costs", MODEL, q4_0, "-o", costs).returncode == 1  # it is there
+    text = run("generate", MODEL, *GREEDY, "--draft", q4_0, "--policy", "expected_value", "--costs", costs)
+    assert text.stdout == run("generate", MODEL, *GREEDY).stdout
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "def main("}\n')
+    for words in (
+        ["generate", MODEL, *GREEDY, "--draft", "ngram"],
+        ["draft", "run", MODEL, "ngram", "--prompts", prompts, "--policy", "fixed"],
+    ):
+        refused = run(*words, "--costs", costs)
+        assert refused.returncode == 2
+        assert f"another draft (SHA-256 {files_sha256([q4_0])[:12]}...) than" in refused.stderr
+        assert "`pyquant draft costs` measures them" in refused.stderr
+
+
+def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "def main("}\n{"prompt": "The module"}\n')
+    words = ["draft", "run", MODEL, q4_0, "--prompts", prompts, "--max-tokens", 16, "--turns", 2]
+    done = run(*words, "--policy", "fixed:k=2", "--policy", "static", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [row["policy"] for row in result["policies"]] == ["no draft", "fixed:k=2", "static"]
+    alone, fixed, _ = result["policies"]
+    assert (alone["ratio"], alone["drafted"], alone["acceptance"]) == (1, 0, None)
+    assert fixed["tokens"] == alone["tokens"] == 2 * 2 * 16
+    assert fixed["flips"] == [[], []]
+    assert fixed["ratio_low"] <= fixed["ratio"] <= fixed["ratio_high"]
+    assert 0 < fixed["accepted"] <= fixed["drafted"]
+    table = run(*words, "--policy", "fixed:k=2", "--check")
+    assert "fixed:k=2: all 2 texts are the target's own, token for token" in table.stdout
+    found = tmp_path / "found.json"
+    best = {name: {"best": {"policy": name}} for name in ("fixed:k=1", "fixed:k=30")}
+    found.write_text(json.dumps({"schema": "pyquant.draft.search/1", "policies": best}))
+    told = json.loads(run(*words, "--found", found, "--turns", 9, "--until-apart", "--json").stdout)
+    assert [row["policy"] for row in told["policies"]] == ["no draft", "fixed:k=1", "fixed:k=30"]
+    assert told["turns"] == 9 if not told["apart"] else 2 <= told["turns"] <= 9
+    found.write_text('{"schema": "pyquant.draft.search/1", "policies": {"fixed": {}}}')
+    assert "best setting is missing" in run(*words, "--found", found).stderr
+    found.write_text('{"schema": "pyquant.draft.costs/2"}')
+    assert "is no output of `pyquant draft search`" in run(*words, "--found", found).stderr
+    drawn = run(*words, "--check", "--temperature", 1)
+    assert drawn.returncode == 2
+    assert "needs temperature 0" in drawn.stderr
+
+
+def test_ctrl_c_ends_it_as_without_a_draft(q4_0: Path) -> None:
+    command = [sys.executable, "-m", "pyquant", "generate", str(MODEL), "-p", "def", "--draft", str(q4_0)]
+    words = [*command, "-n", "100000", "--max-tokens", "20"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    assert process.returncode == 130

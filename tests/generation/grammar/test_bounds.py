@@ -1,0 +1,148 @@
+"""Grammars that end a process, or hang it, are refused before an engine sees them; up to there they work."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyquant import data
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.bounds import DEEPEST, LEAST, MOST_RULES, check_bounds
+from pyquant.generation.grammar.engines import make_engine
+from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
+from pyquant.generation.grammar.lr import lark_tables
+from pyquant.llama.model import Model
+from pyquant.llama.vocabulary import Vocabulary
+from tests.support.command import ENVIRONMENT, run
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Iterator[Vocabulary]:
+    with Model(data.model_path()) as model:
+        yield model.vocabulary
+
+
+def rules(language: Language, n: int) -> Grammar:
+    """n rules, each of which names the next."""
+    first, means = ("root", "::=") if language is Language.GBNF else ("start", ":")
+    names = [first, *(f"a{i}" for i in range(n - 1))]
+    lines = [f"{name} {means} {following}" for name, following in zip(names, [*names[1:], '"x"'])]
+    return Grammar(language, "\n".join(lines) + "\n", "g")
+
+
+def parentheses(n: int) -> Grammar:
+    return Grammar(Language.GBNF, f'root ::= {"(" * n}"x"{")" * n}\n', "g")
+
+
+def references(n: int) -> Grammar:
+    """A schema of n references, each to what has the next; those that end it stand first."""
+    named = {f"a{i}": {"items": {"$ref": f"#/$defs/a{i + 1}"}} for i in reversed(range(n))}
+    return Grammar(
+        Language.JSON_SCHEMA, json.dumps({"$ref": "#/$defs/a0", "$defs": {f"a{n}": {}, **named}}), "g"
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "grammar"),
+    [
+        ("llguidance", rules(Language.LARK, MOST_RULES)),
+        ("llguidance", rules(Language.GBNF, MOST_RULES // 2)),
+        ("llguidance", references(DEEPEST // 3)),
+        ("gbnf", rules(Language.GBNF, MOST_RULES)),
+        ("gbnf", parentheses(DEEPEST)),
+        ("lr", rules(Language.LARK, MOST_RULES)),
+    ],
+)
+def test_near_the_bounds_engines_work(engine: str, grammar: Grammar, vocabulary: Vocabulary) -> None:
+    begin = time.process_time()
+    state = make_engine(engine, vocabulary).compile(grammar).start()
+    assert not state.must_end
+    assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chains_of_rules_do_not_depend_on_the_order_of_sets(seed: int, tmp_path: Path) -> None:
+    """lark calls itself along a chain, in an order that the seed of Python's hashes decides."""
+    (tmp_path / "chain.lark").write_text(rules(Language.LARK, MOST_RULES).text)
+    ran = run(
+        "generate", data.model_path(), "--prompt", "x", "--max-tokens", "2", "--engine", "lr",
+        "--grammar", tmp_path / "chain.lark",
+        environment={**ENVIRONMENT, "PYTHONHASHSEED": str(2 * seed + 1), "PYQUANT_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "x\n"), ran.stderr
+
+
+def test_deeper_recursion_than_python_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def deep(*of_parser: object) -> None:
+        limits.append(sys.getrecursionlimit())
+        deep()
+
+    before = sys.getrecursionlimit()
+    monkeypatch.setattr(lark_tables, "_parser", deep)
+    with pytest.raises(GrammarError, match=r"^g: its rules name one another too deeply for engine lr"):
+        lark_tables.make_tables(rules(Language.LARK, 2))
+    assert set(limits) == {lark_tables.CALLS_A_RULE * MOST_RULES}
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize("engine", ["llguidance", "gbnf", "lr"])
+@pytest.mark.parametrize("n", [MOST_RULES + 1, 100_000])
+def test_more_rules_are_refused(engine: str, n: int, vocabulary: Vocabulary) -> None:
+    grammar = rules(Language.LARK if engine == "lr" else Language.GBNF, n)
+    with pytest.raises(GrammarError, match=f"^g: of {n:,} rules; engines take up to 1,000"):
+        make_engine(engine, vocabulary).compile(grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [parentheses(DEEPEST + 1), parentheses(100_000), references(DEEPEST), references(100_000)],
+)
+def test_what_is_nested_more_deeply_is_refused(grammar: Grammar, vocabulary: Vocabulary) -> None:
+    with pytest.raises(GrammarError, match=r"^g: is nested too deeply: more than 500 levels"):
+        make_engine("llguidance", vocabulary).compile(grammar)
+
+
+@pytest.mark.parametrize(
+    "text", ['root ::= "a"{3,2}', "root ::= [0-9]{ 11 , 9 }", 'root ::= ("\\"" "{1,2}"){2,1}']
+)
+def test_less_at_most_than_at_least_is_refused(text: str, vocabulary: Vocabulary) -> None:
+    with pytest.raises(GrammarError, match="less at most than at least"):
+        make_engine("gbnf", vocabulary).compile(Grammar(Language.GBNF, text, "g"))
+
+
+@pytest.mark.parametrize(
+    "text", ['root ::= "a{3,2}"', "root ::= [({3,2}]{2,2} # {3,2}", f'root ::= "{"(" * 999}"']
+)
+def test_what_stands_in_literals_does_not_count(text: str, vocabulary: Vocabulary) -> None:
+    make_engine("gbnf", vocabulary).compile(Grammar(Language.GBNF, text + "\n", "g"))
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2 - 2**63, -(10**40)])
+@pytest.mark.parametrize("schema", ['{"const": %d}', '{"enum": [1, %d]}', '{"minimum": -%d, "maximum": %d}'])
+def test_numbers_that_are_too_low_are_refused(schema: str, value: int, vocabulary: Vocabulary) -> None:
+    text = schema.replace("%d", str(value)).replace("--", "-")
+    with pytest.raises(GrammarError, match=f"^g: {value} is too low: -9000000000000000000 may be"):
+        make_engine("llguidance", vocabulary).compile(Grammar(Language.JSON_SCHEMA, text, "g"))
+
+
+def test_the_least_number_is_taken(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(Language.JSON_SCHEMA, json.dumps({"const": LEAST}), "g")
+    state = make_engine("llguidance", vocabulary).compile(grammar).start()
+    assert state.allows(vocabulary.tokenize(b"-", ends=False)[0])
+
+
+def test_references_in_a_circle_and_to_nothing_are_for_the_engine() -> None:
+    for to in ("#", "#/$defs/a", "#/no/such", "elsewhere.json"):
+        check_bounds(Grammar(Language.JSON_SCHEMA, json.dumps({"$defs": {"a": {"not": {"$ref": to}}}}), "g"))
+
+
+def test_the_grammars_in_the_box_are_far_from_the_bounds() -> None:
+    for path in GRAMMARS.glob("*.lark"):
+        check_bounds(read_grammar(path))

@@ -1,0 +1,1 @@
+"""Numpy twins of csrc/generation."""
