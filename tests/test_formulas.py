@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyquant import _core
-from pyquant.formulas import RUN_BINS, cosine, entropy, geometric_runs, mcnemar, rmse, shares, snr_db, wilson
+from pyquant.formulas import RUN_BINS, cosine, entropy, geometric_runs, rmse, shares, snr_db
 from tests.twins import kernels as reference
 
 COUNTS = st.lists(st.integers(0, 10**12), min_size=1, max_size=256).filter(any)
@@ -80,22 +80,3 @@ def test_cosine(x: list[float], y: list[float]) -> None:
 def test_cosine_with_nothing() -> None:
     assert cosine(0, 1, 1) is None
     assert cosine(1, 0, 1) is None
-
-
-def test_wilsons_interval_is_scipys() -> None:
-    for n_hits, n in [(0, 10), (3, 10), (50, 100), (100, 100)]:
-        expected = stats.binomtest(n_hits, n).proportion_ci(method="wilson")
-        assert wilson(n_hits, n) == pytest.approx((expected.low, expected.high), abs=1e-6)
-    assert wilson(0, 0) == (0, 1)
-    for n in range(1, 120):
-        assert wilson(0, n)[0] == 0
-        assert wilson(n, n)[1] == 1
-        for hits in range(n + 1):
-            low, high = wilson(hits, n)
-            assert 0 <= low <= hits / n <= high <= 1
-
-
-def test_mcnemars_test_is_the_binomial_one() -> None:
-    for first, second in [(0, 5), (3, 9), (7, 7), (1, 0)]:
-        assert mcnemar(first, second) == pytest.approx(stats.binomtest(first, first + second).pvalue)
-    assert mcnemar(0, 0) == 1

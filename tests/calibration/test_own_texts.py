@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
-from pyquant.calibration.own_texts import _mask, write_tokens
+from pyquant.calibration import own_texts
+from pyquant.calibration.own_texts import draw, uniform, write_tokens
 from pyquant.data import model_path
-from pyquant.generation.sampling.sampling import Drawn, Sampling
 from pyquant.llama.model import Model
 
 
@@ -34,21 +35,25 @@ def test_where_it_ends_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) 
         return [7, 8, 9]
 
     with Model(model_path()) as model:
-        ends = model.vocabulary.end_tokens()
-
-        def end(_sampling: Sampling, logits: np.ndarray, *_arguments: object, **_named: object) -> Drawn:
-            zeros = np.zeros(len(logits))
-            return Drawn(np.full(len(logits), ends[0]), zeros, zeros, np.zeros((len(logits), 2)))
-
-        monkeypatch.setattr(Sampling, "draw", end)
+        end = int(model.vocabulary.end_tokens()[0])
+        monkeypatch.setattr(own_texts, "draw", lambda *_: end)
         written = write_tokens(model, 1, 10, begin, threads=1)
     assert written.tolist() == [[7, 8, 9, 7, 8, 9, 7, 8, 9, 7]]
     assert asked == [0, 1, 2, 3]
 
 
-def test_only_tokens_of_the_mask_are_drawn() -> None:
-    mask = np.tile(_mask([3, 40, 64], 70), (500, 1))
-    sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0)
-    numbers = np.random.default_rng(0).random(500)
-    drawn = sampling.draw(np.zeros((500, 70), np.float32), numbers, mask).tokens
-    assert set(drawn.tolist()) == {3, 40, 64}
+def test_tokens_come_as_often_as_they_are_likely_and_allowed() -> None:
+    probability = np.array([0.4, 0.1, 0.2, 0.25, 0.05])
+    allowed = np.array([True, True, False, True, False])
+    logits = np.log(probability).astype(np.float32) + 3
+    numbers = [uniform(1, 2, position) for position in range(4000)]
+    counts = np.bincount([draw(logits, allowed, number) for number in numbers], minlength=5)
+    assert counts[~allowed].tolist() == [0, 0]
+    expected = 4000 * probability[allowed] / probability[allowed].sum()
+    assert chisquare(counts[allowed], expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize(("number", "token"), [(0.0, 1), (np.nextafter(1, 0), 3)])
+def test_the_ends_of_the_sum_are_allowed_tokens(number: float, token: int) -> None:
+    allowed = np.array([False, True, False, True, False])
+    assert draw(np.zeros(5, np.float32), allowed, number) == token

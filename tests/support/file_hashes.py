@@ -1,7 +1,7 @@
-"""SHA-256 of files that pyquant makes of the bundled model: `python -m tests.support.file_hashes FILE.json` lists them.
+"""SHA-256 of files made of the bundled model: `python -m tests.support.file_hashes FILE.json` lists them.
 
-Rounding without statistics gives the same bytes on every CPU. Statistics are sums of products whose last digits
-depend on the CPU's instructions, so files made with them are listed with the CPU that made them.
+Rounding without statistics gives the same bytes on every CPU. Statistics are sums of products whose last
+digits depend on the CPU's instructions, so files made with them are listed with what this CPU can.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ PORTABLE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WITH_IMATRIX = ("Q4_0", "Q4_K", "IQ4_NL", "IQ2_XXS", "IQ3_XXS", "Q3_K")
 WITH_STATISTICS: dict[str, dict[str, Any]] = {
-    **{f"gptq {name}": {"mode": f"ggml:{name}"} for name in ("Q4_0", "Q4_K", "Q5_K", "Q3_K", "IQ4_NL", "Q6_K")},
+    **{
+        f"gptq {name}": {"mode": f"ggml:{name}"}
+        for name in ("Q4_0", "Q4_K", "Q5_K", "Q3_K", "IQ4_NL", "Q6_K")
+    },
     "gptq table": {"mode": "table", "table": NONLINEAR},
     "gptq uniform": {"mode": "uniform", "step": 0.01},
     "gptq equalized": {"mode": "ggml:Q4_0", "equalize": True},
-    "gptq in order": {"mode": "ggml:IQ4_NL", "sequential": 16},
-    "gptq in order, equalized": {"mode": "ggml:Q4_K", "sequential": 16, "equalize": True},
+    "gptq in order": {"mode": "ggml:IQ4_NL", "sequential": 32},
+    "gptq in order, equalized": {"mode": "ggml:Q4_K", "sequential": 32, "equalize": True},
 }  # fmt: skip
-CHUNKS = 16  # of 256 tokens
+CHUNKS = 32  # of 256 tokens
 
 
 def portable_hashes(folder: Path, names: Any = None) -> dict[str, str]:
@@ -60,8 +63,9 @@ def statistics_hashes(folder: Path) -> dict[str, str]:
     own, default = folder / "own.stats", folder / "default.stats"
     imatrix = folder / "imatrix.gguf"
     pyquant.calibrate_model(
-        model_path(), [text], own, n_ctx=256, n_chunks=CHUNKS, imatrix=imatrix, gradients=4, process_output=True
-    )
+        model_path(), [text], own, n_ctx=256, n_chunks=CHUNKS, imatrix=imatrix, gradients=4,
+        process_output=True,
+    )  # fmt: skip
     pyquant.calibrate_model(model_path(), None, default, n_ctx=128, n_chunks=16)
     with_imatrix = {f"imatrix {name}": {"mode": f"ggml:{name}", "imatrix": imatrix} for name in WITH_IMATRIX}
     calibrated = {name: {**mode, "calibration": own} for name, mode in WITH_STATISTICS.items()}
