@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import print_lines, remark, show, size
-from pyquant.cli.progress import progress_bar
+from pyquant.cli.conversion import convert
+from pyquant.cli.output import remark
 
 
 def dequantize(
@@ -21,9 +21,7 @@ def dequantize(
             help="Quantized model, GGUF or pqz; of a split model the first shard.",
         ),
     ],
-    output: Annotated[
-        Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")
-    ],
+    output: options.Output,
     type_: Annotated[
         str, typer.Option("--type", metavar="F16|BF16|F32", help="What its weights are stored as.")
     ] = "F16",
@@ -34,12 +32,14 @@ def dequantize(
     """Write the weights that a quantized model's blocks stand for as floats."""
     from pyquant.quantize.dequantize import dequantize_model
 
-    with progress_bar("dequantize") as progress:
-        report = dequantize_model(
+    result = convert(
+        "dequantize",
+        lambda progress: dequantize_model(
             source, output, type_.upper(), threads=threads, force=force, progress=progress
-        )
-    result = report.to_json()
-    show(result, json, _print)
+        ),
+        json,
+        _lines,
+    )
     if result["tensors"]:
         types = ", ".join(result["tensors"])
         remark(f"its weights are what {types} left of them: what is quantized from it has that error as well")
@@ -47,14 +47,9 @@ def dequantize(
         remark(f"{source} has no quantized tensors")
 
 
-def _print(result: dict[str, Any]) -> None:
+def _lines(result: dict[str, Any]) -> dict[str, str]:
     tensors = ", ".join(f"{n} {type_}" for type_, n in result["tensors"].items())
-    lines = {
-        "tensors": f"{tensors or 'none'} -> {result['type']}",
-        "size": f"{size(result['source_bytes'])} -> {size(result['output_bytes'])}",
-    }
+    lines = {"tensors": f"{tensors or 'none'} -> {result['type']}"}
     if result["rmse"] is not None:
         lines["RMSE of rounding"] = f"{result['rmse']:.3g}"
-    rate = result["output_bytes"] / result["seconds"]
-    lines["time"] = f"{result['seconds']:.2f} s ({size(rate)}/s)"
-    print_lines(lines | {"written to": result["output"]})
+    return lines

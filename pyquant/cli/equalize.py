@@ -8,15 +8,12 @@ from typing import Annotated, Any, Optional
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import print_lines, show, size
-from pyquant.cli.progress import progress_bar
+from pyquant.cli.conversion import convert
 
 
 def equalize(
     source: options.FloatModel,
-    output: Annotated[
-        Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")
-    ],
+    output: options.Output,
     calibration: Annotated[
         Path,
         typer.Option(
@@ -41,19 +38,21 @@ def equalize(
     """Scale a model's channels by powers of two, so that quantizing loses less; it computes the same."""
     from pyquant.quantize.equalize.equalize_model import equalize_model
 
-    with progress_bar("equalize") as progress:
-        done = equalize_model(
+    convert(
+        "equalize",
+        lambda progress: equalize_model(
             source, calibration, output, stats=stats, threads=threads, force=force, progress=progress
-        )
-    show(done.to_json(), json, _print)
+        ),
+        json,
+        _lines,
+    )
 
 
-def _print(result: dict[str, Any]) -> None:
+def _lines(result: dict[str, Any]) -> dict[str, str]:
     lines = {
         "channels": f"{result['n_channels']:,}, of which {result['n_scaled']:,} have another scale",
         "changed by it": f"divergence {result['divergence']:.2g} on random tokens",
-        "time": f"{result['seconds']:.2f} s ({size(result['output_bytes'] / result['seconds'])}/s)",
     }
     if result["calibration"]:
         lines["statistics"] = result["calibration"]
-    print_lines(lines | {"written to": result["output"]})
+    return lines

@@ -13,10 +13,7 @@ from pyquant.cli.progress import progress_bar
 
 
 def histogram(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUF of any types, or pqz file."),
-    ],
+    model: options.AnyModel,
     mode: options.ModeName = None,
     scheme: options.SchemeFile = None,
     set_: options.Settings = None,

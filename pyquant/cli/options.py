@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 FloatModel = Annotated[
     Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
 ]
+AnyModel = Annotated[
+    Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUF of any types, or pqz file.")
+]
+AnyModels = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUFs of any types, or pqz files."),
+]
+Output = Annotated[Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")]
 ModeName = Annotated[
     Optional[str],
     typer.Option(

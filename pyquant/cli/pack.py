@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import number, print_lines, print_table, show, size
-from pyquant.cli.progress import progress_bar
+from pyquant.cli.conversion import convert
+from pyquant.cli.output import number, print_table, size
 
 
 def pack(
@@ -29,21 +29,16 @@ def pack(
     """Store a model's codes at their entropy, without loss; commands read it as they read the GGUF."""
     from pyquant.models.pqz.pack import pack_model
 
-    with progress_bar("pack") as progress:
-        report = pack_model(source, output, force=force, threads=threads, progress=progress)
-    show(report.to_json(), json, _print)
-
-
-def _print(result: dict[str, Any]) -> None:
-    before, after = result["source_bytes"], result["output_bytes"]
-    print_lines(
-        {
-            "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
-            "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
-            "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
-            "written to": result["output"],
-        }
+    convert(
+        "pack",
+        lambda progress: pack_model(source, output, force=force, threads=threads, progress=progress),
+        json,
+        lambda result: {"bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file"},
+        _print_streams,
     )
+
+
+def _print_streams(result: dict[str, Any]) -> None:
     print_table(
         ["type", "bytes of", "before", "coded", "entropy"],
         [

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from pyquant.cli import options, paths
+from pyquant.cli import options
 from pyquant.cli.output import print_table, show
 from pyquant.cli.progress import count_bar
 
 
 def perplexity(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUFs of any types, or pqz files."),
-    ],
+    models: options.AnyModels,
     text: options.TextFile,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import print_lines, show, size
-from pyquant.cli.progress import progress_bar
+from pyquant.cli.conversion import convert
+
+if TYPE_CHECKING:
+    from pyquant.models.conversion import Converted
+    from pyquant.models.progress import Progress
 
 
 def unpack(
@@ -19,9 +22,7 @@ def unpack(
             metavar="FILE", parser=paths.source, help="Made by `pyquant pack`, or with --store q4_t."
         ),
     ],
-    output: Annotated[
-        Path, typer.Argument(metavar="OUT.gguf", parser=paths.output, help="GGUF file to write.")
-    ],
+    output: options.Output,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -31,20 +32,16 @@ def unpack(
     from pyquant.models.pqz.pqz_file import is_pqz
     from pyquant.models.pqz.unpack import unpack_model
 
-    with progress_bar("unpack") as progress:
+    def work(progress: Progress) -> Converted:
         if is_pqz(source):
-            result = unpack_model(source, output, force=force, threads=threads, progress=progress).to_json()
-        else:
-            from pyquant.models.unpack_q4_t import unpack_q4_t  # what it needs takes a while to load
+            return unpack_model(source, output, force=force, threads=threads, progress=progress)
+        from pyquant.models.unpack_q4_t import unpack_q4_t  # what it needs takes a while to load
 
-            result = unpack_q4_t(source, output, force=force, progress=progress).to_json()
-    show(result, json, _print)
+        return unpack_q4_t(source, output, force=force, progress=progress)
 
-
-def _print(result: dict[str, Any]) -> None:
-    lines = {"size": f"{size(result['source_bytes'])} -> {size(result['output_bytes'])}"}
-    if "sha256" in result:
-        lines["SHA-256"] = result["sha256"]
-    rate = result["output_bytes"] / result["seconds"]
-    lines["time"] = f"{result['seconds']:.2f} s ({size(rate)}/s)"
-    print_lines(lines | {"written to": result["output"]})
+    convert(
+        "unpack",
+        work,
+        json,
+        lambda result: {"SHA-256": result["sha256"]} if "sha256" in result else {},
+    )

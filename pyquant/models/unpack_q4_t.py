@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.output_file import OutputFile
+from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.header import set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.pqz_file import scratch_file
@@ -25,35 +24,22 @@ from pyquant.models.tensor_type import TensorType as Type
 CHUNK = 1 << 22  # bytes that are read together
 
 
-@dataclass(frozen=True)
-class UnpackQ4TResult:
+@dataclass(frozen=True, kw_only=True)
+class UnpackQ4TResult(Converted):
     """Result of rewriting a Q4_T model as a stock one.
 
     Attributes
     ----------
-    source, output
-        Paths.
-    source_bytes, output_bytes
-        Sizes of whole files.
     n_tensors
         Tensors of type Q4_T that were rewritten.
     type
         The stock type that they have now.
-    seconds
-        What it took.
     """
 
-    source: str
-    output: str
-    source_bytes: int
-    output_bytes: int
+    SCHEMA = "pyquant.unpack_q4_t/1"
+
     n_tensors: int
     type: str
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant unpack --json` prints it, schema pyquant.unpack_q4_t/1."""
-        return {"schema": "pyquant.unpack_q4_t/1", **asdict(self)}
 
 
 def unpack_q4_t(
@@ -83,9 +69,8 @@ def unpack_q4_t(
     OutputError
         `output` cannot be written.
     """
-    begin_time = time.perf_counter()
     model = open_model(source)
-    check_output(Path(output), sources=model.paths, force=force)
+    work = Conversion(model.paths, output, force=force)
     tables = [tensor.table for tensor in model.tensors if tensor.table]
     if not tables:
         raise ModelFileError(f"{model.path}: has no 4-bit codes (tensors of type Q4_T) to unpack")
@@ -105,14 +90,12 @@ def unpack_q4_t(
             done += tensor.n_bytes
             begin += padded(_stock_bytes(tensor))
         file.commit()
-    return UnpackQ4TResult(
-        source=str(model.path),
-        output=str(output),
+    return work.result(
+        UnpackQ4TResult,
         source_bytes=model.n_bytes,
         output_bytes=size,
         n_tensors=len(tables),
         type=tables[0].stock.name,
-        seconds=time.perf_counter() - begin_time,
     )
 
 

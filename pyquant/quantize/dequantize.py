@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from pyquant.errors import ConfigError
+from pyquant.models.conversion import Converted
 from pyquant.models.model_file import AnyModel
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED
@@ -18,39 +18,26 @@ from pyquant.schemes.settings import make_mode
 FLOAT_TYPES = ("F16", "BF16", "F32")
 
 
-@dataclass(frozen=True)
-class DequantizeResult:
+@dataclass(frozen=True, kw_only=True)
+class DequantizeResult(Converted):
     """Result of dequantizing.
 
     Attributes
     ----------
-    source, output
-        Paths.
     type
         What quantized tensors are now.
-    source_bytes, output_bytes
-        Sizes of whole files.
     tensors
         How many tensors of each quantized type became floats, by the type's name.
     rmse
         What rounding to `type` added to the weights: root mean square, in units of weights; None where no
         tensor got another type.
-    seconds
-        What it took.
     """
 
-    source: str
-    output: str
+    SCHEMA = "pyquant.dequantize/1"
+
     type: str
-    source_bytes: int
-    output_bytes: int
     tensors: dict[str, int]
     rmse: float | None
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant dequantize --json` prints it, schema pyquant.dequantize/1."""
-        return {"schema": "pyquant.dequantize/1", **vars(self)}
 
 
 def dequantize_model(

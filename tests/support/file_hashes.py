@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyquant
 from pyquant.data import model_path, training_text
+from pyquant.machine.environment import environment
 from tests.support import ROOT
 
 NONLINEAR = str(ROOT / "configs" / "tables" / "nonlinear.toml")
@@ -51,17 +53,17 @@ WITH_STATISTICS: dict[str, dict[str, Any]] = {
 CHUNKS = 32  # of 256 tokens
 
 
-def portable_hashes(folder: Path, names: Any = None) -> dict[str, str]:
-    """Hash files that are the same on every CPU. names: of PORTABLE; None: all."""
-    return dict(_quantized(folder, {name: PORTABLE[name] for name in names or PORTABLE}))
+def portable_hashes() -> dict[str, str]:
+    """Hash files that are the same on every CPU. They are written into the current folder."""
+    return dict(_quantized(PORTABLE))
 
 
-def statistics_hashes(folder: Path) -> dict[str, str]:
-    """Hash files whose last bits depend on the CPU."""
-    text = folder / "text.txt"
+def statistics_hashes() -> dict[str, str]:
+    """Hash files whose last bits depend on the CPU. They are written into the current folder, as files name
+    what they were made with."""
+    text = Path("text.txt")
     text.write_text(training_text(), encoding="utf-8", newline="\n")
-    own, default = folder / "own.stats", folder / "default.stats"
-    imatrix = folder / "imatrix.gguf"
+    own, default, imatrix = Path("own.stats"), Path("default.stats"), Path("imatrix.gguf")
     pyquant.calibrate_model(
         model_path(), [text], own, n_ctx=256, n_chunks=CHUNKS, imatrix=imatrix, gradients=4,
         process_output=True,
@@ -70,11 +72,11 @@ def statistics_hashes(folder: Path) -> dict[str, str]:
     with_imatrix = {f"imatrix {name}": {"mode": f"ggml:{name}", "imatrix": imatrix} for name in WITH_IMATRIX}
     calibrated = {name: {**mode, "calibration": own} for name, mode in WITH_STATISTICS.items()}
     on_default = {"gptq IQ4_NL, default texts": {"mode": "ggml:IQ4_NL", "calibration": default}}
-    return dict(_quantized(folder, {**with_imatrix, **calibrated, **on_default}))
+    return dict(_quantized({**with_imatrix, **calibrated, **on_default}))
 
 
-def _quantized(folder: Path, modes: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    output = folder / "output.gguf"
+def _quantized(modes: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    output = Path("output.gguf")
     for name, settings in modes.items():
         pyquant.quantize_model(model_path(), output, pyquant.make_mode(settings), force=True)
         yield name, hashlib.sha256(output.read_bytes()).hexdigest()
@@ -82,9 +84,15 @@ def _quantized(folder: Path, modes: dict[str, dict[str, Any]]) -> Iterator[tuple
 
 def main() -> None:
     """Write the lists to a JSON file."""
+    output = Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        result = {"portable": portable_hashes(Path(folder)), "statistics": statistics_hashes(Path(folder))}
-    Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
+        os.chdir(folder)
+        result = {
+            "portable": portable_hashes(),
+            "cpu": sorted(environment()["cpu_features"]),
+            "statistics": statistics_hashes(),
+        }
+    output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
-from pyquant.files.output_file import OutputFile, check_output, write_fully
+from pyquant.files.output_file import OutputFile, write_fully
 from pyquant.files.sha256 import SourceHash
 from pyquant.formulas import entropy
 from pyquant.machine.memory import threads_with_room
+from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.model_file import AnyModel, ModelFile
 from pyquant.models.pqz.block_layout import BYTES, TEXT, Field, kernel
 from pyquant.models.pqz.index import FRAME, HEAD_BYTES, CodedFrame, Index, Part, PqzTensor, write_index
@@ -59,34 +59,25 @@ class StreamUse:
         )
 
 
-@dataclass(frozen=True)
-class PackResult:
+@dataclass(frozen=True, kw_only=True)
+class PackResult(Converted):
     """Result of packing.
 
     Attributes
     ----------
-    source, output
-        Paths.
-    source_bytes, output_bytes
-        Sizes of whole files.
     n_weights
         Weights in the file.
     sha256
         The hash of the GGUF.
     streams
         What each content of each type takes, the largest first.
-    seconds
-        What it took.
     """
 
-    source: str
-    output: str
-    source_bytes: int
-    output_bytes: int
+    SCHEMA = "pyquant.pack/1"
+
     n_weights: int
     sha256: str
     streams: list[StreamUse]
-    seconds: float
 
     @property
     def bits_per_weight(self) -> float | None:
@@ -94,8 +85,8 @@ class PackResult:
         return 8 * self.output_bytes / self.n_weights if self.n_weights else None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant pack --json` prints it, schema pyquant.pack/1."""
-        return {"schema": "pyquant.pack/1", **asdict(self), "bits_per_weight": self.bits_per_weight}
+        """Give the result as `pyquant pack --json` prints it."""
+        return {**super().to_json(), "bits_per_weight": self.bits_per_weight}
 
 
 def pack_model(
@@ -128,11 +119,10 @@ def pack_model(
     OutputError
         `output` cannot be written.
     """
-    begin = time.perf_counter()
     source, output = _one_file(source), Path(output)
     if is_pqz(source):
         raise ModelFileError(f"{source}: is already a pqz file")
-    check_output(output, sources=[source], force=force)
+    work = Conversion([source], output, force=force)
     tensors = sorted(read_shard(source).tensors, key=lambda tensor: tensor.offset)
     index = Index(
         n_bytes=source.stat().st_size,
@@ -144,15 +134,14 @@ def pack_model(
     )
     with SourceHash([source]) as source_hash:
         uses, sha256 = _write(source, output, index, force, threads_with_room(threads), progress, source_hash)
-    return PackResult(
-        source=str(source),
-        output=str(output),
+    n_weights = sum(tensor.n_weights for tensor in tensors)
+    return work.result(
+        PackResult,
         source_bytes=index.n_bytes,
         output_bytes=output.stat().st_size,
-        n_weights=sum(tensor.n_weights for tensor in tensors),
+        n_weights=n_weights,
         sha256=sha256,
         streams=uses,
-        seconds=time.perf_counter() - begin,
     )
 
 

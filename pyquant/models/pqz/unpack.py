@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import os
-import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pyquant.files.output_file import OutputFile
 from pyquant.machine.memory import threads_with_room
+from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.progress import Progress
 
 
-@dataclass(frozen=True)
-class UnpackResult:
+@dataclass(frozen=True, kw_only=True)
+class UnpackResult(Converted):
     """Result of unpacking.
 
     Attributes
     ----------
-    source, output
-        Paths.
-    source_bytes, output_bytes
-        Sizes of whole files.
     sha256
         The hash of the GGUF.
     tools
         The versions of the tools that packed it, by name.
-    seconds
-        What it took.
     """
 
-    source: str
-    output: str
-    source_bytes: int
-    output_bytes: int
+    SCHEMA = "pyquant.unpack/1"
+
     sha256: str
     tools: dict[str, str]
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant unpack --json` prints it, schema pyquant.unpack/1."""
-        return {"schema": "pyquant.unpack/1", **asdict(self)}
 
 
 def unpack_model(
@@ -74,17 +60,15 @@ def unpack_model(
     OutputError
         `output` cannot be written.
     """
-    begin = time.perf_counter()
     pqz = source if isinstance(source, PqzFile) else PqzFile(source)
-    with OutputFile(output, pqz.n_bytes, sources=[pqz.path], force=force) as file:
+    work = Conversion([pqz.path], output, force=force)
+    with OutputFile(output, pqz.n_bytes, sources=work.sources, force=force) as file:
         pqz.expand(file.fileno(), threads_with_room(threads), progress)
         file.commit()
-    return UnpackResult(
-        source=str(pqz.path),
-        output=str(output),
+    return work.result(
+        UnpackResult,
         source_bytes=pqz.path.stat().st_size,
         output_bytes=pqz.n_bytes,
         sha256=pqz.sha256,
         tools=pqz.index.tools,
-        seconds=time.perf_counter() - begin,
     )

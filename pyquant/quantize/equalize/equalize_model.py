@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.temporary import temporary_folder
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
+from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.header import EQUALIZED_FROM, set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.progress import Progress
@@ -38,14 +38,12 @@ TRIED = 64  # random tokens that both models are run over
 SAME = 1e-4  # nats: a model that computes something else is tenths away; F16 that gets too small, millionths
 
 
-@dataclass(frozen=True)
-class EqualizeResult:
+@dataclass(frozen=True, kw_only=True)
+class EqualizeResult(Converted):
     """Result of equalizing.
 
     Attributes
     ----------
-    source, output
-        Paths.
     calibration
         The STATS file of `output`; None if none was wanted.
     n_links
@@ -57,26 +55,16 @@ class EqualizeResult:
         number left the range of its type.
     divergence
         What the outputs of both models differ by, on some random tokens: mean KLD in nats.
-    output_bytes
-        The size of `output`.
-    seconds
-        What it took.
     """
 
-    source: str
-    output: str
+    SCHEMA = "pyquant.equalize/1"
+
     calibration: str | None
     n_links: int
     n_channels: int
     n_scaled: int
     rounded: float
     divergence: float
-    output_bytes: int
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant equalize --json` prints it, schema pyquant.equalize/1."""
-        return {"schema": "pyquant.equalize/1", **vars(self)}
 
 
 def equalize_model(
@@ -123,10 +111,10 @@ def equalize_model(
     OutputError
         A file cannot be written.
     """
-    begin = time.perf_counter()
     model, output = open_model(source), Path(output)
-    for path in [output, *([Path(stats)] if stats else [])]:
-        check_output(path, sources=[*model.paths, Path(calibration)], force=force)
+    work = Conversion([*model.paths, Path(calibration)], output, force=force)
+    if stats:
+        check_output(Path(stats), sources=work.sources, force=force)
     known = Calibration.read(calibration)
     known.check_model(model, model.sha256())
     rescaling, n_links, n_channels, n_scaled = Rescaling(), 0, 0, 0
@@ -153,17 +141,16 @@ def equalize_model(
                 calibration, stats, inputs, rescaling.rows, sha256, called=stats_called, force=force
             )
         file.commit()
-    return EqualizeResult(
-        source=str(model.path),
-        output=str(output),
+    return work.result(
+        EqualizeResult,
+        source_bytes=model.n_bytes,
+        output_bytes=n_bytes,
         calibration=str(stats) if stats else None,
         n_links=n_links,
         n_channels=n_channels,
         n_scaled=n_scaled,
         rounded=error,
         divergence=divergence,
-        output_bytes=n_bytes,
-        seconds=time.perf_counter() - begin,
     )
 
 
