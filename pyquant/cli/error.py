@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import number, percent, print_lines, print_table, remark, show
+from pyquant.cli.groups import grouped
+from pyquant.cli.output import number, percent, print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
+
+@grouped
 def error(
+    *,
     base: Annotated[
         Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
     ],
@@ -33,32 +39,22 @@ def error(
         ),
     ] = None,
     threads: options.Threads = None,
-    plot: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="FILE",
-            parser=paths.output,
-            help="Draw a map of the layers: a .png, .svg or .pdf file.",
-        ),
-    ] = None,
-    force: options.Force = False,
+    drawing: options.Drawing,
     json: options.Json = False,
 ) -> None:
     """Show where two models differ, and by how much: each tensor, and the metadata."""
     from pyquant.inspect.error_map import measure_error
 
-    if plot:
-        from pyquant.inspect.figures.style import check_figure
-
-        check_figure(plot, sources=[], force=force)
+    drawing.check()
     with progress_bar("error") as progress:
         report = measure_error(base, model, imatrix=imatrix, threads=threads, progress=progress)
-    if plot:
-        from pyquant.inspect.figures.error_map import error_figure
-        from pyquant.inspect.figures.style import save_figure
 
-        save_figure(error_figure(report), plot)
-        remark(f"drawn to {plot}")
+    def figure() -> Figure:
+        from pyquant.inspect.figures.error_map import error_figure
+
+        return error_figure(report)
+
+    drawing.draw(figure)
     show(report.to_json(), json, _print, keep=True)
 
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from pyquant.cli import options, paths
+from pyquant.cli import options
+from pyquant.cli.groups import grouped
 from pyquant.cli.output import percent, print_table, remark, show
 from pyquant.cli.progress import progress_bar
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
+
+@grouped
 def histogram(
+    *,
     model: options.AnyModel,
-    mode: options.ModeName = None,
-    scheme: options.SchemeFile = None,
-    set_: options.Settings = None,
-    table: options.TableName = None,
-    radius: options.Radius = None,
-    config: options.Config = None,
-    pure: options.Pure = None,
-    imatrix: options.Imatrix = None,
-    tensors: options.Tensors = None,
+    mode: options.ModeOptions,
     threads: options.Threads = None,
-    plot: Annotated[
-        Optional[Path],
-        typer.Option(metavar="FILE", parser=paths.output, help="Draw it: a .png, .svg or .pdf file."),
-    ] = None,
-    force: options.Force = False,
+    drawing: options.Drawing,
     json: options.Json = False,
 ) -> None:
     """Count codes and runs of zeros, of the whole model and each tensor.
@@ -37,23 +28,16 @@ def histogram(
     """
     from pyquant.inspect.histogram import count_codes
 
-    threads = options.threads_from(config, threads)
-    chosen = options.mode_from_options(
-        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, pure=pure,
-        imatrix=imatrix, tensors=tensors,
-    )  # fmt: skip
-    if plot:
-        from pyquant.inspect.figures.style import check_figure
-
-        check_figure(plot, sources=[], force=force)
+    drawing.check()
     with progress_bar("histogram") as progress:
-        counted = count_codes(model, chosen, threads=threads, progress=progress)
-    if plot:
-        from pyquant.inspect.figures.codes import histogram_figure
-        from pyquant.inspect.figures.style import save_figure
+        counted = count_codes(model, mode.chosen(), threads=threads, progress=progress)
 
-        save_figure(histogram_figure(counted), plot)
-        remark(f"drawn to {plot}")
+    def figure() -> Figure:
+        from pyquant.inspect.figures.codes import histogram_figure
+
+        return histogram_figure(counted)
+
+    drawing.draw(figure)
     show(counted.to_json(), json, _print, keep=True)
 
 

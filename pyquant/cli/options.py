@@ -1,8 +1,9 @@
-"""Options that several commands share, and the mode that they describe together."""
+"""Options that several commands share, by themselves or as groups that mean something together."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -15,6 +16,8 @@ from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from pyquant.schemes import Mode
 
 FloatModel = Annotated[
@@ -160,6 +163,12 @@ RecipeFile = Annotated[
         help="Give each tensor the type that a recipe says, as `pyquant mix` writes it; instead of --mode.",
     ),
 ]
+Requantize = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--requantize", help="Take a model that is quantized already; its errors stay, and new ones come."
+    ),
+]
 Tensors = Annotated[
     Optional[str],
     typer.Option(
@@ -220,52 +229,95 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 
 
-def mode_from_options(
-    config: Path | None,
-    *,
-    scheme: Path | None = None,
-    set_: list[str] | None = None,
-    **options: Any,
-) -> Mode | None:
-    """Makes the mode that a configuration file and options give together; None if they name none.
+@dataclass(frozen=True)
+class ModeOptions:
+    """A mode and its parameters."""
 
-    Files that the mode reads are protected, those that only the configuration names too.
-    """
-    from pyquant.files.output_file import protect
-    from pyquant.schemes.outside import load_modes
-    from pyquant.schemes.settings import make_mode, read_config
+    mode: ModeName = None
+    scheme: SchemeFile = None
+    set_: Settings = None
+    table: TableName = None
+    radius: Radius = None
+    config: Config = None
+    pure: Pure = None
+    imatrix: Imatrix = None
+    tensors: Tensors = None
 
-    settings = read_config(config) if config else {}
-    settings.pop("threads", None)  # see threads_from
-    given = {key: value for key, value in options.items() if value is not None}
-    for key, value in _assignments(set_ or []):
-        if key in given:
-            raise ConfigError(f"--set {key}: is given twice")
-        given[key] = value
-    settings.update(given)
-    if "recipe" in given:
-        settings.setdefault("mode", "recipe")
-    if scheme is not None:
-        modes = load_modes(scheme)
-        if len(modes) == 1:
-            settings.setdefault("mode", modes[0].name)
-    if not settings and not config:
-        return None
-    mode = make_mode(settings, str(config) if config else "command line")
-    for path in mode.files():
-        protect(path)
-    return mode
+    def chosen(self, **more: Any) -> Mode | None:
+        """Make the mode that a configuration file and options give together; None if they name none.
+
+        Files that the mode reads are protected, those that only the configuration names too.
+
+        more: parameters that no option of this class gives.
+        """
+        from pyquant.files.output_file import protect
+        from pyquant.schemes.outside import load_modes
+        from pyquant.schemes.settings import make_mode, read_config
+
+        settings = read_config(self.config) if self.config else {}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {key: value for key, value in {**own, **more}.items() if value is not None}
+        for key in ("config", "scheme", "set_"):
+            given.pop(key, None)
+        for key, value in _assignments(self.set_ or []):
+            if key in given:
+                raise ConfigError(f"--set {key}: is given twice")
+            given[key] = value
+        settings.update(given)
+        if "recipe" in given:
+            settings.setdefault("mode", "recipe")
+        if self.scheme is not None:
+            modes = load_modes(self.scheme)
+            if len(modes) == 1:
+                settings.setdefault("mode", modes[0].name)
+        if not settings and not self.config:
+            return None
+        mode = make_mode(settings, str(self.config) if self.config else "command line")
+        for path in mode.files():
+            protect(path)
+        return mode
 
 
-def threads_from(config: Path | None, threads: int | None) -> int | None:
-    """The number of threads: the option, or the key that configurations had until version 0.1."""
-    from pyquant.schemes.settings import read_config
+@dataclass(frozen=True)
+class WrittenMode(ModeOptions):
+    """A mode by which a file is written, and what it knows of the model's inputs."""
 
-    if config is None or "threads" not in (settings := read_config(config)):
-        return threads
-    warnings.warn(f"{config}: threads: is no part of a mode now; give --threads", FutureWarning, stacklevel=2)
-    limits.THREADS.check(f"{config}: threads", settings["threads"])
-    return threads if threads is not None else settings["threads"]
+    store: Store = None
+    recipe: RecipeFile = None
+    requantize: Requantize = None
+    calibration: Calibration = None
+    equalize: Equalize = None
+    damping: Damping = None
+    sequential: Sequential = None
+    step: Step = None
+    sensitivity: SensitivityFile = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the result."""
+
+    plot: Annotated[
+        Optional[Path],
+        typer.Option(metavar="FILE", parser=paths.output, help="Draw it: a .png, .svg or .pdf file."),
+    ] = None
+    force: Force = False
+
+    def check(self) -> None:
+        """Refuse a figure that may not be written, before work begins."""
+        if self.plot:
+            from pyquant.inspect.figures.style import check_figure
+
+            check_figure(self.plot, sources=[], force=self.force)
+
+    def draw(self, figure: Callable[[], Figure]) -> None:
+        """Write the figure, if one is wanted."""
+        if self.plot:
+            from pyquant.cli.output import remark
+            from pyquant.inspect.figures.style import save_figure
+
+            save_figure(figure(), self.plot)
+            remark(f"drawn to {self.plot}")
 
 
 def _assignments(pairs: list[str]) -> list[tuple[str, str]]:

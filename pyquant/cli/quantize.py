@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -12,6 +12,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show, size
 from pyquant.cli.progress import progress_bar
@@ -24,7 +25,67 @@ if TYPE_CHECKING:
     from pyquant.schemes import Mode
 
 
+@dataclass(frozen=True)
+class StepTarget:
+    """What mode uniform's file is to be like, and the text to measure that on."""
+
+    bits: Annotated[
+        Optional[float],
+        typer.Option(
+            "--bits",
+            metavar="BITS",
+            parser=Number(limits.BITS),
+            help="uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
+        ),
+    ] = None
+    target_size: Annotated[
+        Optional[str],
+        typer.Option(
+            "--size", metavar="SIZE", help="uniform: find the step whose .pqz file has at most this size."
+        ),
+    ] = None
+    like: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="TYPE", help="uniform: find the step as near to the model, on --text, as this type is."
+        ),
+    ] = None
+    text: Annotated[
+        Optional[Text],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.text,
+            help="With --like: UTF-8 text to evaluate on; - is standard input.",
+        ),
+    ] = None
+    ctx: options.Ctx = 512
+    chunks: options.Chunks = None
+
+    def read(self, step: float | None, mode: str | None) -> Target | None:
+        """Read what is wanted, of a mode by its name; None: nothing."""
+        from pyquant.fit.target import read_target
+
+        given = {"step": step, "bits": self.bits, "size": self.target_size, "like": self.like}
+        return read_target(given, prefix="--", mode=mode, has_text=self.text is not None)
+
+    def search(
+        self, source: Path, mode: Mode, wanted: Target, threads: int | None
+    ) -> tuple[Mode, dict[str, Any]]:
+        """Return the mode with the step that reaches the target, and what was tried."""
+        from pyquant.fit.step_search import Evaluation, StepSearch
+        from pyquant.schemes.uniform import Uniform
+
+        assert isinstance(mode, Uniform), "no other mode has a step"
+        with progress_bar("step") as progress:
+            search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
+            evaluation = Evaluation(self.text, self.ctx, self.chunks) if self.text is not None else None
+            stepped = search.find(wanted, evaluation)
+        return stepped, {"search": search.to_json()}
+
+
+@grouped
 def quantize(
+    *,
     source: Annotated[
         Path,
         typer.Argument(
@@ -41,26 +102,8 @@ def quantize(
             help="File to write; with a name in .pqz codes are entropy-coded, as by `pack`.",
         ),
     ],
-    mode: options.ModeName = None,
-    scheme: options.SchemeFile = None,
-    set_: options.Settings = None,
-    table: options.TableName = None,
-    radius: options.Radius = None,
-    store: options.Store = None,
-    config: options.Config = None,
-    recipe: options.RecipeFile = None,
-    pure: options.Pure = None,
-    requantize: Annotated[
-        Optional[bool],
-        typer.Option(
-            "--requantize", help="Take a model that is quantized already; its errors stay, and new ones come."
-        ),
-    ] = None,
-    imatrix: options.Imatrix = None,
-    calibration: options.Calibration = None,
-    equalize: options.Equalize = None,
-    damping: options.Damping = None,
-    sequential: options.Sequential = None,
+    mode: options.WrittenMode,
+    target: StepTarget,
     memory: Annotated[
         Optional[str],
         typer.Option(
@@ -69,46 +112,6 @@ def quantize(
             "disk, beside the output; default: all of it.",
         ),
     ] = None,
-    step: options.Step = None,
-    sensitivity: options.SensitivityFile = None,
-    bits: Annotated[
-        Optional[float],
-        typer.Option(
-            "--bits",
-            metavar="BITS",
-            parser=Number(limits.BITS),
-            help="uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
-        ),
-    ] = None,
-    bpw: Annotated[
-        Optional[float],
-        typer.Option(
-            "--bpw", metavar="BITS", parser=Number(limits.BITS), hidden=True, help="Old name of --bits."
-        ),
-    ] = None,
-    target_size: Annotated[
-        Optional[str],
-        typer.Option(
-            "--size", metavar="SIZE", help="uniform: find the step whose .pqz file has at most this size."
-        ),
-    ] = None,
-    like: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="TYPE", help="uniform: find the step as near to the model, on --text, as this type is."
-        ),
-    ] = None,
-    text: Annotated[
-        Optional[Text],
-        typer.Option(
-            metavar="FILE",
-            parser=paths.text,
-            help="With --like: UTF-8 text to evaluate on; - is standard input.",
-        ),
-    ] = None,
-    ctx: options.Ctx = 512,
-    chunks: options.Chunks = None,
-    tensors: options.Tensors = None,
     threads: options.Threads = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")
@@ -120,24 +123,14 @@ def quantize(
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
-    from pyquant.fit.target import parse_size, read_target
+    from pyquant.fit.target import parse_size
     from pyquant.models.model_file import ModelFile
     from pyquant.quantize.quantize_model import quantize_model
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 
-    if bpw is not None:
-        warnings.warn("--bpw is called --bits now; the old name goes in 0.3", FutureWarning, stacklevel=2)
-        bits = bpw if bits is None else bits
-    targets = {"step": step, "bits": bits, "size": target_size, "like": like}
-    target = read_target(targets, prefix="--", mode=mode, has_text=text is not None)
-    searched = target is not None and target.searched
-    threads = options.threads_from(config, threads)
-    chosen = options.mode_from_options(
-        config, scheme=scheme, set_=set_, mode=mode, table=table, radius=radius, store=store, pure=pure,
-        requantize=requantize, imatrix=imatrix, calibration=calibration, equalize=equalize,
-        damping=damping, sequential=sequential, sensitivity=sensitivity, tensors=tensors, recipe=recipe,
-        step=START if searched else step,
-    )  # fmt: skip
+    wanted = target.read(mode.step, mode.mode)
+    searched = wanted is not None and wanted.searched
+    chosen = mode.chosen(step=START if searched else mode.step)
     if chosen is None:
         raise ConfigError(
             "--mode, --scheme, --recipe or --config is needed; `pyquant quantize --help` lists the modes"
@@ -145,23 +138,17 @@ def quantize(
     to_pqz = output.suffix == SUFFIX
     bound = None if memory is None else parse_size("memory", memory)
     search: dict[str, Any] = {}
-    if target is not None and searched:
+    if wanted is not None and searched:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, search = _search(source, chosen, target, text, ctx, chunks, threads)
+        chosen, search = target.search(source, chosen, wanted, threads)
     report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
         if to_pqz and not dry_run:
             report = quantize_to_pqz(
-                source,
-                output,
-                chosen,
-                threads=threads,
-                force=force,
-                memory=bound,
-                progress=progress,
+                source, output, chosen, threads=threads, force=force, memory=bound, progress=progress,
                 tell=remark,
-            )
+            )  # fmt: skip
         else:
             report = quantize_model(
                 source, output, chosen, threads=threads, force=force, dry_run=dry_run, memory=bound,
@@ -173,7 +160,7 @@ def quantize(
     for line in _remarks(result["tensors"]):
         remark(line)
     if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
-        for line in _beside_peer(result["output_bytes"], peer_bytes, like):
+        for line in _beside_peer(result["output_bytes"], peer_bytes, target.like):
             remark(line)
     if chosen.mode == "uniform" and not to_pqz and any(_has_uniform_codes(t) for t in result["tensors"]):
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
@@ -216,27 +203,6 @@ def _beside_peer(n_bytes: int, peer_bytes: int, type_name: str | None) -> Iterat
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 2} more tensors" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more
-
-
-def _search(
-    source: Path,
-    mode: Mode,
-    target: Target,
-    text: Text | None,
-    ctx: int,
-    chunks: int | None,
-    threads: int | None,
-) -> tuple[Mode, dict[str, Any]]:
-    """The mode with the step that reaches the target, and what was tried."""
-    from pyquant.fit.step_search import Evaluation, StepSearch
-    from pyquant.schemes.uniform import Uniform
-
-    assert isinstance(mode, Uniform), "no other mode has a step"
-    with progress_bar("step") as progress:
-        search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-        evaluation = Evaluation(text, ctx, chunks) if text is not None else None
-        stepped = search.find(target, evaluation)
-    return stepped, {"search": search.to_json()}
 
 
 def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:

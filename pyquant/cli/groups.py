@@ -1,0 +1,45 @@
+"""Options that belong together, declared once as the fields of a dataclass and taken by several commands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, get_type_hints
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of those of its parameters that are dataclasses.
+
+    The command itself is called with the dataclasses. Fields are `Annotated` as typer wants options to be.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    flat: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type, list[str]]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        hint = hints[name]
+        if not (isinstance(hint, type) and is_dataclass(hint)):
+            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint))
+            continue
+        own = get_type_hints(hint, include_extras=True)
+        groups[name] = hint, [field.name for field in fields(hint)]
+        for field in fields(hint):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            flat.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name]
+                )
+            )
+
+    def with_options(**given: Any) -> None:
+        made = {
+            name: group(**{field: given.pop(field) for field in names})
+            for name, (group, names) in groups.items()
+        }
+        command(**given, **made)
+
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    with_options.__module__ = command.__module__
+    with_options.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    return with_options
