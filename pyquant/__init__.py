@@ -65,9 +65,6 @@ _HOME = {
     "read_text": "files.text",
 }
 
-# Names of the last version, and what they are called now. They go in 0.3.
-_RENAMED = {"quantize_packed": "quantize_to_pqz", "unpack_tables": "unpack_q4_t"}
-
 __all__ = ["__version__", *sorted(_HOME)]
 
 
@@ -76,14 +73,6 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("pyquant")
-    if name in _RENAMED:
-        import warnings
-
-        new = _RENAMED[name]
-        warnings.warn(
-            f"pyquant.{name} is now pyquant.{new}; the old name goes in 0.3", DeprecationWarning, stacklevel=2
-        )
-        name = new
     if name not in _HOME:
         raise AttributeError(f"module 'pyquant' has no attribute {name!r}")
     return getattr(importlib.import_module(f"pyquant.{_HOME[name]}"), name)

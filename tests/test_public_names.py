@@ -34,12 +34,3 @@ def test_importing_loads_nothing() -> None:
 
 def test_type_checkers_may_read_it() -> None:
     assert Path(pyquant.__file__).with_name("py.typed").is_file()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("quantize_packed", "quantize_to_pqz"), ("unpack_tables", "unpack_q4_t")]
-)
-def test_old_names_work_with_a_remark(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"pyquant.{old} is now pyquant.{new}"):
-        assert getattr(pyquant, old) is getattr(pyquant, new)
-    assert old not in pyquant.__all__

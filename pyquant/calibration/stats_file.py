@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 VERSION = 2
-WITHOUT_CHECKSUMS = 1  # a version that is still read
 KEY = "pyquant.calibration"  # general.type, and before every key
 CALLED = f"{KEY}.called"
 GRADIENTS = "gradients"  # ending of tensors that hold moments of gradients
@@ -173,26 +171,14 @@ def read_header(file: ModelFile) -> StatsHeader:
     ------
     ModelFileError
         The file is of another version, or damaged.
-
-    Warns
-    -----
-    FutureWarning
-        The file is of version 1, which has no checksums.
     """
     path = file.path
     version = file.get(f"{KEY}.version")
-    if version not in (VERSION, WITHOUT_CHECKSUMS) or file.get(f"{KEY}.panel") != _core.PANEL:
+    if version != VERSION or file.get(f"{KEY}.panel") != _core.PANEL:
         raise ModelFileError(
             f"{path}: statistics of version {version}, this pyquant reads {VERSION}; calibrate anew"
         )
-    if version == WITHOUT_CHECKSUMS:
-        warnings.warn(
-            f"{path}: of version 1, which has no checksums: damage is not seen; `pyquant calibrate` writes "
-            f"version {VERSION}",
-            FutureWarning,
-            stacklevel=2,
-        )
-    rows = RowReader(file, checked=version != WITHOUT_CHECKSUMS)
+    rows = RowReader(file)
     try:
         texts = _TEXTS.validate_python(parse_json(file.get(f"{KEY}.texts")))
         sha256, chunk_size = file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size")

@@ -68,15 +68,13 @@ class RowReader:
         By name.
     """
 
-    def __init__(self, file: ModelFile, *, checked: bool) -> None:
+    def __init__(self, file: ModelFile) -> None:
         """Read the checksums and check the header.
 
         Parameters
         ----------
         file
             The STATS file.
-        checked
-            Whether it has checksums: version 1 has none.
 
         Raises
         ------
@@ -84,9 +82,6 @@ class RowReader:
             The header is damaged.
         """
         self.tensors = {tensor.name: tensor for tensor in file.tensors}
-        self._checksums: NDArray[np.uint64] | None = None
-        if not checked:
-            return
         if not file.tensors:
             raise ModelFileError(f"{file.path}: has no tensors, so no checksums either: it is damaged")
         *others, checksums = sorted(file.tensors, key=lambda tensor: tensor.offset)
@@ -95,7 +90,7 @@ class RowReader:
         fits = checksums.name == CHECKSUMS and checksums.type is Type.I64 and len(file.paths) == 1
         if not fits or checksums.n_weights != ends[-1]:
             raise ModelFileError(f"{file.path}: its checksums do not fit its tensors: it is damaged")
-        self._checksums = np.frombuffer(checksums.data(), np.uint64)
+        self._checksums: NDArray[np.uint64] = np.frombuffer(checksums.data(), np.uint64)
         with file.path.open("rb") as opened:
             if _core.checksum(opened.read(file.header.data_offset)) != self._checksums[0]:
                 raise ModelFileError(f"{file.path}: its header is damaged: it has another checksum")
@@ -130,7 +125,5 @@ class RowReader:
         return values
 
     def _check(self, tensor: Tensor, number: int, row: NDArray[Any]) -> None:
-        if self._checksums is None:
-            return
         if _core.checksum(row.data) != self._checksums[self._first[tensor.name] + number]:
             raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r} is damaged: it has another checksum")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -36,7 +36,6 @@ from pyquant.cli import (
     tables,
     unpack,
 )
-from pyquant.cli.output import remark
 from pyquant.errors import ConfigError, PyquantError, said_by_system
 from pyquant.wings import wings
 
@@ -109,7 +108,7 @@ def main() -> None:
 
     SIGTERM ends it as Ctrl-C does, but the process dies of that signal, as others expect it to.
     """
-    warnings.showwarning = _show_warning
+    warnings.simplefilter("ignore")  # they are for programmers
     try:
         streams.prepare()
         signals.prepare()
@@ -147,19 +146,6 @@ def _run() -> None:
             signals.stopped(INTERRUPTED)
         if leaving.code:
             raise
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    # Users get a remark of what they are to change, not of what programmers are to change.
-    if issubclass(category, FutureWarning):
-        remark(f"pyquant: {message}")
 
 
 def _fail(message: str, status: int) -> None:

@@ -37,7 +37,6 @@ def mix(
         Optional[float],
         typer.Option(
             "--bits",
-            "--bpw",
             metavar="BITS",
             parser=Number(limits.BITS),
             help="The file has at most so many bits per weight, all its bytes counted.",

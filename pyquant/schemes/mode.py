@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from gguf import LlamaFileType
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyquant import limits
 from pyquant.errors import ConfigError
@@ -113,16 +112,6 @@ class TableMode(Mode):
     store: Literal["stock", "q4_t"] = Field(
         "stock", description="q4_t: 4-bit codes and a table, for pyquant's llama.cpp alone"
     )
-
-    @field_validator("store", mode="before")
-    @classmethod
-    def _renamed(cls, store: object) -> object:
-        if store != "packed":
-            return store
-        warnings.warn(
-            "store: 'packed' is called 'q4_t' now; the old name goes in 0.3", FutureWarning, stacklevel=2
-        )
-        return "q4_t"
 
     @property
     def q4_t(self) -> bool:

@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     ValidationError,
     create_model,
-    field_validator,
 )
 
 from pyquant import limits
@@ -24,7 +23,7 @@ from pyquant.files.toml import read_toml
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import explain
 from pyquant.study.metrics import MEASURABLE, Metric
-from pyquant.study.quantizer import FILES, Quantizer, make_quantizers, rename_old_keys
+from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
 
 DEFAULT = [metric.name for metric in MEASURABLE if metric.by_default]
 # A TOML table for each metric that has settings, by the metric's name.
@@ -90,13 +89,6 @@ class StudyConfig(_MetricSettings):
     calibration: list[CalibrationConfig] = Field([], description="what quantizers may know of inputs")
     common: dict[str, Any] = Field({}, description="settings of every quantizer")
     quantizer: list[dict[str, Any]] = Field(min_length=1, description="modes and their parameters")
-
-    @field_validator("common", "quantizer")
-    @classmethod
-    def _rename_old_keys(cls, settings: Any) -> Any:
-        if isinstance(settings, list):
-            return [rename_old_keys(quantizer) for quantizer in settings]
-        return rename_old_keys(settings)
 
     @property
     def metrics(self) -> list[Metric]:
@@ -172,11 +164,6 @@ def read_study(
     ------
     ConfigError
         The file is not a study. The message names an unknown key and the nearest known one.
-
-    Warns
-    -----
-    FutureWarning
-        A key has another name now.
     """
     path = Path(path)
     settings = read_toml(path, "configuration")

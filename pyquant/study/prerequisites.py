@@ -116,8 +116,6 @@ def quantizer_inputs(
 ) -> dict[str, Any]:
     """Return the settings that results depend on: files by hash, files the study makes by their inputs.
 
-    The names `kind`, `packed` and `bpw` are those of the first version, so that keys of runs stay.
-
     Parameters
     ----------
     quantizer
@@ -134,13 +132,11 @@ def quantizer_inputs(
     """
     mode, target = quantizer.mode, quantizer.target
     inputs = mode.model_dump(mode="json", exclude_none=True)
-    if not mode.equalize:  # runs of before know no such key
-        del inputs["equalize"]
     if mode.source is not None:
         inputs["scheme"] = file_sha256("scheme", mode.source)
     for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
         if reference:
-            inputs[key] = {"kind": reference.uses, **calibrations[reference.name].to_json()}
+            inputs[key] = {"uses": reference.uses, **calibrations[reference.name].to_json()}
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
     if mode.calibration:
@@ -162,8 +158,8 @@ def quantizer_inputs(
         if target.key == "like":
             inputs["like"] = {"type": target.value, **evaluation}
         else:
-            inputs["bpw" if target.key == "code_bits" else target.key] = target.value
-    return inputs | ({"packed": True} if quantizer.pqz else {})
+            inputs[target.key] = target.value
+    return inputs | ({"pqz": True} if quantizer.pqz else {})
 
 
 def file_sha256(key: str, path: str | Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,6 @@ MEASURED = "measured"  # in the place of a file of sensitivities
 
 # Forms in which a target is written in a name.
 LABELS = {"bits": "{:g} bits in all", "size": "{:,} bytes", "like": "like {}", "code_bits": "{:g} bits"}
-RENAMED = {"packed": "pqz", "bpw": "code_bits"}  # keys of a quantizer, as the version before had them
 
 
 class OfStudies(BaseModel):
@@ -166,14 +164,6 @@ def make_quantizers(
             quantizer = _make(flat, f"quantizer {i}", calibrations, hidden)
             made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz), quantizer)
     return list(made.values())
-
-
-def rename_old_keys(settings: dict[str, Any]) -> dict[str, Any]:
-    """Give keys of a quantizer the names that they have now. Warns of each with FutureWarning."""
-    for old, new in RENAMED.items():
-        if old in settings:
-            warnings.warn(f"a quantizer's key {old!r} is called {new!r} now", FutureWarning, stacklevel=2)
-    return {RENAMED.get(key, key): value for key, value in settings.items()}
 
 
 def _combinations(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:

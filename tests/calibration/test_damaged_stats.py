@@ -83,19 +83,6 @@ def test_values_that_cannot_be(
     assert not (tmp_path / "out.gguf").exists()
 
 
-def test_version_1_is_read_with_a_remark(stats: Path, tmp_path: Path) -> None:
-    key = b"pyquant.calibration.version"
-    data = bytearray(stats.read_bytes())
-    data[data.index(key) + len(key) + 4] = 1
-    old = tmp_path / "old"
-    old.write_bytes(data)
-    with pytest.warns(FutureWarning, match="of version 1, which has no checksums"):
-        before = Calibration.read(old)
-    now = Calibration.read(stats)
-    np.testing.assert_array_equal(before.moments(MATRIX), now.moments(MATRIX))
-    np.testing.assert_array_equal(before.tokens(9), now.tokens(9))
-
-
 def test_statistics_without_tensors(tmp_path: Path) -> None:
     header = _core.Gguf()
     header.set_text("general.type", KEY)

@@ -188,9 +188,6 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     left = result["search"]["code_bits"]
     assert 0 < left < 5  # embeddings and metadata are no codes
     assert f"5 bits per weight: {left:.2f} bits are left for each code, besides " in told.stderr
-    told = run(*arguments, "--bpw", 5, "--force", "--json")
-    assert "--bpw is called --bits now" in told.stderr
-    assert json.loads(told.stdout)["parameters"] == result["parameters"]
     told = run(*arguments, "--bits", 5)  # said before anything is tried
     assert (told.returncode, told.stdout) == (1, "")
     assert "exists; --force replaces it" in told.stderr

@@ -41,7 +41,6 @@ def watch(read: Callable[[Path], object], make: Callable[[bytes], bytes], code: 
             read(path)
 
     warnings.simplefilter("error")
-    warnings.simplefilter("ignore", FutureWarning)  # old versions of a format
     atheris.Setup(sys.argv, test)
     atheris.Fuzz()
 

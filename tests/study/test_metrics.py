@@ -53,19 +53,3 @@ def test_columns_are_cells(finished_study: Path) -> None:
         for column in metric.columns:
             assert {column.key, column.error or column.key, *(column.ends or ())} <= cells.keys()
     assert len(set(every)) == len(every)
-
-
-def test_old_keys_go_on_with_a_remark(lab: Lab, tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
-    settings = "[[calibration]]\nname = 'c'\ntexts = ['c.txt']\n[common]\n{} = true\n[[quantizer]]\n"
-    settings += "mode = 'uniform'\ncalibration = 'c'\n{} = 4.0\n"
-    (tmp_path / "c.txt").write_text("a text")
-    path.write_text(settings.format("pqz", "code_bits"))
-    now = read_study(path, models=lab.models, texts=[lab.text])
-    path.write_text(settings.format("packed", "bpw"))
-    with pytest.warns(FutureWarning) as remarks:
-        before = read_study(path, models=lab.models, texts=[lab.text])
-    assert sorted({str(remark.message) for remark in remarks}) == [
-        "a quantizer's key 'bpw' is called 'code_bits' now", "a quantizer's key 'packed' is called 'pqz' now",
-    ]  # fmt: skip
-    assert before.quantizers() == now.quantizers()

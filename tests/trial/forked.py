@@ -94,7 +94,6 @@ def _seconds(child: int) -> float:
 def _work(attack: Attack, cases: range, seed: int, folder: Path, board: Board, writer: int) -> None:
     status = 1
     warnings.simplefilter("error")
-    warnings.simplefilter("ignore", FutureWarning)  # old names
     try:
         attack.begin()
         _limit(attack.addresses)

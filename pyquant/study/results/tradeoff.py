@@ -119,7 +119,7 @@ def points(model: ModelResults, text: int) -> list[Point]:
 
 def _short(label: str) -> str:
     """'ggml:Q4_K' -> 'Q4_K', 'q8_table balanced pqz' -> 'balanced': colors tell modes."""
-    mode, *parameters = [word for word in label.split() if word not in ("pqz", "packed")]
+    mode, *parameters = [word for word in label.split() if word != "pqz"]
     return " ".join(parameters) or mode.removeprefix("ggml:")
 
 
