@@ -4,6 +4,7 @@
 PYTHON ?= python3
 MODEL ?=
 SECONDS ?= 60
+TIER ?= test
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 venv := .venv
@@ -18,7 +19,7 @@ sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 test trial bench fuzz lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 test test-all trial bench fuzz lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -28,10 +29,14 @@ demo: $(installed)
 smollm2: $(installed)
 	@$(python) -m analysis.smollm2 models
 
-# A process for each processor. Threads of llama.cpp that wait would take the processor of another one's:
-# OMP_WAIT_POLICY lets them sleep.
-test: $(installed) $(oracle)
-	OMP_WAIT_POLICY=passive $(python) -m pytest -n auto --maxprocesses 8 $(PYTEST)
+# A process for each core. Threads of llama.cpp that wait would take the core of another one's:
+# OMP_WAIT_POLICY lets them sleep. TIER=ci takes along what compares with stock llama.cpp, TIER=all everything.
+test: $(installed) $(if $(filter test,$(TIER)),,$(oracle))
+	OMP_WAIT_POLICY=passive $(python) -m pytest --tier $(TIER) -n auto --maxprocesses 8 $(PYTEST)
+
+test-all:
+	$(call say,all tests take about 40 minutes on two cores)
+	@$(MAKE) test TIER=all
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
 trial: $(installed)

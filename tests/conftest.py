@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings
 
 from pyquant import data
 from pyquant.calibration.calibrate import calibrate_model
-from tests.support import ROOT
+from tests.support import ROOT, tiers
 from tests.support.models import IN_THE_BOX, MODELS, Model
+from tests.support.once import common_folder, made_once
 from tests.support.oracle import Oracle
 
 # Fixtures of the study's tests.
@@ -38,21 +39,30 @@ settings.load_profile("pyquant")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run tests marked slow")
+    parser.addoption("--tier", choices=tiers.TIERS, default="test", help="which tests run; default: test")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
+    if any("::" in word for word in config.args):  # a test that is named runs
         return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow; --slow runs it"))
+    tier = config.getoption("--tier")
+    out = [item for item in items if tiers.left_out(item, tier)]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if not tiers.left_out(item, tier)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    tiers.begin(item)
+    yield
+    if problem := tiers.too_long(item):
+        pytest.fail(problem, pytrace=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let tests, and the processes that they start, keep caches away from those of the user."""
-    os.environ["PYQUANT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["PYQUANT_CACHE"] = str(common_folder(tmp_path_factory) / "cache")
 
 
 @pytest.fixture(scope="session")
@@ -79,12 +89,13 @@ def oracle() -> Oracle:
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Makes a model of `models.MODELS` by name, once."""
-    made: dict[str, Path] = {}
 
+    @cache
     def make(name: str) -> Path:
-        if name not in made:
-            made[name] = MODELS[name].write(tmp_path_factory.mktemp("models") / "model.gguf")
-        return made[name]
+        def write(folder: Path) -> None:
+            MODELS[name].write(folder / "model.gguf")
+
+        return made_once(tmp_path_factory, f"model {name}", write) / "model.gguf"
 
     return make
 
@@ -128,10 +139,13 @@ def stats_of(generated: Callable[[str], Path], text: Path, tmp_path_factory) -> 
 
     @cache
     def make(name: str) -> Path:
-        path = tmp_path_factory.mktemp("stats") / "stats.gguf"
-        imatrix = path.with_name("imatrix.gguf")
-        calibrate_model(generated(name), [text], path, n_ctx=64, n_chunks=16, imatrix=imatrix)
-        return path
+        def calibrate(folder: Path) -> None:
+            imatrix = folder / "imatrix.gguf"
+            calibrate_model(
+                generated(name), [text], folder / "stats.gguf", n_ctx=64, n_chunks=16, imatrix=imatrix
+            )
+
+        return made_once(tmp_path_factory, f"stats {name}", calibrate) / "stats.gguf"
 
     return make
 

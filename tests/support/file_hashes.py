@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,9 @@ WITH_STATISTICS: dict[str, dict[str, Any]] = {
 CHUNKS = 32  # of 256 tokens
 
 
-def portable_hashes() -> dict[str, str]:
+def portable_hashes(names: Iterable[str] = PORTABLE) -> dict[str, str]:
     """Hash files that are the same on every CPU. They are written into the current folder."""
-    return dict(_quantized(PORTABLE))
+    return dict(_quantized({name: PORTABLE[name] for name in names}))
 
 
 def statistics_hashes() -> dict[str, str]:

@@ -18,6 +18,7 @@ from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.run import Summary, run_study
 from pyquant.study.store import Store
 from tests.support.models import Model
+from tests.support.once import made_once
 
 STUDY = """
 title = "Small & <bold>"
@@ -62,7 +63,9 @@ class Lab:
         self.folder = folder
         self.text = folder / "text.txt"
         self.text.write_text("the rain in the hen then tin ant " * 30)
-        self.models = [Model(n_layer=1, seed=seed).write(folder / f"model-{seed}.gguf") for seed in (1, 2)]
+        self.models = [folder / f"model-{seed}.gguf" for seed in (1, 2)]
+        for seed, path in enumerate(self.models, 1):
+            Model(n_layer=1, seed=seed).write(path)
         self.config = self.write("study.toml", EVERYTHING)
         self.same = self.write("same.toml", SAME_EVERYWHERE)
 
@@ -87,18 +90,21 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def finished_study(lab: Lab) -> Path:
+def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of everything on one model. Not to be changed."""
-    results = lab.folder / "finished"
-    lab.run(results)
-    return results
+    folder = made_once(tmp_path_factory, "study", lambda folder: Lab(folder).run(folder / "finished"))
+    return folder / "finished"
 
 
 @pytest.fixture(scope="session")
-def undisturbed_study(lab: Lab) -> dict[str, dict]:
+def undisturbed_study(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     """Give what is the same everywhere, of both models, in a study that nothing disturbed."""
-    lab.run(lab.folder / "undisturbed", lab.same, n_models=2)
-    return contents(lab.folder / "undisturbed")
+
+    def run(folder: Path) -> None:
+        own = Lab(folder)
+        own.run(folder / "undisturbed", own.same, n_models=2)
+
+    return contents(made_once(tmp_path_factory, "undisturbed study", run) / "undisturbed")
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ from tests.trial.forked import run_forked
 from tests.trial.mutations import judged
 from tests.trial.runner import Result, Trial, sum_up
 
-pytestmark = pytest.mark.trial
-
 
 class Script(Attack):
     """Does in each case what a list says."""

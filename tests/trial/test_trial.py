@@ -11,8 +11,6 @@ import pytest
 from tests.support import ROOT
 from tests.trial.attacks import every_attack
 
-pytestmark = pytest.mark.trial
-
 N_CASES = 20_000
 QUICK = ["gguf", "pqz", "stats", "imatrix", "mode", "study", "table", "sensitivity", "histogram", "items"]
 QUICK += ["recipe", "types", "prompts", "lark", "gbnf", "schema"]
