@@ -30,7 +30,7 @@ def test_files_that_every_cpu_makes() -> None:
     assert portable_hashes() == LIST["portable"]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_files_made_with_statistics() -> None:
     if sorted(environment()["cpu_features"]) != LIST["cpu"]:
         pytest.skip("the list was made on a CPU with other instructions: sums of products end otherwise")

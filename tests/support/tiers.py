@@ -1,4 +1,4 @@
-"""Three tiers of tests: without a mark for `make test`, `ci` and `oracle` for .ci/run, `slow` for the rest."""
+"""Three tiers of tests: those without a mark, those of .ci/run (marks ci and oracle), and all (mark slow)."""
 
 from __future__ import annotations
 
