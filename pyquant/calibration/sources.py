@@ -66,6 +66,20 @@ def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chun
     return _excerpts(model, excerpts.prose(), n_ctx, n_chunks, most=4)
 
 
+def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
+    """Take code and prose that no default calibration has: documents that the mixture leaves out.
+
+    Raises
+    ------
+    TextError
+        No document has so many tokens.
+    """
+    n_code = -(-n_chunks // 2)
+    code = _excerpts(model, excerpts.code(held_out=True), n_ctx, n_code, most=2)
+    prose = _excerpts(model, excerpts.prose(held_out=True), n_ctx, n_chunks - n_code, most=2)
+    return Chunks(np.concatenate([code.tokens, prose.tokens]))
+
+
 def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
     """Texts that the model writes, each begun by a token at random: a model alone soon repeats itself."""
     rng = np.random.default_rng(SEED)

@@ -42,10 +42,11 @@ def compare(
         comparison = compare_models(
             base, models, text, n_ctx=ctx, n_chunks=chunks, threads=threads, budget=budget, progress=progress
         )
-    show(comparison.to_json(), json, _print, keep=True)
+    show(comparison.to_json(), json, print_comparison, keep=True)
 
 
-def _print(result: dict[str, Any]) -> None:
+def print_comparison(result: dict[str, Any]) -> None:
+    """Print models beside their base."""
     base, floor = result["base"], result["noise_floor"]
     rows = [[*_beginning(base), "", "", "", "", ""]]
     for candidate in result["candidates"]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -14,7 +12,7 @@ from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import print_lines, print_table, remark, show, size
-from pyquant.cli.progress import count_bar, progress_bar
+from pyquant.cli.progress import phases, progress_bar
 
 GUESS = "guess"
 SPEEDS = {"prompts": "prompt", "tokens": "generation"}
@@ -108,7 +106,7 @@ def mix(
     check_output(output, sources=[], force=force)
     if gguf is not None:
         check_output(gguf, sources=ModelFile(model).paths, force=force)
-    with _phases() as progress:
+    with phases() as progress:
         found = mix_model(
             model,
             calibration,
@@ -132,23 +130,6 @@ def mix(
     show({**found.to_json(), "output": str(output), **made}, json, _print)
     if found.fell_back and found.stock:
         remark(f"no mixture that was found is better than {found.stock.name}: the recipe is that one")
-
-
-@contextmanager
-def _phases() -> Iterator[Any]:
-    """Shows how far each part of the work is; called with its name, steps done and all steps."""
-    at, update = "", None
-    with ExitStack() as stack:
-
-        def progress(what: str, done: int, total: int) -> None:
-            nonlocal at, update
-            if what != at:
-                stack.close()
-                at, update = what, stack.enter_context(count_bar(what, "steps"))
-            if update is not None:
-                update(done, total)
-
-        yield progress
 
 
 def _print(result: dict[str, Any]) -> None:

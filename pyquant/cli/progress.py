@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 
 from pyquant.cli.output import remark, size
@@ -108,3 +108,21 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextmanager
+def phases() -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far each part of the work is; called with its name, steps done and all steps."""
+    at = ""
+    update: Callable[[int, int], None] | None = None
+    with ExitStack() as stack:
+
+        def progress(what: str, done: int, total: int) -> None:
+            nonlocal at, update
+            if what != at:
+                stack.close()
+                at, update = what, stack.enter_context(count_bar(what, "steps"))
+            if update is not None:
+                update(done, total)
+
+        yield progress

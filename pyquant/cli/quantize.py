@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import options, paths
+from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show, size
@@ -50,26 +50,18 @@ class StepTarget:
             metavar="TYPE", help="uniform: find the step as near to the model, on --text, as this type is."
         ),
     ] = None
-    text: Annotated[
-        Optional[Text],
-        typer.Option(
-            metavar="FILE",
-            parser=paths.text,
-            help="With --like: UTF-8 text to evaluate on; - is standard input.",
-        ),
-    ] = None
     ctx: options.Ctx = 512
     chunks: options.Chunks = None
 
-    def read(self, step: float | None, mode: str | None) -> Target | None:
+    def read(self, step: float | None, mode: str | None, has_text: bool) -> Target | None:
         """Read what is wanted, of a mode by its name; None: nothing."""
         from pyquant.fit.target import read_target
 
         given = {"step": step, "bits": self.bits, "size": self.target_size, "like": self.like}
-        return read_target(given, prefix="--", mode=mode, has_text=self.text is not None)
+        return read_target(given, prefix="--", mode=mode, has_text=has_text)
 
     def search(
-        self, source: Path, mode: Mode, wanted: Target, threads: int | None
+        self, source: Path, mode: Mode, wanted: Target, text: list[Text] | None, threads: int | None
     ) -> tuple[Mode, dict[str, Any]]:
         """Return the mode with the step that reaches the target, and what was tried."""
         from pyquant.fit.step_search import Evaluation, StepSearch
@@ -78,7 +70,7 @@ class StepTarget:
         assert isinstance(mode, Uniform), "no other mode has a step"
         with progress_bar("step") as progress:
             search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-            evaluation = Evaluation(self.text, self.ctx, self.chunks) if self.text is not None else None
+            evaluation = Evaluation(text, self.ctx, self.chunks) if text else None
             stepped = search.find(wanted, evaluation)
         return stepped, {"search": search.to_json()}
 
@@ -102,6 +94,11 @@ def quantize(
             help="File to write; with a name in .pqz codes are entropy-coded, as by `pack`.",
         ),
     ],
+    type_: Annotated[
+        Optional[str],
+        typer.Argument(metavar="TYPE", help="As llama-quantize takes it, such as Q4_K_M; or give --mode."),
+    ] = None,
+    method: by_type.MethodOptions,
     mode: options.WrittenMode,
     target: StepTarget,
     memory: Annotated[
@@ -119,7 +116,7 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a GGUF that any llama.cpp runs, or with --store q4_t pyquant's."""
+    """Quantize a model to a type or a size; or by a research scheme with --mode."""
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
@@ -128,20 +125,27 @@ def quantize(
     from pyquant.quantize.quantize_model import quantize_model
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 
-    wanted = target.read(mode.step, mode.mode)
+    bound = None if memory is None else parse_size("memory", memory)
+    if type_ is not None:
+        by_type.quantize_by_type(
+            source, output, type_, method, mode, memory=bound, threads=threads, dry_run=dry_run, force=force,
+            json=json,
+        )  # fmt: skip
+        return
+    wanted = target.read(mode.step, mode.mode, has_text=bool(method.text))
     searched = wanted is not None and wanted.searched
     chosen = mode.chosen(step=START if searched else mode.step)
     if chosen is None:
         raise ConfigError(
-            "--mode, --scheme, --recipe or --config is needed; `pyquant quantize --help` lists the modes"
+            "a TYPE such as Q4_K_M is needed, or one of --mode, --scheme, --recipe and --config; "
+            "`pyquant quantize --help` lists them"
         )
     to_pqz = output.suffix == SUFFIX
-    bound = None if memory is None else parse_size("memory", memory)
     search: dict[str, Any] = {}
     if wanted is not None and searched:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, search = target.search(source, chosen, wanted, threads)
+        chosen, search = target.search(source, chosen, wanted, method.text, threads)
     report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
         if to_pqz and not dry_run:

@@ -227,7 +227,9 @@ class Plan:
     def has_row_feedback(self, tensor: Tensor) -> bool:
         """Say whether rows of a tensor make up for each other; not those with steps of their own."""
         scheme = self._scheme_of(tensor)
-        if self.calibration is None or not self.compensated(tensor) or (scheme and scheme.weighs_rows):
+        if self.calibration is None or not self.mode.output_side or not self.compensated(tensor):
+            return False
+        if scheme and scheme.weighs_rows:
             return False
         return tensor.n_experts == 1 and self.calibration.has_gradients(tensor.name)
 

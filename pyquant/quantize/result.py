@@ -131,8 +131,8 @@ class QuantizeResult:
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of the tensors' data, as llama-quantize prints it."""
-        return 8 * sum(tensor.n_bytes for tensor in self.tensors) / self.n_weights
+        """Bits of the whole file."""
+        return 8 * self.output_bytes / self.n_weights
 
     @property
     def fallbacks(self) -> list[TensorResult]:

@@ -48,6 +48,9 @@ class Mode(BaseModel):
         None, description="chunks of the calibration's tokens, to correct by in order"
     )
     equalize: bool = Field(False, description="scale channels first, as `pyquant equalize` does")
+    output_side: bool = Field(
+        True, description="with gradients in the calibration: rows make up for each other"
+    )
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
     damping_in_order: ClassVar[float] = IN_ORDER

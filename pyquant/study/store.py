@@ -21,10 +21,7 @@ from pyquant.study.items import Items, problem_of, write_items
 
 SCHEMA = "pyquant.run/2"
 STUDY_SCHEMA = "pyquant.study/1"
-SCHEMA_BEFORE = "pyquant.run/1"
-# Names that schema 1 had for things that schema 2 has too.
 KEY = re.compile(r"[a-z_]+-[0-9a-f]{16}")
-RENAMED = {"file_bits": "bits", "quantized_bits": "code_bits", "bits_per_weight": "tensor_bits"}
 
 # Endings of what grows over hours (pyquant/files/growing.py): texts of a target, records of drafts.
 GROWING = (".texts.partial", ".record.partial")
@@ -125,20 +122,16 @@ class Store:
         return sorted(path.stem for path in self.runs.glob("*.json"))
 
     def read(self, key: str) -> dict[str, Any]:
-        """Read a run's file, of this schema or the one before, with the names of this one.
+        """Read a run's file.
 
         Raises
         ------
         StudyError
             The file is missing, broken, or of another version.
         """
-        return _renamed(self._load(key))
-
-    def _load(self, key: str) -> dict[str, Any]:
         path = self.path(key)
-        record = _read_json(path, SCHEMA, SCHEMA_BEFORE)
-        metric = "kind" if record["schema"] == SCHEMA_BEFORE else "metric"
-        if not {"key", metric, "inputs", "result", "digest", "provenance"} <= record.keys():
+        record = _read_json(path, SCHEMA)
+        if not {"key", "metric", "inputs", "result", "digest", "provenance"} <= record.keys():
             raise StudyError(f"{path}: incomplete; remove it, and `pyquant study run` makes it again")
         if record["key"] != key:
             raise StudyError(f"{path}: its name is not that of its inputs")
@@ -147,13 +140,13 @@ class Store:
     def problem(self, key: str) -> str | None:
         """Say what is wrong with a run's files, or None."""
         try:
-            written = self._load(key)
+            record = self.read(key)
         except StudyError as error:
             return str(error)
-        path, record = self.path(key), _renamed(written)
+        path = self.path(key)
         if Run(record["metric"], record["inputs"]).key != key:
             return f"{path}: its name is not that of its inputs"
-        if written["digest"] != digest_of(written):
+        if record["digest"] != digest_of(record):
             return f"{path}: changed since it was written; remove it, and `pyquant study run` makes it again"
         items = self.items_path(record)
         return problem_of(items, record["items"]) if items else None
@@ -253,14 +246,6 @@ class Store:
         """List what a killed process left half-written, and the next one does not go on with."""
         for folder in (self.folder, self.runs, self.models, self.calibration):
             yield from (path for path in folder.glob(".*.partial") if not path.name.endswith(GROWING))
-
-
-def _renamed(written: dict[str, Any]) -> dict[str, Any]:
-    if written["schema"] != SCHEMA_BEFORE:
-        return written
-    record = {"metric" if name == "kind" else name: value for name, value in written.items()}
-    record["result"] = {RENAMED.get(name, name): value for name, value in written["result"].items()}
-    return record
 
 
 def _read_json(path: Path, *schemas: str) -> dict[str, Any]:

@@ -1,19 +1,13 @@
-"""A results folder: results per item beside a run's JSON, and folders of the version before."""
+"""A results folder: results per item beside a run's JSON."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pyquant.errors import StudyError
-from pyquant.study.report.tables import results_table
-from pyquant.study.results.read import read_results
-from pyquant.study.store import RENAMED, Run, Store, digest
-from tests.support.studies import Lab, snapshot
+from pyquant.study.store import Run, Store
 
 RUN = Run("quality", {"model": "m"}, {"model": "a name"})
 ITEMS = {"nll": np.arange(4, dtype=np.float32), "rank": np.arange(4, dtype=np.int32)}
@@ -59,37 +53,3 @@ def test_items_that_changed_or_went_are_found(store: Store) -> None:
     assert f"changed since it was written; remove {RUN.key}.json" in str(store.problem(RUN.key))
     path.unlink()
     assert "No such file" in str(store.problem(RUN.key))
-
-
-def as_version_1(folder: Path) -> None:
-    """Write all runs as the version before wrote them."""
-    before = {new: old for old, new in RENAMED.items()}
-    for path in (folder / "runs").glob("*.json"):
-        record = json.loads(path.read_text())
-        provenance = record.pop("provenance")
-        record |= {"schema": "pyquant.run/1", "kind": record.pop("metric")}
-        record["result"] = {before.get(name, name): value for name, value in record["result"].items()}
-        del record["digest"]
-        record.pop("items", None)
-        record["digest"] = digest(record)
-        path.write_text(json.dumps(record | {"provenance": provenance}))
-    for path in (folder / "runs").glob("*.npz"):
-        path.unlink()
-
-
-def test_a_folder_of_the_version_before_goes_on(lab: Lab, copied_study: Path, tmp_path: Path) -> None:
-    now = results_table(read_results(Store(copied_study)))
-    folder = Path(shutil.copytree(copied_study, tmp_path / "before"))
-    as_version_1(folder)
-    store = Store(folder)
-    assert [store.problem(key) for key in store.finished() if store.problem(key)] == []
-    before = snapshot(folder / "runs")
-    assert lab.run(folder).made == 0
-    assert snapshot(folder / "runs") == before
-    assert results_table(read_results(store)) == now
-    key = next(key for key in store.finished() if key.startswith("size"))
-    path = store.path(key)
-    path.write_text(path.read_text().replace('"bytes": ', '"bytes": 1'))
-    assert "changed since it was written" in str(store.problem(key))
-    with pytest.raises(StudyError, match="changed since it was written"):
-        lab.run(folder)

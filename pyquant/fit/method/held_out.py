@@ -1,0 +1,52 @@
+"""KLD of files on chunks that were held out: what stages are chosen by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from pyquant.evaluate.baseline import BaseRun
+from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model
+from pyquant.models.model_file import AnyModel
+
+
+@dataclass(frozen=True)
+class Kld:
+    """Mean KLD per token in nats, and its standard error over chunks."""
+
+    mean: float
+    error: float
+
+
+class HeldOut:
+    """A model's predictions on held-out chunks, to compare files with; a context manager.
+
+    The base runs once, and its logits are kept until the context is left. Errors are those of `BaseRun`.
+    """
+
+    def __init__(self, base: AnyModel, chunks: Chunks, threads: int | None) -> None:
+        self._chunks = chunks
+        with Model(base) as model:
+            self._run = BaseRun(model, chunks, threads, lambda n_tokens: None)
+
+    def kld(self, path: Path) -> Kld:
+        """Measure a file."""
+        with Model(path) as candidate:
+            scores = self._run.score(candidate, lambda n_tokens: None)
+        scores.check(candidate.path, self._chunks.n_scored)
+        by_chunk = scores.kld_by_chunk(self._chunks.n_scored)
+        n = len(by_chunk)
+        error = float(np.std(by_chunk, ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+        return Kld(float(by_chunk.mean()), error)
+
+    def __enter__(self) -> HeldOut:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run.__exit__(type_, error, trace)

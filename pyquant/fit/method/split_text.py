@@ -1,0 +1,89 @@
+"""Tokens to calibrate on, and tokens held out to choose among files by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from pyquant.calibration.sample import spread
+from pyquant.calibration.sources import BuiltIn, chunks_hash, held_out_mixture
+from pyquant.errors import TextError
+from pyquant.files.text import Text
+from pyquant.llama.chunks import Chunks, cut
+from pyquant.llama.model import Model
+
+HELD_OUT = 8  # chunks; a ninth of the texts where they are short
+
+
+@dataclass(frozen=True)
+class SplitText:
+    """Texts in two parts that share no chunk.
+
+    Attributes
+    ----------
+    texts
+        To calibrate on; None: the default mixture.
+    n_chunks
+        Chunks of `texts` together.
+    held_out
+        Chunks that no statistics have seen.
+    key
+        Tells these texts from others.
+    """
+
+    texts: list[BuiltIn] | None
+    n_chunks: int
+    held_out: Chunks
+    key: str
+
+
+def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks: int) -> SplitText:
+    """Split texts.
+
+    Parameters
+    ----------
+    model
+        Whose tokens they are cut into.
+    texts
+        None: the default mixture, and other documents of its kinds to choose by.
+    n_ctx
+        Tokens of a chunk.
+    n_chunks
+        The most chunks to calibrate on.
+
+    Raises
+    ------
+    TextError
+        There are fewer than two chunks.
+    """
+    if texts is None:
+        return SplitText(None, n_chunks, held_out_mixture(model, n_ctx, HELD_OUT), f"mixture of {n_chunks}")
+    cuts = [cut(model, text, n_ctx=n_ctx).tokens for text in texts]
+    n = sum(map(len, cuts))
+    if n < 2:
+        raise TextError(
+            f"{texts[0].path}: too short: {n} chunk of {n_ctx} tokens, and two are needed, one to calibrate "
+            f"on and one to choose by; give more text or a smaller context"
+        )
+    n_held = min(HELD_OUT, max(1, n // 9))
+    held, taken, kept = [], [], min(n_chunks, n - n_held)
+    for text, tokens in zip(texts, cuts):
+        own = max(1, round(n_held * len(tokens) / n)) if len(tokens) > 1 else 0
+        apart = np.zeros(len(tokens), bool)
+        apart[np.linspace(0, len(tokens) - 1, own + 2).round().astype(int)[1:-1]] = True
+        held.append(tokens[apart])
+        chunks = Chunks(spread(tokens[~apart], max(1, round(kept * len(tokens) / n))))
+        taken.append((str(text.path), chunks))
+    return SplitText(
+        [BuiltIn(name, partial(_give, chunks)) for name, chunks in taken],
+        sum(chunks.n_chunks for _, chunks in taken),
+        Chunks(np.concatenate(held)),
+        " ".join(chunks_hash(chunks) for _, chunks in taken),
+    )
+
+
+def _give(chunks: Chunks, model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    return chunks

@@ -1,0 +1,159 @@
+"""Stages of a method: each adds a setting to what was kept so far, and is kept where held-out KLD falls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.fit.method.held_out import HeldOut, Kld
+from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.models.model_file import ModelFile
+from pyquant.quantize.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+
+METHODS = ("rtn", "gptq", "best")
+
+PROPAGATED = 100  # chunks that errors are propagated over
+
+# (what is done, steps done, all steps)
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A setting to try.
+
+    Attributes
+    ----------
+    name
+        What people read.
+    settings
+        What it adds to a mode's settings; None removes a key.
+    """
+
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a stage.
+
+    Attributes
+    ----------
+    name
+        The stage's.
+    kld
+        Of its file on held-out chunks; None where it does not apply.
+    kept
+        Whether the output has it.
+    why
+        Why it does not apply; None where it does.
+    """
+
+    name: str
+    kld: Kld | None
+    kept: bool
+    why: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+def stages_of(method: str, statistics: Path) -> list[Stage]:
+    """List the stages of a method. The first is what llama-quantize makes with an imatrix."""
+    gptq = {"imatrix": None, "calibration": statistics, "output_side": False}
+    stages = [Stage("imatrix", {"imatrix": statistics}), Stage("GPTQ", gptq)]
+    if method == "best":
+        stages += [
+            Stage("output-side Hessian", {"output_side": True}),
+            Stage("cross-layer equalization", {"equalize": True}),
+            Stage("error propagation", {"sequential": PROPAGATED}),
+        ]
+    return stages
+
+
+class Stages:
+    """Tries stages one after the other.
+
+    Parameters
+    ----------
+    model
+        What is quantized.
+    settings
+        Of a mode: the type or the recipe.
+    held_out
+        What files are compared by.
+    folder
+        Where files are made, and what is known of stages that are done.
+    options
+        Arguments of `quantize_model`.
+    progress
+        Called while a stage is made.
+    """
+
+    def __init__(
+        self,
+        model: ModelFile,
+        settings: dict[str, Any],
+        held_out: HeldOut,
+        folder: WorkFolder,
+        options: dict[str, Any],
+        progress: Progress,
+    ) -> None:
+        self._model, self._held_out, self._folder = model, held_out, folder
+        self._options, self._progress = options, progress
+        self._settings = settings
+        self.best: Path | None = None
+        self.result: dict[str, Any] = {}
+        self.tried: list[Tried] = []
+        self._least = float("inf")
+
+    def run(self, stages: list[Stage]) -> None:
+        """Try all. `best` is the file of the least KLD, and `result` what `quantize_model` said of it.
+
+        Raises
+        ------
+        PyquantError
+            The first stage fails; others are left out then.
+        """
+        for stage in stages:
+            settings = {
+                key: value for key, value in {**self._settings, **stage.settings}.items() if value is not None
+            }
+            known = self._folder.known(stage.name)
+            if known is None:
+                known = self._make(stage.name, settings)
+                self._folder.note(stage.name, known)
+            self._take(stage.name, settings, known)
+
+    def _make(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+        path = self._folder.file(name)
+        try:
+            done = quantize_model(
+                self._model, path, make_mode(settings), force=True,
+                progress=lambda done, total, _name: self._progress(name, done, total), **self._options,
+            )  # fmt: skip
+        except (ConfigError, ModelFileError) as error:
+            if self.best is None:
+                raise
+            return {"why": str(error)}
+        return {"kld": asdict(self._held_out.kld(path)), "result": done.to_json()}
+
+    def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
+        if "kld" not in known:
+            self.tried.append(Tried(name, None, False, known["why"]))
+            return
+        kld, path = Kld(**known["kld"]), self._folder.file(name)
+        kept = kld.mean < self._least
+        self.tried.append(Tried(name, kld, kept))
+        if not kept:
+            path.unlink(missing_ok=True)
+            return
+        if self.best is not None:
+            self.best.unlink(missing_ok=True)
+        self.best, self.result, self._settings, self._least = path, known["result"], settings, kld.mean

@@ -1,0 +1,85 @@
+"""The folder beside an output where finished stages are kept until the output is complete."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from pyquant.errors import OutputError
+from pyquant.files.json import read_json
+from pyquant.files.output_file import output_errors
+
+
+class WorkFolder:
+    """Files of stages and what is known of them: a killed run goes on from here. A context manager.
+
+    Leaving the context without an error removes the folder.
+
+    Parameters
+    ----------
+    output
+        The file that is being made; the folder is `.NAME.stages` beside it.
+    made_of
+        All that decides the result, as JSON: of another run the folder's content is not used.
+
+    Raises
+    ------
+    OutputError
+        Another process works on the same output, or the folder cannot be made.
+    """
+
+    def __init__(self, output: Path, made_of: dict[str, Any]) -> None:
+        self.path = output.with_name(f".{output.name}.stages")
+        self._key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+        with output_errors(self.path):
+            self.path.mkdir(exist_ok=True)
+            self._lock: IO[str] = (self.path / ".lock").open("w")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._lock.close()
+                raise OutputError(f"{output}: another process is writing it") from None
+        self._done = self._read()
+        if not self._done:
+            for path in self.path.iterdir():
+                if path.name != ".lock":
+                    path.unlink()
+
+    def file(self, stage: str) -> Path:
+        """Return where a stage's file is, or is to be."""
+        return self.path / f"{stage}.gguf"
+
+    def known(self, stage: str) -> dict[str, Any] | None:
+        """Return what was noted of a stage; None: it is yet to be done."""
+        return self._done.get(stage)
+
+    def note(self, stage: str, known: dict[str, Any]) -> None:
+        """Note that a stage is done. Raises OutputError."""
+        self._done[stage] = known
+        with output_errors(self.path):
+            beside = self.path / "state.new"
+            beside.write_text(json.dumps({"key": self._key, "stages": self._done}))
+            os.replace(beside, self.path / "state.json")
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            state = read_json(self.path / "state.json")
+            return dict(state["stages"]) if state["key"] == self._key else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def __enter__(self) -> WorkFolder:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if type_ is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()

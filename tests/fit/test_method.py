@@ -1,0 +1,200 @@
+"""`pyquant quantize IN OUT TYPE`: rtn is llama-quantize's, stages are kept where they help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import make_mode, quantize_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
+from pyquant.files.text import make_text
+from pyquant.fit.method import stages as stages_module
+from pyquant.fit.method.held_out import HeldOut, Kld
+from pyquant.fit.method.quantize import Quantized, quantize
+from pyquant.fit.method.split_text import split_text
+from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.llama.model import Model
+from tests.support.command import run
+
+NAME = "f32, rows of 64 and 96"
+STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]
+
+
+@pytest.fixture
+def source(generated: Callable[[str], Path]) -> Path:
+    return generated(NAME)
+
+
+@pytest.fixture(scope="module")
+def short(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 20 chunks of 64 tokens."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(text.read_text()[:3000])
+    return path
+
+
+def made(source: Path, output: Path, short: Path, method: str = "best", **options: object) -> Quantized:
+    return quantize(source, output, "Q4_0", method=method, text=short, n_ctx=64, n_chunks=16, **options)
+
+
+def test_rtn_is_the_mode_s_file(source: Path, stats_of: Callable[[str], Path], tmp_path: Path) -> None:
+    imatrix = stats_of(NAME).with_name("imatrix.gguf")
+    for options in ({}, {"imatrix": imatrix}, {"pure": True}):
+        quantize(source, tmp_path / "type.gguf", "Q4_K_M", force=True, **options)
+        quantize_model(
+            source, tmp_path / "mode.gguf", make_mode({"mode": "ggml:Q4_K_M", **options}), force=True
+        )
+        assert (tmp_path / "type.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
+
+
+def test_the_output_is_the_stage_of_the_least_kld(source: Path, short: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    done = made(source, output, short)
+    assert [stage.name for stage in done.stages] == STAGES
+    least = np.inf
+    for stage in done.stages:
+        assert stage.kept == (stage.kld is not None and stage.kld.mean < least)
+        least = min(least, stage.kld.mean) if stage.kld else least
+    with Model(source) as model:
+        held = split_text(model, [make_text(short, short.read_bytes())], 64, 16).held_out
+    with HeldOut(source, held, None) as held_out:
+        assert held_out.kld(output).mean == pytest.approx(least, rel=1e-6)
+    assert done.result["output_bytes"] == output.stat().st_size
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_does_not_help_is_undone(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klds = iter([0.1, 0.2, 0.3, 0.4, 0.5])
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld(next(klds), 0.0))
+    done = made(source, tmp_path / "out.gguf", short)
+    assert [stage.kept for stage in done.stages] == [True, False, False, False, False]
+    mode = make_mode({"mode": "ggml:Q4_0", "imatrix": done.statistics})
+    quantize_model(source, tmp_path / "imatrix.gguf", mode)
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "imatrix.gguf").read_bytes()
+
+
+def test_what_does_not_apply_is_left_out(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: object, path: Path, mode: object, **options: object) -> object:
+        if mode.equalize:  # type: ignore[attr-defined]
+            raise ModelFileError("a family of its own")
+        return quantize_model(model, path, mode, **options)
+
+    monkeypatch.setattr(stages_module, "quantize_model", refuse)
+    done = made(source, tmp_path / "out.gguf", short)
+    by_name = {stage.name: stage for stage in done.stages}
+    assert by_name["cross-layer equalization"].why == "a family of its own"
+    assert by_name["error propagation"].why is None
+
+
+def test_a_call_that_ended_goes_on_to_the_same_bytes(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short)
+    for number, stage in enumerate(STAGES):
+        begun: list[str] = []
+
+        def progress(what: str, done: int, total: int, stage: str = stage, begun: list[str] = begun) -> None:
+            begun.append(what)
+            if what == stage:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            made(source, output, short, progress=progress)
+        # Of those before, only the one that was interrupted is done again.
+        assert set(begun) - {"calibration"} == set(STAGES[max(0, number - 1) : number + 1])
+        assert not output.exists()
+    made(source, output, short)
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
+def test_another_call_does_not_use_what_is_left(source: Path, short: Path, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {"type": "Q4_0"})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {})
+    left.__exit__(KeyError, KeyError(), None)  # as a killed process leaves it
+    with WorkFolder(tmp_path / "out.gguf", {"type": "Q4_0"}) as folder:
+        assert folder.known("imatrix") == {}
+        with pytest.raises(OutputError, match="another process is writing it"):
+            WorkFolder(tmp_path / "out.gguf", {})
+    with WorkFolder(tmp_path / "out.gguf", {"type": "Q8_0"}) as folder:
+        assert folder.known("imatrix") is None
+        assert not folder.file("imatrix").exists()
+
+
+def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> None:
+    with Model(source) as model:
+        read = make_text(short, short.read_bytes())
+        split = split_text(model, [read], 64, 1000)
+        (taken,) = [built_in.take(model, 64, 1000, None) for built_in in split.texts or ()]
+        seen = {chunk.tobytes() for chunk in taken.tokens}
+        assert split.held_out.n_chunks == 3
+        assert not seen & {chunk.tobytes() for chunk in split.held_out.tokens}
+        assert len(seen) == split.n_chunks
+        two = make_text(short, short.read_bytes()[:800])
+        assert split_text(model, [two], 64, 1000).held_out.n_chunks == 1
+        with pytest.raises(TextError, match="two are needed"):
+            split_text(model, [make_text(short, short.read_bytes()[:150])], 64, 1000)
+
+
+def test_statistics_are_kept_and_made_again_where_they_are_damaged(
+    source: Path, short: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    first = made(source, tmp_path / "out.gguf", short, method="gptq", tell=told.append)
+    assert first.statistics is not None
+    kept = Path(first.statistics)
+    before = kept.stat().st_mtime_ns
+    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(kept.read_bytes()[:-100])
+    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    assert any("made again" in line for line in told)
+    Calibration.read(kept)
+
+
+def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: Path) -> None:
+    hessian = tmp_path / "hessian.gguf"
+    done = made(source, tmp_path / "out.gguf", short, method="gptq", hessian=hessian)
+    assert done.statistics == str(hessian)
+    assert Calibration.read(hessian).has_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "awq"}, "choices: rtn, gptq, best"),
+        ({"method": "gptq", "imatrix": "x"}, "imatrix: is of method rtn"),
+        ({"method": "rtn", "text": "x"}, "are of methods gptq and best"),
+    ],
+)
+def test_what_is_refused(options: dict, says: str, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        quantize(source, tmp_path / "out.gguf", "Q4_0", **options)
+
+
+def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    told = run("quantize", source, output, "Q4_0", "--method", "gptq", "--text", short, "--evaluate", short)
+    assert told.returncode == 0, told.stderr
+    assert "of the whole file" in told.stdout
+    assert "llama-quantize-Q4_0.gguf" in told.stdout
+    again = run("quantize", source, output, "Q4_0", "--method", "gptq", "--text", short, "--force", "--json")
+    result = json.loads(again.stdout)
+    assert result["schema"] == "pyquant.quantize/1"
+    assert [stage["name"] for stage in result["stages"]] == STAGES[:2]
+    assert result["bits_per_weight"] == 8 * output.stat().st_size / result["n_weights"]
+    both = run("quantize", source, output, "Q4_0", "--mode", "q4_0")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--mode: is not for a TYPE" in both.stderr
+    assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr
