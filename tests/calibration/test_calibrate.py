@@ -317,6 +317,7 @@ def test_a_quantized_model_is_calibrated_too(dense: Path, text: Path, tmp_path: 
     assert 0.001 < np.abs(after - before).sum() / np.abs(before).sum() < 0.5
 
 
+@pytest.mark.ci
 def test_the_command_says_what_it_did(dense: Path, text: Path, tmp_path: Path) -> None:
     stats = tmp_path / "stats"
     arguments = ["calibrate", dense, "--text", text, "-o", stats, "--ctx", 64, "--chunks", 8]

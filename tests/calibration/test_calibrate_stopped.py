@@ -58,6 +58,7 @@ def start(model: Path, text: Path, stats: Path, memory: int) -> subprocess.Popen
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("memory", [0, 2 * LARGEST], ids=["in memory", "spooled"])
 def test_killed_anywhere_it_goes_on_to_the_same_file(
     model: Path, text: Path, tmp_path: Path, undisturbed: bytes, memory: int

@@ -24,6 +24,7 @@ from tests.support.command import ENVIRONMENT, run
 OPTIONS = {"n_ctx": 64, "threads": 1}
 
 
+@pytest.mark.ci
 def test_the_mixture_is_the_same_again_and_recorded(tmp_path: Path) -> None:
     for name in ("a", "b"):
         calibrate_model(
@@ -100,6 +101,7 @@ def test_weights_are_of_texts() -> None:
         wanted_texts([], None, None)
 
 
+@pytest.mark.ci
 def test_the_command(tmp_path: Path) -> None:
     options = ["--chunks", 4, "--ctx", 64, "--threads", 1, "--json"]
     ran = run("calibrate", model_path(), "-o", tmp_path / "stats", *options)
@@ -108,6 +110,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert [text["path"] for text in texts[:-1]] == [text.name for text in MIXTURE]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_while_the_model_writes_it_leaves_nothing(tmp_path: Path, number: int) -> None:
     arguments = ["calibrate", model_path(), "-o", tmp_path / "stats", "--chunks", 128, "--threads", 1]

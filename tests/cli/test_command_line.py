@@ -39,6 +39,7 @@ def test_readme_shows_every_command():
     assert not missing
 
 
+@pytest.mark.ci
 def test_every_option_and_command_has_help():
     for name in [*commands(), *groups()]:
         told = run(name, "--help")
@@ -135,6 +136,7 @@ def test_ctrl_c_before_the_command_begins() -> None:
     assert (done.returncode, done.stderr) == (130, "pyquant: interrupted; nothing half-written is left\n")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("tensors", "said"), [("blk", True), ("token_embd", False)])
 def test_codes_of_8_bits_are_mentioned_where_there_are_some(
     small_model: Path, tmp_path: Path, tensors: str, said: bool

@@ -25,6 +25,7 @@ def test_a_shell_takes_the_script(shell: str, tmp_path: Path) -> None:
         subprocess.run([shell, "-n", tmp_path / "script"], check=True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("line", "answer"),
     [

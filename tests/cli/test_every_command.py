@@ -134,6 +134,7 @@ def test_the_old_name_of_q4_t_works(folder: Path, tmp_path: Path) -> None:
     assert outputs[0].read_bytes() == outputs[1].read_bytes() == outputs[2].read_bytes()
 
 
+@pytest.mark.ci
 def test_threads_of_a_configuration_are_checked(folder: Path, tmp_path: Path) -> None:
     for threads in ("0", "100000", "true", '"many"', "1.5"):
         config = tmp_path / "mode.toml"

@@ -75,6 +75,7 @@ def cases() -> list:
     return [pytest.param(*case, marks=marks) for case, marks in zip(every, slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "megabytes"), cases())
 def test_it_works_or_says_what_memory_was_for(folder: Path, name: str, megabytes: int) -> None:
     limit = megabytes * 1_000_000

@@ -122,6 +122,7 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "victim", "link"),
     [(*reads, link) for reads, link in zip(READS, itertools.cycle([None, "symbolic", "hard"]))],

@@ -23,6 +23,7 @@ def imported(words: list[str]) -> set[str]:
     return set(run(script=script).stderr.split())
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", ["", *commands()])
 def test_help_imports_nothing_large(command: str) -> None:
     modules = imported([*command.split(), "--help"])

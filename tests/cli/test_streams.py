@@ -108,6 +108,7 @@ def test_what_an_encoding_lacks_is_escaped(model: Path, other: Path, text: Path)
     assert "RMS \\u0394p %" in done.stdout
 
 
+@pytest.mark.ci
 def test_a_reader_that_has_enough_is_no_failure(model: Path, finished_study: Path):
     done = shell(f"{PYQUANT} histogram --mode q8_0 --json {model} | head -c 10")
     assert (done.returncode, done.stdout, done.stderr) == (0, '{\n  "schem', "")
@@ -119,6 +120,7 @@ def test_a_reader_that_has_enough_is_no_failure(model: Path, finished_study: Pat
         assert (done.returncode, done.stderr) == (0, ""), command
 
 
+@pytest.mark.ci
 def test_remarks_that_nobody_reads_stop_nothing(model: Path, tmp_path: Path):
     command = f"{PYQUANT} quantize --mode ggml:Q4_K {model} {tmp_path}/out.gguf"
     assert "blocks of" in shell(command).stderr
@@ -135,6 +137,7 @@ def test_errors_that_nobody_reads_keep_their_status(command: str, errors: str):
     assert shell(f"{PYQUANT} {command} {errors}").returncode == 1
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("columns", [40, 80, 100])
 def test_a_narrow_terminal_cuts_labels_not_figures(columns: int, model: Path, text: Path, tmp_path: Path):
     name = tmp_path / ("a-model-whose-name-is-long-" * 4 + "end.gguf")
@@ -149,12 +152,14 @@ def test_a_narrow_terminal_cuts_labels_not_figures(columns: int, model: Path, te
     assert "end.gguf" in shown or columns == 40
 
 
+@pytest.mark.ci
 def test_no_color_is_honoured(model: Path):
     color = re.compile(r"\x1b\[[0-9;]*[34][0-9]")
     for arguments in (["histogram", "--mode", "q4_0", model], ["--help"], ["info"]):
         assert not color.search(terminal(*arguments, columns=80, NO_COLOR="1"))
 
 
+@pytest.mark.ci
 def test_llama_cpp_s_lines_say_whose_they_are(text: Path, tmp_path: Path):
     class Nameless(Model):
         def add_tokenizer(self, writer) -> None:

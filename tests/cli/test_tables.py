@@ -20,6 +20,7 @@ def learned(
     return path
 
 
+@pytest.mark.ci
 def test_learned_tables(learned: Path) -> None:
     ran = run("tables", "check", learned)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -38,6 +39,7 @@ def test_learned_tables(learned: Path) -> None:
         assert len(table["lower"]) == 16
 
 
+@pytest.mark.ci
 def test_built_in_tables(small_model: Path) -> None:
     for name in ("basic", "balanced"):
         assert run("tables", "check", name).stdout == f"{name}: {name}, 16 values, sound\n"
@@ -47,6 +49,7 @@ def test_built_in_tables(small_model: Path) -> None:
     assert box.stdout != other.stdout
 
 
+@pytest.mark.ci
 def test_a_table_of_a_set_that_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(f"values = {list(range(16))}\n[tables]\nattn_q = [1, 2]\n")

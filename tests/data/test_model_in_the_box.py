@@ -111,12 +111,14 @@ def test_logits_are_the_recipes_own(text: Path) -> None:
     assert np.abs(logits - expected).mean() < 0.003
 
 
+@pytest.mark.ci
 def test_it_predicts_far_better_than_counting(text: Path) -> None:
     counting = float(from_card(r"5-gram[^|]*\|\s*([0-9.]+)"))
     result = measure_perplexity(model_path(), text, n_ctx=512, n_chunks=40)
     assert result.ppl < counting / 2
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_quantization_types_come_out_in_order(oracle: Oracle, text: Path, tmp_path: Path) -> None:
     models = [oracle.quantize(model_path(), tmp_path / f"{kind}.gguf", kind, "--pure") for kind in TYPES]

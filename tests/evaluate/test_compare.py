@@ -160,6 +160,7 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     assert one["same_top"]["share"] == pytest.approx(line("Same top p")[0] / 100, abs=3 / n)
 
 
+@pytest.mark.ci
 def test_a_model_that_is_larger_and_no_better_is_dominated(
     generated: Callable[[str], Path], text: Path, tmp_path: Path
 ):

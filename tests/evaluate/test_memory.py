@@ -27,6 +27,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [path, *copies]
 
 
+@pytest.mark.slow
 def test_many_candidates_take_no_more_than_their_files(
     models: list[Path], text: Path, small_model: Path
 ) -> None:
@@ -40,6 +41,7 @@ def test_many_candidates_take_no_more_than_their_files(
     assert 3 * of_six < 6 * bounds[2]  # one context more for each would be seen
 
 
+@pytest.mark.slow
 def test_a_long_chunk_is_in_a_file(models: list[Path], text: Path, small_model: Path) -> None:
     n_ctx = 6000
     bound = memory_of_comparison(models[:2], n_ctx=n_ctx)

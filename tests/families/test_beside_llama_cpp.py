@@ -74,6 +74,7 @@ def test_llama_perplexity_says_the_same(
     assert_same_perplexity(oracle, family(name), texts[1], n_ctx=128, n_chunks=9)
 
 
+@pytest.mark.ci
 def test_a_large_vocabulary(oracle: Oracle, texts: tuple[Path, Path], tmp_path: Path) -> None:
     model = replace(FAMILIES["Gemma 3"], n_vocab=262_144).write(tmp_path / "model.gguf")
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"

@@ -14,6 +14,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.families import CHUNKS, FAMILIES
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", FAMILIES)
 def test_it_is_nearer_to_the_model(
     family: Callable[[str], Path],

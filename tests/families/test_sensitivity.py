@@ -30,6 +30,7 @@ def test_what_is_left_as_it_is_has_no_sensitivity(
     assert not measured.by_tensor.keys() & left
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kept_prefixes_give_what_whole_runs_give(
     name: str, family: Callable[[str], Path], texts: tuple[Path, Path]

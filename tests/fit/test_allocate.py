@@ -34,6 +34,7 @@ def some_items(draw) -> list[Item]:
     ]
 
 
+@pytest.mark.ci
 @given(some_items(), st.integers(0, 320))
 @settings(max_examples=400, deadline=None)
 def test_no_choice_within_the_budget_costs_less(items: list[Item], budget: int) -> None:

@@ -238,6 +238,7 @@ def test_files_that_hold_no_tables(text: str, message: str, tmp_path: Path) -> N
     assert "t.toml" in str(raised.value)
 
 
+@pytest.mark.ci
 def test_the_command(model: Path, stats: Path, tmp_path: Path) -> None:
     out = tmp_path / "tables.toml"
     told = run("tables", "learn", model, "--per", "kind", "--calibration", stats, "-o", out)

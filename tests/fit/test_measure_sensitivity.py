@@ -87,6 +87,7 @@ def test_each_text_needs_a_chunk(measure) -> None:
         measure()
 
 
+@pytest.mark.ci
 def test_the_command_takes_several(generated, stats_of, text: Path, tmp_path: Path) -> None:
     other, out = tmp_path / "other.txt", tmp_path / "s.toml"
     other.write_bytes(OTHER)
@@ -100,6 +101,7 @@ def test_the_command_takes_several(generated, stats_of, text: Path, tmp_path: Pa
     assert values(Sensitivity.read(out), "measured") == pytest.approx(values(expected, "measured"), rel=1e-3)
 
 
+@pytest.mark.ci
 def test_a_text_of_one_chunk_does_not_say_how_certain_it_is(generated, stats_of, tmp_path: Path) -> None:
     short, out = tmp_path / "short.txt", tmp_path / "s.toml"
     short.write_bytes(OTHER[: len(OTHER) // 2])

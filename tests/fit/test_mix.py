@@ -55,6 +55,7 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
         yield make
 
 
+@pytest.mark.slow
 def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity, tmp_path: Path) -> None:
     (tmp_path / "sensitivity.toml").write_text(sensitivity.to_toml())
     words = [
@@ -78,6 +79,7 @@ def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity
     assert "--sequential: says how --gguf is made" in refused.stderr
 
 
+@pytest.mark.slow
 def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, sensitivity, tmp_path) -> None:
     model = data.model_path()
     found = mix_model(
@@ -95,6 +97,7 @@ def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, s
     assert measured == pytest.approx(found.best.divergence, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, tmp_path: Path) -> None:
     mixer = make_mixer()
     found = mixer.find(WantedSize(like="Q4_K_M"))
@@ -126,6 +129,7 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     assert smaller.best.divergence > found.best.divergence
 
 
+@pytest.mark.ci
 def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sensitivity) -> None:
     """Sensitivities say that what counts most counts least, and kinds alike so that no correction helps."""
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
@@ -136,17 +140,20 @@ def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sens
     assert found.fell_back == (found.stock.divergence < min(trial.divergence for trial in rounds))
 
 
+@pytest.mark.ci
 def test_only_allowed_types_are_used(make_mixer) -> None:
     found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(WantedSize(bits=5.5))
     assert {choice.type for choice in found.recipe.tensors.values()} == {Type.Q4_0, Type.Q8_0}
 
 
+@pytest.mark.slow
 def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, sensitivity) -> None:
     known = {name: of.sensitivity for name, of in sensitivity.by_tensor.items() if "attn" in name}
     found = make_mixer(known.get).find(WantedSize(like="Q4_K_M"))
     assert {found.recipe.tensors[f"blk.{i}.ffn_up.weight"].type for i in range(4)} == {Type.Q4_K}
 
 
+@pytest.mark.slow
 def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
     make_mixer, stats, held_out_text, tmp_path: Path
 ) -> None:
@@ -175,6 +182,7 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
         )
 
 
+@pytest.mark.slow
 def test_the_command_mixes_by_guesses(stats, held_out_text, training_text, tmp_path: Path) -> None:
     made = run(
         "mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--text", training_text,
@@ -196,6 +204,7 @@ def test_the_command_mixes_by_guesses(stats, held_out_text, training_text, tmp_p
     assert "give one of --size, --bits and --like" in again.stderr
 
 
+@pytest.mark.ci
 def test_ctrl_c_leaves_nothing(stats, held_out_text, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pyquant", "mix", data.model_path(), "--calibration", stats, "--text"]
     command += [held_out_text, "--like", "Q4_K_M", "-o", tmp_path / "recipe.toml"]

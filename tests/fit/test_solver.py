@@ -42,6 +42,7 @@ def _of(mixtures, tensor) -> set:
     return {mixture.types[tensor.name] for mixture in mixtures}
 
 
+@pytest.mark.slow
 @given(share=st.floats(0, 1), data=st.data())
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 def test_never_above_the_size_and_never_worse_than_stock(files, mixtures, tmp_path, share, data) -> None:

@@ -43,6 +43,7 @@ def search(generated: Callable[[str], Path], stats_of) -> Callable[..., StepSear
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.75, 1.0, 1.2])
 def test_a_size_is_met_and_never_exceeded(search, generated, tmp_path: Path, share: float) -> None:
     report = quantize_to_pqz(generated(EXPERTS), tmp_path / "first.pqz", search(EXPERTS)._mode)
@@ -176,6 +177,7 @@ def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) ->
     assert not os.listdir(small_disk)
 
 
+@pytest.mark.ci
 def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     out = tmp_path / "out.pqz"
     arguments = ["quantize", generated(EXPERTS), out, "--mode", "uniform", "--calibration", stats_of(EXPERTS)]

@@ -34,6 +34,7 @@ def test_of_few_rows_they_are_those_of_the_file(generated, stats_of, tmp_path, t
             assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ moments, errors), rel=1e-4)
 
 
+@pytest.mark.ci
 def test_more_bits_err_less_whatever_the_threads(generated, stats_of) -> None:
     model, calibration = ModelFile(generated(EXPERTS)), Calibration.read(stats_of(EXPERTS))
     types = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q8_0, Type.F16]

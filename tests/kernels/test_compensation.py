@@ -99,6 +99,7 @@ def test_rounding_equals_its_twin(kind: Type, known: str) -> None:
         np.testing.assert_array_equal(decoded, values)
 
 
+@pytest.mark.ci
 @every_input
 @pytest.mark.parametrize(("storage", "values"), CASES)
 def test_rounding_to_tables_equals_its_twin(storage: Type, values: list[int], known: str) -> None:
@@ -153,6 +154,7 @@ def test_passing_errors_on_pays(kind: Type) -> None:
     assert errors[0] < 0.6 * errors[1]
 
 
+@pytest.mark.ci
 @every_type
 def test_no_sweep_adds_to_the_error(kind: Type, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)

@@ -70,6 +70,7 @@ def pqz(path: Path, description: bytes) -> Path:
     return path
 
 
+@pytest.mark.ci
 def test_headers_with_more_than_may_be(tmp_path: Path) -> None:
     path = tmp_path / "large.gguf"
     assert "number of texts in arrays is 3000000" in described(gguf(path, [array_of_texts(3_000_000)]))
@@ -83,6 +84,7 @@ def test_headers_with_more_than_may_be(tmp_path: Path) -> None:
     assert "its header has more than" in described(sparse)
 
 
+@pytest.mark.slow
 def test_headers_with_as_much_as_may_be(tmp_path: Path) -> None:
     path = tmp_path / "large.gguf"
     assert described(gguf(path, [array_of_texts(1 << 21)])) == "1 keys"
@@ -94,6 +96,7 @@ def test_headers_with_as_much_as_may_be(tmp_path: Path) -> None:
     assert described(many) == "0 keys"
 
 
+@pytest.mark.slow
 def test_a_packed_header(tmp_path: Path) -> None:
     """A few kB, which expand to a header of 16 MB within the bounds, and to one of 32 MB beyond them."""
     for n, says in ((1 << 21, "1 keys"), (1 << 22, "number of texts in arrays is 4194304")):
@@ -113,6 +116,7 @@ def pack_anything(source: Path, output: Path) -> Path:
     return output
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("n", "says"),
     [(80_000, "not a readable GGUF file"), (600_000, "a description of")],
@@ -126,6 +130,7 @@ def test_descriptions(tmp_path: Path, n: int, says: str) -> None:
     assert says in described(path)
 
 
+@pytest.mark.slow
 def test_descriptions_of_other_things(tmp_path: Path) -> None:
     fields = [{"content": "codes", "length": 1, "bits": 8}] * 64
     for whole in (

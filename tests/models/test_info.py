@@ -92,6 +92,7 @@ def test_the_environment_is_complete() -> None:
     assert (Path(report["library_folder"]) / "libllama.so").is_file()
 
 
+@pytest.mark.ci
 def test_the_command(quantized: Path) -> None:
     assert json.loads(command("--json"))["schema"] == "pyquant.environment/1"
     assert "library folder" in command()
@@ -103,6 +104,7 @@ def test_the_command(quantized: Path) -> None:
     assert len(json.loads(command(quantized, "--json", "--tensors"))["tensors"]) == 21
 
 
+@pytest.mark.ci
 def test_what_is_left_alone(tmp_path: Path) -> None:
     path = Model(n_expert=3, type=Type.F16).write(tmp_path / "model.gguf")
     printed = command(path)

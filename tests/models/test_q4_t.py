@@ -111,6 +111,7 @@ def beside_stock(source: Path, folder: Path, settings: dict, text: Path, **optio
     return found["candidates"][0], found["noise_floor"]["kld"]
 
 
+@pytest.mark.ci
 @every_model
 @pytest.mark.parametrize("settings", [MODES["basic"], MODES["multizero 2"]], ids=["Q8_0", "Q4_0"])
 def test_perplexity_is_that_of_the_stock_file(generated, name: str, settings: dict, tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def test_rows_that_no_block_divides_are_named(quantize: Quantize, tmp_path: Path
     assert {tensor.fell_back_from for tensor in result.fallbacks} >= {"Q4_T"}
 
 
+@pytest.mark.ci
 def test_the_command_says_what_fell_back(narrow: Path, tmp_path: Path) -> None:
     dry = ["quantize", narrow, tmp_path / "out.gguf", "--mode", "ggml:Q4_K", "--pure", "--dry-run"]
     done = run(*dry)

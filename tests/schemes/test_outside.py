@@ -97,6 +97,7 @@ def package(tmp_path: Path) -> dict[str, str]:
     return {**ENVIRONMENT, "PYTHONPATH": path}
 
 
+@pytest.mark.ci
 def test_an_installed_package_brings_modes(
     small_model: Path, tmp_path: Path, package: dict[str, str]
 ) -> None:
@@ -117,6 +118,7 @@ def test_an_installed_package_brings_modes(
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

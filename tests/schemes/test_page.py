@@ -12,6 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import ROOT
 from tests.support.console_blocks import LINKED, compare, rerun_block, shows_this_text
 
@@ -29,6 +31,7 @@ def follow(folder: Path) -> str:
     return BLOCK.sub(lambda block: f"{block[1]}{rerun_block(block[2], folder)}```", text)
 
 
+@pytest.mark.slow
 def test_the_page_can_be_followed(tmp_path: Path) -> None:
     assert len(BLOCK.findall(PAGE.read_text())) == 5
     assert compare(PAGE.read_text(), follow(tmp_path), figures=shows_this_text()) == []

@@ -195,6 +195,7 @@ def test_stock_llama_cpp_runs_it(made, oracle: Oracle, text: Path, model: str) -
     assert "nan" not in oracle.run_until("Final estimate: PPL = [0-9.]+", "llama-perplexity", *arguments)
 
 
+@pytest.mark.ci
 def test_sensitivities_are_measured_and_written(generated, stats_of, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.toml"
     arguments = ["sensitivity", generated(ODD_ROWS), "--calibration", stats_of(ODD_ROWS), "--text", text]

@@ -39,6 +39,7 @@ def test_the_demo_shows_what_its_study_measures(held_out_text: Path) -> None:
     assert len([label for label in labels if label.startswith("uniform")]) == 2
 
 
+@pytest.mark.slow
 def test_the_demo_shows_what_models_write(
     held_out_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

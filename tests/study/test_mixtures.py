@@ -46,6 +46,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "study.toml"
 
 
+@pytest.mark.ci
 def test_a_size_gets_its_recipe(config: Path, tmp_path: Path) -> None:
     def run() -> Summary:
         study = read_study(config, models=[tmp_path / "model.gguf"], texts=[tmp_path / "text.txt"])

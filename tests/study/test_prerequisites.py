@@ -110,6 +110,7 @@ def model(results: Path) -> ModelResults:
     return found
 
 
+@pytest.mark.ci
 def test_everything_is_made_once(bench: Bench, results: Path, model: ModelResults, tmp_path: Path) -> None:
     assert [row.label for row in model.rows] == LABELS
     kinds = [path.name.partition("-")[0] for path in (results / "runs").glob("*.json")]
@@ -122,6 +123,7 @@ def test_everything_is_made_once(bench: Bench, results: Path, model: ModelResult
     assert bench.run(again).made == 0
 
 
+@pytest.mark.ci
 def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
     stats, imatrix, tables = (tmp_path / name for name in ("stats", "imatrix", "tables.toml"))
     calibrate_model(bench.model, [bench.folder / "matched.txt"], stats, n_ctx=32, imatrix=imatrix)
@@ -148,6 +150,7 @@ def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Pat
     assert model.row("ggml:IQ4_NL calibration=matched").result("size")["code_bits"] == 4.5
 
 
+@pytest.mark.slow
 def test_a_pqz_row_takes_its_bits(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
     for label in LABELS[-2:]:
         size = model.row(label).result("size")
@@ -217,6 +220,7 @@ def test_the_figure_has_every_quantizer(model: ModelResults) -> None:
     assert y0 / y1 == pytest.approx(4 ** (x1 - x0))
 
 
+@pytest.mark.slow
 def test_a_changed_text_makes_what_depends_on_it(bench: Bench, results: Path, tmp_path: Path) -> None:
     other = Bench(tmp_path)
     (tmp_path / "mismatched.txt").write_text("one other text, neither this nor that " * 40)
@@ -281,6 +285,7 @@ def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
     assert len(made) == 2 * 2 + 2 + 1
 
 
+@pytest.mark.slow
 def test_killed_while_it_calibrates_it_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pyquant", "study", "run", bench.config, "--model", bench.model]
     command += ["--text", bench.text, "--results", tmp_path / "results", "--workers", "1"]

@@ -174,6 +174,7 @@ def pyquant(*words: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.ci
 def test_commands(finished_study: Path, copied_study: Path, tmp_path: Path) -> None:
     def printed(*words: object) -> Any:
         return json.loads(pyquant("study", *words).stdout)

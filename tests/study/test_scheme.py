@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import run
 from tests.support.outside_scheme import scheme
 
@@ -17,6 +19,7 @@ bound = [1, 2]
 """
 
 
+@pytest.mark.ci
 def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(scheme("mine"))
     (tmp_path / "study.toml").write_text(STUDY)

@@ -32,6 +32,7 @@ def run(lab: Lab, config: Path, results: Path, **options: object) -> subprocess.
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("n_files", [8])
 def test_few_open_files(n_files: int, lab: Lab, config: Path, tmp_path: Path, undisturbed: dict) -> None:
     results = tmp_path / "results"
@@ -49,6 +50,7 @@ def test_few_open_files(n_files: int, lab: Lab, config: Path, tmp_path: Path, un
     assert contents(results) == undisturbed
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("room", [12, 64])
 def test_a_full_disk(room: int, lab: Lab, config: Path, tmp_path: Path, undisturbed: dict) -> None:
     disk = tmp_path / "disk"
@@ -88,6 +90,7 @@ def test_broken_hashes_are_made_again(lab: Lab, tmp_path: Path) -> None:
         read_sources([model], tmp_path / "unreadable", None)
 
 
+@pytest.mark.slow
 def test_a_broken_result_is_named(lab: Lab, config: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     lab.run(results, config)

@@ -21,6 +21,7 @@ from pyquant.study.store import Store
 from tests.support.studies import Lab, contents, snapshot, start, wait_for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_anywhere_it_goes_on(
     lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict], seed: int
@@ -41,6 +42,7 @@ def test_killed_anywhere_it_goes_on(
     assert list((results / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_control_c_keeps_what_is_finished(
     lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict]
 ) -> None:
@@ -81,6 +83,7 @@ def test_two_at_once_are_refused(lab: Lab, copied_study: Path) -> None:
     lab.run(copied_study)
 
 
+@pytest.mark.ci
 def test_one_failure_does_not_stop_the_others(lab: Lab, tmp_path: Path) -> None:
     short = tmp_path / "short.txt"
     short.write_text("the")
@@ -114,6 +117,7 @@ def scheduler(tmp_path: Path):
             process.wait(30)
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_same_results(
     lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict], scheduler: Path
 ) -> None:

@@ -21,6 +21,7 @@ from pyquant.study.store import Store
 from tests.support.studies import EVERYTHING, SAME_EVERYWHERE, Lab, contents, snapshot
 
 
+@pytest.mark.ci
 def test_everything_runs_once(lab: Lab, copied_study: Path) -> None:
     runs = sorted((copied_study / "runs").glob("*.json"))
     # Codes of three quantizers (Q4_K's are not counted); the others of four and the model itself.
@@ -37,6 +38,7 @@ def test_everything_runs_once(lab: Lab, copied_study: Path) -> None:
     assert snapshot(copied_study) == before
 
 
+@pytest.mark.slow
 def test_a_new_model_and_a_new_text_run_alone(lab: Lab, copied_study: Path) -> None:
     before = snapshot(copied_study / "runs")
     steps: list[Status] = []
@@ -48,6 +50,7 @@ def test_a_new_model_and_a_new_text_run_alone(lab: Lab, copied_study: Path) -> N
     assert steps[-1].done == steps[-1].total == 10  # 3 of codes, 5 of sizes, quality, speed
 
 
+@pytest.mark.slow
 def test_a_missing_result_is_made_again(lab: Lab, copied_study: Path) -> None:
     base = json.loads((copied_study / "study.json").read_text())["models"][0]["rows"][0]["quality"][0]
     before = contents(copied_study)
@@ -56,12 +59,14 @@ def test_a_missing_result_is_made_again(lab: Lab, copied_study: Path) -> None:
     assert contents(copied_study) == before
 
 
+@pytest.mark.ci
 def test_together_does_not_matter(lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict]) -> None:
     config = lab.write("together.toml", SAME_EVERYWHERE, "together = 3\n")
     lab.run(tmp_path / "results", config)
     assert contents(tmp_path / "results").items() <= undisturbed_study.items()
 
 
+@pytest.mark.ci
 def test_models_of_the_same_name(lab: Lab, tmp_path: Path) -> None:
     models = [tmp_path / folder / "model.gguf" for folder in ("a", "b")]
     for source, path in zip(lab.models, models):
@@ -75,6 +80,7 @@ def test_models_of_the_same_name(lab: Lab, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.ci
 def test_quantized_models_may_be_kept(lab: Lab, tmp_path: Path) -> None:
     lab.run(tmp_path / "results", lab.write("size.toml", ["size"]), keep=True)
     assert len(list((tmp_path / "results" / "models").glob("*.gguf"))) == 4
@@ -129,6 +135,7 @@ def test_keys_say_what_results_depend_on(lab: Lab, tmp_path: Path) -> None:
     assert not set(different[0][3:]) & set(different[1][3:])
 
 
+@pytest.mark.ci
 def test_files_are_beside_the_study_wherever_it_is_run(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def test_codes_take_what_their_entropy_says(shape: str, spread: float) -> None:
     assert 8 * len(coded) / len(stored) < 1.005 * least + 0.004  # a table and states: 500 bytes
 
 
+@pytest.mark.ci
 def test_equal_scales_cost_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     blocks = rng.binomial(255, 0.5, (64, 4096, 34)).astype(np.uint8)

@@ -40,6 +40,7 @@ def test_inputs_that_are_not_finite_are_named(generated, stats_of) -> None:
         in_order(generated(F32), stats_of(F32), explode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 1])
 def test_ctrl_c(held_out_text: Path, tmp_path: Path, seconds: float) -> None:
     source, stats, out = model_path(), tmp_path / "stats", tmp_path / "out.gguf"
@@ -58,6 +59,7 @@ def test_ctrl_c(held_out_text: Path, tmp_path: Path, seconds: float) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("stats", "out.gguf")] == []
 
 
+@pytest.mark.ci
 def test_killed_it_leaves_what_the_next_run_replaces(generated, stats_of, made, tmp_path: Path) -> None:
     out, common = tmp_path / "out.gguf", ["--mode", "ggml:IQ4_NL", "--calibration", stats_of(F32)]
     arguments = [

@@ -92,6 +92,7 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
     return [np.concatenate(parts, axis=1) for parts in entered]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("model", [F32, ODD_ROWS])
 def test_what_enters_does_not_depend_on_pieces(generated, stats_of, tmp_path: Path, model: str) -> None:
     whole, pieces = (inputs_of_stages(generated(model), stats_of(model), tmp_path, n) for n in (32, 5))

@@ -13,6 +13,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.models import EXPERTS, F32
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("model", [F32, EXPERTS])
 def test_the_file_does_not_depend_on_memory(
     generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str

@@ -125,6 +125,7 @@ def test_matrices_of_every_kind_of_output(made, generated, stats_of, tmp_path: P
     assert (tmp_path / "out.gguf").read_bytes() == uniform.read_bytes()
 
 
+@pytest.mark.ci
 def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     arguments = ["quantize", generated(F32), out, "--mode", "ggml:IQ4_NL", "--calibration", stats_of(F32)]
@@ -133,6 +134,7 @@ def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
     assert out.read_bytes() == made(F32).read_bytes()
 
 
+@pytest.mark.slow
 def test_it_is_nearer_to_the_model(training_text: Path, held_out_text: Path, tmp_path: Path) -> None:
     source, text = model_path(), held_out_text
     stats, files = tmp_path / "stats", [tmp_path / "alone.gguf", tmp_path / "in-order.gguf"]

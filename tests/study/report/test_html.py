@@ -58,6 +58,7 @@ def renamed(value: object, evil: str) -> object:
     return f"{value} {evil}" if isinstance(value, str) and not is_key else value
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("evil", EVIL)
 def test_names_are_text(copied_study: Path, evil: str) -> None:
     path = copied_study / "study.json"
