@@ -19,6 +19,7 @@ from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.fit.method.quantize import Quantized
+    from pyquant.fit.mixtures import WantedSize
 
 # Options of modes that a type takes as well.
 SHARED = ("imatrix", "pure")
@@ -62,6 +63,20 @@ class MethodOptions:
             help="Chunks that gptq and best calibrate on, at most.",
         ),
     ] = 128
+    target_bytes: Annotated[
+        Optional[str],
+        typer.Option(
+            "--target-size", metavar="SIZE", help="Instead of a TYPE: the file is at most so large: 4.1GB."
+        ),
+    ] = None
+    target_bpw: Annotated[
+        Optional[float],
+        typer.Option(
+            metavar="BITS",
+            parser=Number(limits.BITS),
+            help="Instead of a TYPE: the file has at most so many bits per weight, all its bytes counted.",
+        ),
+    ] = None
     evaluate: Annotated[
         Optional[Text],
         typer.Option(
@@ -70,6 +85,23 @@ class MethodOptions:
             help="Then compare with the file that llama-quantize makes, with an imatrix of the same text.",
         ),
     ] = None
+
+
+def wanted_type(
+    type_: str | None, method: MethodOptions, like: str | None, mode: options.WrittenMode
+) -> str | WantedSize | None:
+    """Return the type or the size that is wanted; None where a mode is. Raises ConfigError."""
+    from pyquant.fit.mixtures import WantedSize
+    from pyquant.fit.target import parse_size
+
+    like = like if mode.mode is None and mode.config is None and mode.scheme is None else None
+    given = [value for value in (type_, method.target_bytes, method.target_bpw, like) if value is not None]
+    if len(given) > 1:
+        raise ConfigError("give one of TYPE, --target-size, --target-bpw and --like")
+    if type_ is not None or not given:
+        return type_
+    size = method.target_bytes
+    return WantedSize(parse_size("--target-size", size) if size else None, method.target_bpw, like)
 
 
 def check_mode(mode: options.WrittenMode) -> None:
@@ -83,7 +115,7 @@ def check_mode(mode: options.WrittenMode) -> None:
 def quantize_by_type(
     source: Path,
     output: Path,
-    type_: str,
+    type_: str | WantedSize,
     method: MethodOptions,
     mode: options.WrittenMode,
     *,
@@ -106,13 +138,25 @@ def quantize_by_type(
         )  # fmt: skip
         result = done.to_json()
         if method.evaluate is not None and not dry_run:
-            compared = beside_stock(source, done, type_, method.evaluate, threads=threads, progress=progress)
+            compared = beside_stock(
+                source, done, _peer(done, type_), method.evaluate, threads=threads, progress=progress
+            )
             result["evaluation"] = compared.to_json()
     show(result, json, lambda result: _print(result, dry_run), keep=True)
     for line in _remarks(done):
         remark(line)
     if not dry_run and not method.evaluate:
         remark(f"what it costs: pyquant compare {source} {output} --text FILE")
+
+
+def _peer(done: Quantized, type_: str | WantedSize) -> str:
+    """Return the type of llama-quantize's file to compare with: of a size the largest that fits."""
+    from pyquant.fit.method.types_for_size import stock_for
+    from pyquant.models.model_file import ModelFile
+
+    if isinstance(type_, str):
+        return type_
+    return stock_for(ModelFile(Path(done.result["source"])), type_, {"imatrix": done.statistics})
 
 
 def _print(result: dict[str, Any], dry_run: bool) -> None:

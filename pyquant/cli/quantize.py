@@ -47,7 +47,9 @@ class StepTarget:
     like: Annotated[
         Optional[str],
         typer.Option(
-            metavar="TYPE", help="uniform: find the step as near to the model, on --text, as this type is."
+            metavar="TYPE",
+            help="Instead of a TYPE: a mix of types, at most as large as this type's file. With --mode "
+            "uniform: find the step as near to the model, on --text, as this type is.",
         ),
     ] = None
     ctx: options.Ctx = 512
@@ -126,9 +128,9 @@ def quantize(
     from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
 
     bound = None if memory is None else parse_size("memory", memory)
-    if type_ is not None:
+    if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:
         by_type.quantize_by_type(
-            source, output, type_, method, mode, memory=bound, threads=threads, dry_run=dry_run, force=force,
+            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run, force=force,
             json=json,
         )  # fmt: skip
         return

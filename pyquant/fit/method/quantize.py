@@ -20,7 +20,9 @@ from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian
 from pyquant.fit.method.split_text import split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
+from pyquant.fit.method.types_for_size import mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.quantize.quantize_model import quantize_model
@@ -67,7 +69,7 @@ class Quantized:
 def quantize(
     source: AnyModel,
     output: str | os.PathLike[str],
-    type: str,
+    type: str | WantedSize,
     *,
     method: str = "rtn",
     imatrix: str | os.PathLike[str] | None = None,
@@ -95,7 +97,8 @@ def quantize(
     output
         The GGUF to write. It appears complete or not at all.
     type
-        As llama-quantize takes it, such as "Q4_K_M".
+        As llama-quantize takes it, such as "Q4_K_M"; or the size that the file is to have at most. For a size
+        "rtn" takes the largest type that fits, and the others mix types of the least KLD.
     method
         "rtn" makes llama-quantize's file, with `imatrix` what it makes with one. "gptq" calibrates, and
         rounds with error feedback (GPTQ). "best" adds what is known to help: an output-side Hessian,
@@ -136,19 +139,24 @@ def quantize(
     if method not in METHODS:
         raise ConfigError(f"method: {method!r} is not known; choices: {', '.join(METHODS)}")
     model, output = open_model(source), Path(output)
-    settings: dict[str, Any] = {"mode": f"ggml:{type}", "pure": pure}
-    make_mode(settings, "type")
+    if method != "rtn" and imatrix is not None:
+        raise ConfigError(f"imatrix: is of method rtn; {method} makes its own statistics of --text")
+    common: dict[str, Any] = {"pure": pure}
+    if imatrix is not None:
+        common["imatrix"] = imatrix
+    settings: dict[str, Any] = {}
+    if isinstance(type, str):
+        settings = {"mode": f"ggml:{type}", **common}
+        make_mode(settings, "type")
     if method == "rtn" or dry_run:
         if method == "rtn" and (text is not None or hessian is not None):
             raise ConfigError("text, hessian: are of methods gptq and best; rtn takes an imatrix")
-        mode = make_mode(settings if imatrix is None else {**settings, "imatrix": imatrix})
+        name = type if isinstance(type, str) else stock_for(model, type, common)
         done = quantize_model(
-            model, output, mode, threads=threads, force=force, dry_run=dry_run, tell=tell,
-            progress=lambda done, total, _name: progress(type, done, total),
+            model, output, make_mode({"mode": f"ggml:{name}", **common}), threads=threads, force=force, dry_run=dry_run, tell=tell,
+            progress=lambda done, total, _name: progress(name, done, total),
         )  # fmt: skip
         return Quantized(method, done.to_json(), [], None, time.perf_counter() - begin)
-    if imatrix is not None:
-        raise ConfigError(f"imatrix: is of method rtn; {method} makes its own statistics of --text")
     check_output(output, sources=model.paths, force=force)
     texts = None if text is None else read_texts(text)
     options = {"threads": threads, "memory": memory, "tell": tell}
@@ -165,10 +173,16 @@ def quantize(
             progress=lambda done, total: progress("calibration", done, total),
         )
         identity = {
-            "model": model.sha256(), "settings": settings, "method": method, "texts": split.key,
+            "model": model.sha256(), "settings": settings or str(type), "method": method, "texts": split.key,
             "statistics": str(statistics), "n_ctx": n_ctx,
         }  # fmt: skip
         work = stack.enter_context(WorkFolder(output, identity))
+        if not isinstance(type, str):
+            recipe = work.path / "recipe.toml"
+            if work.known("mix") is None:
+                mixed_for(model, statistics, texts, type, recipe, threads=threads, progress=progress)
+                work.note("mix", {})
+            settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
         stages = Stages(model, settings, held_out, work, options, progress)
         stages.run(stages_of(method, statistics))
