@@ -130,8 +130,8 @@ def quantize(
     bound = None if memory is None else parse_size("memory", memory)
     if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:
         by_type.quantize_by_type(
-            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run, force=force,
-            json=json,
+            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run,
+            force=force, json=json,
         )  # fmt: skip
         return
     wanted = target.read(mode.step, mode.mode, has_text=bool(method.text))

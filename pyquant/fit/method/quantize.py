@@ -153,8 +153,8 @@ def quantize(
             raise ConfigError("text, hessian: are of methods gptq and best; rtn takes an imatrix")
         name = type if isinstance(type, str) else stock_for(model, type, common)
         done = quantize_model(
-            model, output, make_mode({"mode": f"ggml:{name}", **common}), threads=threads, force=force, dry_run=dry_run, tell=tell,
-            progress=lambda done, total, _name: progress(name, done, total),
+            model, output, make_mode({"mode": f"ggml:{name}", **common}), threads=threads, force=force,
+            dry_run=dry_run, tell=tell, progress=lambda done, total, _name: progress(name, done, total),
         )  # fmt: skip
         return Quantized(method, done.to_json(), [], None, time.perf_counter() - begin)
     check_output(output, sources=model.paths, force=force)
