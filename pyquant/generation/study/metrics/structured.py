@@ -18,17 +18,15 @@ from pyquant.generation.structured.series import Answers, measure_series
 from pyquant.generation.structured.significance import wilson
 from pyquant.generation.structured.task import TECHNIQUES
 from pyquant.generation.structured.tasks import TASKS, key_of, label_of, load_task
-from pyquant.generation.study.report import structured_thesis as thesis
 from pyquant.generation.study.report.structured import (
     MEANINGS,
-    differences,
+    THESIS,
+    findings,
     of_tasks,
     pooled,
     shares_against,
-    tables_of_removed,
     tables_of_tasks,
 )
-from pyquant.generation.study.report.writing import table_of_costs
 from pyquant.study.items import Items
 from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer
@@ -162,41 +160,23 @@ class Structured(Metric):
         return flat
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
-        drawn = []
-        for score in MEANINGS:
-            panels = [shares_against(model, score, of) for of in ("bits", "divergence")]
-            known = [panel for panel in panels if panel is not None]
-            if known:
-                drawn.append(
-                    Drawing(
-                        f"Share of texts of which this holds: {MEANINGS[score]}. Bars are Wilson's 95 % "
-                        "interval, dashed lines the unquantized model's shares.",
-                        figure(*known, height=3.6),
-                    )
-                )
-        panels = [thesis.shares_by_length(model, score) for score in thesis.SCORES]
-        if known := [panel for panel in panels if panel is not None]:
-            drawn.append(
-                Drawing(
-                    "Task arithmetic: the unquantized model (dots, with Wilson's 95 % interval), and Llama 3 "
-                    "in the thesis (dotted 8B, dashed 70B).",
-                    figure(*known, height=3.6),
-                )
-            )
-        return drawn
+        panels = [shares_against(model, score) for score in MEANINGS]
+        known = [panel for panel in panels if panel is not None]
+        meanings = "; ".join(f"{score}: {meaning}" for score, meaning in MEANINGS.items())
+        caption = (
+            f"Share of texts of which it holds ({meanings}). Bars are Wilson's 95 % interval, "
+            "dashed lines the unquantized model's shares."
+        )
+        return [Drawing(caption, figure(*known, height=3.6))] if known else []
 
     def findings(self, model: ModelResults, text: int) -> list[str]:
-        slower = thesis.slowdown_beside(model)
-        return differences(model) + ([slower] if slower else [])
+        return findings(model)
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        tasks = of_tasks(model)
-        tables = tables_of_tasks(model, tasks) + tables_of_removed(model, tasks) + thesis.tables_beside(model)
-        costs = table_of_costs(model)
-        return [Grid(*table) for table in (*tables, *([costs] if costs else []))]
+        return [Grid(*table) for table in tables_of_tasks(model)]
 
     def remarks(self, model: ModelResults, text: int) -> list[str]:
-        return [thesis.NOTE] if thesis.tables_beside(model) else []
+        return [THESIS] if "arithmetic" in of_tasks(model) else []
 
 
 def _items(answers: Answers) -> Items:
