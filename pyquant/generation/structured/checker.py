@@ -9,7 +9,6 @@ import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
 
 from pyquant.errors import ConfigError
 from pyquant.generation.structured.task import Item, Task, Verdict
@@ -94,7 +93,5 @@ class Checker:
     def __enter__(self) -> Checker:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
