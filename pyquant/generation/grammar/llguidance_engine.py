@@ -26,12 +26,9 @@ _TERMINAL = re.compile(r"^[ \t]*([A-Z_][A-Z0-9_]*)(?:\.-?\d+)?[ \t]*:", re.MULTI
 
 
 class LLGuidance:
-    """The engine for one vocabulary. Making it takes about a second for 50,000 tokens.
+    """The engine for the vocabulary of a model, which has to live as long.
 
-    Parameters
-    ----------
-    vocabulary
-        Of a model, which has to live as long as the engine.
+    Making it takes about a second for 50,000 tokens.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -19,16 +19,9 @@ MEMORY = 2 << 30  # bytes of addresses
 
 
 class Checker:
-    """Checks answers to a task; a context manager.
+    """Checks answers to a task, of a module that another process finds; a context manager.
 
-    Parameters
-    ----------
-    task
-        Of a module, so that another process finds it.
-    seconds
-        For each answer.
-    memory
-        Bytes.
+    Each answer may take so many seconds, and bytes of memory.
     """
 
     def __init__(self, task: Task, *, seconds: float = SECONDS, memory: int = MEMORY) -> None:
@@ -37,14 +30,7 @@ class Checker:
         self._pipe: Connection | None = None
 
     def check(self, item: Item, answer: str) -> tuple[Verdict, str]:
-        """Check an answer.
-
-        Returns
-        -------
-        verdict : Verdict
-        error : str
-            Why there is none, and so a verdict that refuses all; "" where there is one.
-        """
+        """Check an answer; beside the verdict stands why there is none, and it refuses all, or ""."""
         pipe = self._pipe or self._start()
         try:
             pipe.send((item, answer))
