@@ -69,8 +69,6 @@ class Sampling:
         logits: NDArray[np.float32],
         uniform: NDArray[np.float64],
         mask: NDArray[np.int32] | None = None,
-        *,
-        threads: int = 1,
     ) -> Drawn:
         """Draw a token of each row.
 
@@ -81,10 +79,8 @@ class Sampling:
             Random numbers in [0, 1).
         mask : (n, ceil(n_vocab / 32)) int32, optional
             Bit j % 32 of word j // 32 allows token j.
-        threads
-            Rows are shared among so many.
         """
-        return Drawn(*_core.draw(logits, mask, uniform, **self.for_kernel, n_threads=threads))
+        return Drawn(*_core.draw(logits, mask, uniform, **self.for_kernel, n_threads=1))
 
     def draw_again(
         self,

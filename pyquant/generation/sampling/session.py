@@ -45,11 +45,7 @@ class Session:
         self.n_ctx = n_ctx
         self.lengths = np.zeros(n_sequences, np.int64)
         self.context = model.context(
-            n_ctx=n_ctx,
-            n_seq=n_sequences,
-            n_views=n_views,
-            n_batch=max(BATCH, n_sequences),
-            threads=threads,
+            n_ctx=n_ctx, n_seq=n_sequences, n_views=n_views, n_batch=max(BATCH, n_sequences), threads=threads
         )
 
     def extend(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:

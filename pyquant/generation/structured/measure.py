@@ -159,19 +159,8 @@ def ask(
 ) -> Iterator[Sample]:
     """Let a model answer questions under a technique, and yield each text when it is complete.
 
-    Parameters
-    ----------
-    model, task, technique
-    asked
-        The question of each text.
-    compiled
-        What `compile_for` gives.
-    max_tokens, seed, threads
-        As for `generate`.
-    cost
-        Gets what the texts take.
-    done
-        Numbers of texts that are there already, and are not written again.
+    Grammars are those that `compile_for` gives. `cost` gets what the texts take. Texts whose numbers are
+    `done` are there already, and are not written again.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from pyquant.errors import GrammarError
 
 
 def check_conflicts(analyzer: LALR_Analyzer) -> None:
-    """Refuse a grammar with a state in which the next terminal does not decide, by a GrammarError with one."""
+    """Raise GrammarError, with an example, where the next terminal does not decide in a state."""
     (first,) = analyzer.lr0_start_states.values()
     ways: dict[Any, list[str]] = {first: []}
     todo = deque([first])

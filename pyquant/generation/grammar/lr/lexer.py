@@ -40,7 +40,7 @@ class Lexer:
 def make_lexer(automaton: RegexAutomaton, names: list[str], numbers: list[int]) -> Lexer:
     """Make a lexer of terminals; of several that end at the same byte, the first comes.
 
-    Their names are for messages. Their numbers are those of the lexer, IGNORED for what the parser never sees.
+    Names are for messages; numbers are those of the lexer, IGNORED for what the parser never sees.
 
     Raises
     ------

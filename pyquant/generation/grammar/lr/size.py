@@ -65,7 +65,7 @@ def _letters(part: Any, terminals: dict[str, Any], known: dict[int, int]) -> int
 
 
 def check_size(grammar: Any) -> None:
-    """Check lark's Grammar, read and not yet worked out. Raises GrammarError: rules would become too large."""
+    """Check lark's Grammar, not yet worked out. Raises GrammarError where rules would become too large."""
     total = 0
     for name, parameters, tree, _ in grammar.rule_defs:
         total += _alternatives(tree)

@@ -38,13 +38,10 @@ from pyquant.study.task import Measured, Progress, Task, of_count
 BESIDE = 8  # a token of texts that are written side by side takes about as long as so many of a prompt
 
 
-def _one_of(names: tuple[str, ...]) -> Any:
-    def known(name: str) -> str:
-        if name not in names:
-            raise ValueError(f"choices: {', '.join(map(repr, names))}")
-        return name
-
-    return AfterValidator(known)
+def _known_technique(name: str) -> str:
+    if name not in TECHNIQUES:
+        raise ValueError(f"choices: {', '.join(map(repr, TECHNIQUES))}")
+    return name
 
 
 def _known_task(name: str) -> str:
@@ -62,6 +59,10 @@ def _apart(names: list[str]) -> list[str]:
     return names
 
 
+def _column(score: str, technique: str) -> str:
+    return f"structured_{score}_{technique.replace(' ', '_')}"
+
+
 class StructuredConfig(BaseModel):
     """Settings of what models are asked, and how."""
 
@@ -72,7 +73,7 @@ class StructuredConfig(BaseModel):
         min_length=1,
         description="tasks in the box, or Python files with tasks of one's own, which are run",
     )
-    techniques: list[Annotated[str, _one_of(TECHNIQUES)]] = Field(
+    techniques: list[Annotated[str, AfterValidator(_known_technique)]] = Field(
         list(TECHNIQUES), min_length=1, description="how models are asked"
     )
     lengths: list[Annotated[int, limits.TOKENS.interval]] = Field(
@@ -100,9 +101,9 @@ class Structured(Metric):
         "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length."
     )
     columns = tuple(
-        Column(f"structured_{score}_{technique.replace(' ', '_')}", f"{technique}: {score} (%)",
+        Column(_column(score, technique), f"{technique}: {score} (%)",
                f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
-               error=f"structured_{score}_{technique.replace(' ', '_')}_error")
+               error=f"{_column(score, technique)}_error")
         for technique in TECHNIQUES
         for score, meaning in MEANINGS.items()
     )  # fmt: skip
@@ -154,7 +155,7 @@ class Structured(Metric):
             for score in MEANINGS:
                 hits, n = pooled(row, technique, score)
                 low, high = wilson(hits, n) if n else (0.0, 0.0)
-                key = f"structured_{score}_{technique.replace(' ', '_')}"
+                key = _column(score, technique)
                 flat[key] = hits / n if n else None
                 flat[f"{key}_error"] = (high - low) / 2 / 1.959964 if n else None
         return flat
@@ -181,11 +182,10 @@ class Structured(Metric):
 
 def _items(answers: Answers) -> Items:
     rows = [(place, answer) for place, of_cell in answers.items() for answer in of_cell]
-    columns: dict[str, list[Any]] = {
-        name: [place[i] for place, _ in rows] for i, name in enumerate(("task", "technique", "max_tokens"))
-    }
+    places = ("task", "technique", "max_tokens")
+    columns: Items = {name: np.array([place[i] for place, _ in rows]) for i, name in enumerate(places)}
     for name in ("sample", "cut_off", "n_tokens"):
-        columns[name] = [getattr(answer, name) for _, answer in rows]
-    for name in ("parses", "evaluates", "right"):
-        columns[name] = [getattr(answer.verdict, name) for _, answer in rows]
-    return {name: np.array(values) for name, values in columns.items()}
+        columns[name] = np.array([getattr(answer, name) for _, answer in rows])
+    for name in MEANINGS:
+        columns[name] = np.array([getattr(answer.verdict, name) for _, answer in rows])
+    return columns
