@@ -1,6 +1,6 @@
 """Perplexity and divergence of every quantizer of a study, on its first text."""
 
-from draw import draw
+from figures import draw, parser_of
 from matplotlib.figure import Figure
 
 from pyquant.study.metrics.quality import divergences, perplexities
@@ -13,4 +13,5 @@ def figure_of(model: ModelResults) -> Figure:
 
 
 if __name__ == "__main__":
-    draw(__file__, __doc__, figure_of)
+    arguments = parser_of(__doc__).parse_args()
+    draw({"perplexity": figure_of}, arguments.results, arguments.output)

@@ -11,7 +11,6 @@ METRICS
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -21,5 +20,10 @@ WINGS = ("pyquant.generation",)
 def wings() -> Iterator[ModuleType]:
     """Import the wings that are installed, one after the other."""
     for name in WINGS:
-        if importlib.util.find_spec(name) is not None:
-            yield importlib.import_module(name)
+        try:
+            wing = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:  # it is there, and lacks something
+                raise
+        else:
+            yield wing

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, settings
 from pyquant import data
 from pyquant.calibration.calibrate import calibrate_model
 from tests.support import ROOT, tiers
+
+# Fixtures of several folders of tests.
+from tests.support.every_command import command_folder  # noqa: F401
 from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.once import common_folder, made_once
 from tests.support.oracle import Oracle
-
-# Fixtures of the study's tests.
 from tests.support.studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
 
 WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]

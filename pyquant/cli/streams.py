@@ -45,6 +45,8 @@ def hear_loggers() -> None:
     """Lets warnings of rooms come among our remarks; those of llama.cpp as lines that say whose they are."""
     import logging
 
+    from pyquant.wings import WINGS
+
     class Remarks(logging.Handler):
         def __init__(self, whose: str) -> None:
             super().__init__(logging.WARNING)
@@ -54,7 +56,7 @@ def hear_loggers() -> None:
             with contextlib.suppress(OSError):
                 print(f"{self._whose}{record.getMessage()}", file=sys.stderr)
 
-    for name, whose in (("pyquant.llama", "llama.cpp: "), ("pyquant.generation.grammar", "")):
+    for name, whose in [("pyquant.llama", "llama.cpp: "), *((wing, "") for wing in WINGS)]:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(Remarks(whose))

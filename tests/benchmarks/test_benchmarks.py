@@ -43,10 +43,11 @@ def test_only_tests_import_tests(folder: str) -> None:
     assert not imported_tests(folder)
 
 
+SHARED = ("tests.support.", "tests.twins.", "tests.generation.twins.")
 PROGRAMS = ("fuzz", "trial")  # folders of tests/ with programs of several files
 
 
 def test_tests_import_only_what_they_share() -> None:
     for path, names in imported_tests("tests").items():
         own = [f"tests.{folder}." for folder in PROGRAMS if f"/{folder}/" in str(path)]
-        assert all(name.startswith(("tests.support.", *own)) for name in names), (path, names)
+        assert all(name.startswith((*SHARED, *own)) for name in names), (path, names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import runpy
 import sqlite3
 import subprocess
 import sys
@@ -16,16 +15,13 @@ from typing import Any
 import pytest
 
 from pyquant.errors import ConfigError, OutputError
-from pyquant.study.config import read_study
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.report.export import export
 from pyquant.study.report.tables import results_table
 from pyquant.study.results.columns import plus_minus
 from pyquant.study.results.read import read_results
-from pyquant.study.run import run_study
 from pyquant.study.store import Store
-from tests.support import ROOT
-from tests.support.studies import LABELS, SAME_EVERYWHERE, Lab
+from tests.support.studies import LABELS
 
 
 class Cells(HTMLParser):
@@ -147,26 +143,6 @@ def test_other_tables_and_endings(finished_study: Path, tmp_path: Path) -> None:
         export(finished_study, tmp_path / "x.csv", table="rows")
     with pytest.raises(OutputError, match=r"must end in one of \.csv, \.parquet"):
         export(finished_study, tmp_path / "x.xlsx")
-
-
-@pytest.mark.slow
-def test_every_figure_of_the_thesis(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = tmp_path / "results"
-    study = read_study(ROOT / "configs" / "thesis.toml", models=lab.models[:1], texts=[lab.text], ctx=32)
-    run_study(study.model_copy(update={"measure": SAME_EVERYWHERE}), results)
-    monkeypatch.syspath_prepend(ROOT / "analysis")
-    names = ("figure_*.py", "perplexity.py", "divergence_for_size.py")
-    scripts = [script for name in names for script in (ROOT / "analysis").glob(name)]
-    assert len(scripts) == 11
-    made = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        monkeypatch.setattr(sys, "argv", ["script", str(results), "--output", str(folder)])
-        for script in scripts:
-            runpy.run_path(str(script), run_name="__main__")
-        made.append({path.name: path.read_bytes() for path in folder.iterdir()})
-    assert made[0] == made[1]
-    names = {f"{script.stem}-model-1{ending}" for script in scripts for ending in (".svg", ".png")}
-    assert made[0].keys() == names
 
 
 def pyquant(*words: object) -> subprocess.CompletedProcess:

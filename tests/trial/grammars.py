@@ -60,7 +60,6 @@ def _follow(compiled: Compiled) -> None:
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
         if not len(allowed):
             break
-        state.forced()
         state.advance(int(allowed[step % len(allowed)]))
         _ = state.may_end
     state.roll_back(0)

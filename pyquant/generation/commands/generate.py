@@ -5,8 +5,8 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="GGUFs of any types, or pqz files."),
-    ],
+    models: Annotated[list[Path], writing_options.models()],
     prompt: Annotated[
         Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
     ] = None,
@@ -50,8 +47,7 @@ def generate(
         ),
     ] = None,
     json_schema: Annotated[
-        Optional[Path],
-        typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema."),
+        Optional[Path], typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema.")
     ] = None,
     regex: Annotated[
         Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
@@ -188,7 +184,8 @@ def _write(
             plan = replace(plan, n_parallel=1)
             texts = generate_exactly(model, plan, sampling, compiled, most_attempts=attempts, threads=threads)
         _say_memory(path, plan)
-        with _progress(path, plan) as progress:
+        bar = count_bar(path.name, "texts") if plan.n_texts > 1 else nullcontext(lambda *_: None)
+        with bar as progress:
             for done, sample in enumerate(_in_order(texts), start=1):
                 n_tokens += sample.n_run or len(sample.log_p)
                 if as_json:
@@ -214,10 +211,6 @@ def _say_memory(path: Path, plan: Plan) -> None:
     room = size(cache_memory(file, plan.n_ctx, plan.n_sequences))
     sequences = "1 sequence" if plan.n_sequences == 1 else f"{plan.n_sequences} sequences"
     remark(f"{path.name}: {size(file.n_bytes)} of weights, {room} for {sequences} of {plan.n_ctx} tokens")
-
-
-def _progress(path: Path, plan: Plan) -> AbstractContextManager[Callable[..., None]]:
-    return count_bar(path.name, "texts") if plan.n_texts > 1 else nullcontext(lambda *_: None)
 
 
 def _in_order(samples: Iterable[Sample]) -> Iterator[Sample]:

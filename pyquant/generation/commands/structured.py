@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -14,17 +13,11 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show, size
 from pyquant.cli.progress import count_bar
+from pyquant.generation.commands import writing_options
 
 
 def structured(
-    models: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="MODEL.gguf",
-            parser=paths.source,
-            help="GGUFs of any types, or pqz files; others are tested against the first.",
-        ),
-    ],
+    models: Annotated[list[Path], writing_options.models("; others are tested against the first")],
     task: Annotated[
         str,
         typer.Option(
@@ -49,16 +42,7 @@ def structured(
             help="Tokens of a text, at most; repeatable; default: 50, 100 and 200.",
         ),
     ] = None,
-    n: Annotated[
-        int,
-        typer.Option(
-            "-n",
-            "--samples",
-            metavar="N",
-            parser=Number(limits.SAMPLES),
-            help="Texts for each model and technique.",
-        ),
-    ] = 100,
+    n: Annotated[int, writing_options.samples("Texts for each model and technique.")] = 100,
     seed: options.Seed = 0,
     engine: Annotated[
         Optional[str],
@@ -95,29 +79,20 @@ def structured(
         check_output(texts, sources=list(models), force=force)
     with count_bar(loaded.name, "texts") as progress:
         result = measure_structured(
-            models,
-            loaded,
-            techniques=technique or TECHNIQUES,
-            lengths=length or LENGTHS,
-            n=n,
-            seed=seed,
-            engine=engine,
-            threads=threads,
-            progress=progress,
-        )
+            models, loaded, techniques=technique or TECHNIQUES, lengths=length or LENGTHS, n=n, seed=seed,
+            engine=engine, threads=threads, progress=progress,
+        )  # fmt: skip
     if texts:
         lines = "".join(json_module.dumps(line) + "\n" for line in result.texts())
         write_bytes(texts, lines.encode(), sources=list(models), force=force)
-    beside: dict[str, Any] = {}
+    shown = result.to_json()
     if exact is not None:
         from pyquant.generation.structured.exact import measure_exact
 
-        shortest = min(length or LENGTHS)
-        cells = measure_exact(
-            models, loaded, n=exact, max_tokens=shortest, seed=seed, engine=engine, threads=threads
-        )
-        beside["exact"] = [cell.to_json() for cell in cells]
-    show(result.to_json() | beside, json, _print, keep=True)
+        asked = {"n": exact, "max_tokens": min(length or LENGTHS), "seed": seed}
+        cells = measure_exact(models, loaded, **asked, engine=engine, threads=threads)
+        shown["exact"] = [cell.to_json() for cell in cells]
+    show(shown, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -152,22 +127,18 @@ def _print(result: dict[str, Any]) -> None:
             f"{cell['sampling_seconds'] / cell['seconds_per_text']:.3f} for draws; "
             f"{size(cell['peak_memory'])} of memory{errors}"
         )
-    for line in _slowdowns(result["cells"]):
-        print(line)
+    _print_slowdowns(result["cells"])
     if "exact" in result:
         _print_exact(result["exact"])
 
 
-def _slowdowns(cells: list[dict[str, Any]]) -> Iterator[str]:
-    """Says of each model what a grammar costs, where texts were also written without one."""
+def _print_slowdowns(cells: list[dict[str, Any]]) -> None:
     from pyquant.generation.structured.cost import slowdown
 
     for model in dict.fromkeys(cell["model"] for cell in cells):
-        times = slowdown(
-            {cell["technique"]: cell["tokens_per_second"] for cell in cells if cell["model"] == model}
-        )
-        if times is not None:
-            yield f"{Path(model).name}: a token takes {times:.2f} times as long with the grammar as without"
+        rates = {cell["technique"]: cell["tokens_per_second"] for cell in cells if cell["model"] == model}
+        if (times := slowdown(rates)) is not None:
+            print(f"{Path(model).name}: a token takes {times:.2f} times as long with the grammar as without")
 
 
 def _print_exact(cells: list[dict[str, Any]]) -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from pyquant import limits
 from pyquant.cli import paths
 from pyquant.cli.number import Number
+
+
+def models(more: str = "") -> Any:
+    """Models that write, with more to say of them."""
+    text = f"GGUFs of any types, or pqz files{more}."
+    return typer.Argument(metavar="MODEL.gguf", parser=paths.source, help=text)
+
+
+def samples(text: str) -> Any:
+    """How many texts, and of what."""
+    return typer.Option("-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help=text)
+
 
 PROMPTS = typer.Option(
     "--prompts",
@@ -19,12 +31,7 @@ PROMPTS = typer.Option(
 )
 PromptsFile = Annotated[Path, PROMPTS]
 Chat = Annotated[bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")]
-Samples = Annotated[
-    int,
-    typer.Option(
-        "-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help="Texts for each prompt."
-    ),
-]
+Samples = Annotated[int, samples("Texts for each prompt.")]
 MaxTokens = Annotated[
     int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a text, at most.")
 ]

@@ -15,42 +15,25 @@ class State(Protocol):
     """Place of a text in a grammar. Tokens that end a text are allowed where the grammar may end."""
 
     def mask(self, words: NDArray[np.int32]) -> None:
-        """Write which tokens may come next.
+        """Write which tokens may come next. Raises GrammarError where a limit of the engine's is reached.
 
         Parameters
         ----------
         words : (ceil(n_vocab / 32),) int32
             Bit j % 32 of word j // 32 becomes whether token j may come.
-
-        Raises
-        ------
-        GrammarError
-            The engine gives up: a limit of its own is reached.
         """
 
     def allows(self, token: int) -> bool:
         """Return whether a token may come next; quicker than a mask."""
 
     def advance(self, token: int) -> None:
-        """Take a token.
-
-        Raises
-        ------
-        GrammarError
-            It may not come, or the engine gives up.
-        """
+        """Take a token. Raises GrammarError where it may not come, or the engine gives up."""
 
     def roll_back(self, n_tokens: int) -> None:
         """Take the last tokens back."""
 
     def copy(self) -> State:
         """Return a state of its own at the same place."""
-
-    def forced(self) -> list[int]:
-        """Return the tokens that have to come now, as there is no choice; empty where there is one."""
-
-    def forced_bytes(self) -> bytes:
-        """Return the bytes with which every text goes on from here, however it is cut into tokens."""
 
     @property
     def may_end(self) -> bool:
@@ -70,9 +53,7 @@ def kernel_state(state: State) -> _core.GrammarState | None:
 class Compiled(Protocol):
     """A grammar, ready for a vocabulary."""
 
-    @property
-    def n_words(self) -> int:
-        """Words of a mask."""
+    n_words: int  # of a mask
 
     def start(self) -> State:
         """Return the state before the first token."""
@@ -82,13 +63,7 @@ class Engine(Protocol):
     """Compiles grammars for one vocabulary."""
 
     def compile(self, grammar: Grammar) -> Compiled:
-        """Compile a grammar.
-
-        Raises
-        ------
-        GrammarError
-            It is no grammar, with line and column, or one that this engine does not take.
-        """
+        """Compile a grammar. Raises GrammarError: where it is none, or this engine does not take it."""
 
 
 def allowed_tokens(words: NDArray[np.int32], n_tokens: int) -> NDArray[np.bool_]:

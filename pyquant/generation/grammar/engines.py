@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
 from pyquant.errors import ConfigError, GrammarError
 from pyquant.generation.grammar.engine import Compiled, Engine
 from pyquant.generation.grammar.grammar import Grammar
+from pyquant.generation.grammar.packages import needed_packages
 from pyquant.llama.vocabulary import Vocabulary
 
-ENGINES = ("llguidance", "lr", "gbnf")
+_CLASSES = {"llguidance": "LLGuidance", "lr": "Lr", "gbnf": "Gbnf"}
+ENGINES = tuple(_CLASSES)
 
 
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
@@ -19,20 +23,15 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
     ------
     ConfigError
         There is no engine of this name.
+    GrammarError
+        The package that it is made of is not installed.
     """
-    if name == "llguidance":
-        from pyquant.generation.grammar.llguidance_engine import LLGuidance
-
-        return LLGuidance(vocabulary)
-    if name == "lr":
-        from pyquant.generation.grammar.lr_engine import Lr
-
-        return Lr(vocabulary)
-    if name == "gbnf":
-        from pyquant.generation.grammar.gbnf_engine import Gbnf
-
-        return Gbnf(vocabulary)
-    raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {name!r}")
+    if name not in ENGINES:
+        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {name!r}")
+    with needed_packages():
+        module = import_module(f"pyquant.generation.grammar.{name}_engine")
+    engine: Engine = getattr(module, _CLASSES[name])(vocabulary)
+    return engine
 
 
 def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import check_bounds
+from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.gbnf_place import with_place
 from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.llama.log import collect_errors, reason
@@ -45,7 +46,7 @@ class Gbnf:
         return _Sampler(llama, sampler), ""
 
 
-class GbnfGrammar:
+class GbnfGrammar(Compiled):
     """A grammar that llama.cpp compiled."""
 
     def __init__(self, vocabulary: Vocabulary, sampler: _Sampler) -> None:
@@ -53,62 +54,44 @@ class GbnfGrammar:
         self.n_words = -(-vocabulary.n_tokens // 32)
 
     def start(self) -> GbnfState:
-        """Return the state before the first token."""
         return GbnfState(self._vocabulary, [self._sampler])
 
 
-class GbnfState:
+class GbnfState(State):
     """A place in a grammar, as `engine.State` has it. It keeps every place that it came by."""
 
     def __init__(self, vocabulary: Vocabulary, samplers: list[_Sampler]) -> None:
         self._vocabulary, self._samplers = vocabulary, samplers
 
     def mask(self, words: NDArray[np.int32]) -> None:
-        """Write which tokens may come next."""
         allowed = self._samplers[-1].allowed(np.arange(self._vocabulary.n_tokens, dtype=np.int32))
         padded = np.zeros(32 * len(words), bool)
         padded[: len(allowed)] = allowed
         words[:] = np.packbits(padded, bitorder="little").view(np.int32)
 
     def allows(self, token: int) -> bool:
-        """Return whether a token may come next."""
         return bool(self._samplers[-1].allowed(np.array([token], np.int32))[0])
 
     def advance(self, token: int) -> None:
-        """Take a token."""
         if not self.allows(token):  # llama.cpp would end the process
             raise GrammarError(f"token {token} may not come here")
         self._samplers.append(self._samplers[-1].after(token))
 
     def roll_back(self, n_tokens: int) -> None:
-        """Take the last tokens back."""
         del self._samplers[len(self._samplers) - n_tokens :]
 
     def copy(self) -> GbnfState:
-        """Return a state of its own at the same place."""
         return GbnfState(self._vocabulary, list(self._samplers))
-
-    def forced(self) -> list[int]:
-        """Return the tokens that have to come now: llama.cpp does not look for them."""
-        return []
-
-    def forced_bytes(self) -> bytes:
-        """Return the bytes that have to come now: llama.cpp does not look for them."""
-        return b""
 
     @property
     def may_end(self) -> bool:
-        """Say whether the text may end here."""
         return any(self.allows(token) for token in self._vocabulary.end_tokens().tolist())
 
     @property
     def must_end(self) -> bool:
-        """Say whether nothing else can come."""
-        words = np.empty(-(-self._vocabulary.n_tokens // 32), np.int32)
-        self.mask(words)
-        return self.may_end and int(np.unpackbits(words.view(np.uint8)).sum()) == len(
-            self._vocabulary.end_tokens()
-        )
+        every = np.arange(self._vocabulary.n_tokens, dtype=np.int32)
+        n_allowed = int(self._samplers[-1].allowed(every).sum())
+        return self.may_end and n_allowed == len(self._vocabulary.end_tokens())
 
 
 class _Sampler:

@@ -19,14 +19,7 @@ NO_GRAMMAR = "\n@"  # no rule, and nothing of one, begins so
 def with_place(text: str, why: str, refusal: Callable[[str], str]) -> str:
     """Put line and column before the reason for which llama.cpp refuses a grammar, where it has a place.
 
-    Parameters
-    ----------
-    text
-        The grammar.
-    why
-        What llama.cpp says.
-    refusal
-        Returns what llama.cpp says of another text; "" if it takes it.
+    why is what llama.cpp says of the text; refusal returns what it says of another one, "" if it takes it.
     """
     lines = text.split("\n")
     if why == ENDED:

@@ -24,20 +24,11 @@ SUFFIXES = {".lark": Language.LARK, ".gbnf": Language.GBNF, ".json": Language.JS
 
 @dataclass(frozen=True)
 class Grammar:
-    """Texts that are allowed.
-
-    Attributes
-    ----------
-    language : Language
-    text : str
-        The grammar itself.
-    name : str
-        What messages call it: a file's path, or the option that it came with.
-    """
+    """Texts that are allowed."""
 
     language: Language
     text: str
-    name: str = "grammar"
+    name: str = "grammar"  # in messages: a file's path, or the option that it came with
 
 
 def read_grammar(path: Path, language: Language | None = None) -> Grammar:

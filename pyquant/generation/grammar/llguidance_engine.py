@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import check_bounds
+from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.llama.vocabulary import Vocabulary
 
@@ -25,12 +26,9 @@ _TERMINAL = re.compile(r"^[ \t]*([A-Z_][A-Z0-9_]*)(?:\.-?\d+)?[ \t]*:", re.MULTI
 
 
 class LLGuidance:
-    """The engine for one vocabulary. Making it takes about a second for 50,000 tokens.
+    """The engine for the vocabulary of a model, which has to live as long.
 
-    Parameters
-    ----------
-    vocabulary
-        Of a model, which has to live as long as the engine.
+    Making it takes about a second for 50,000 tokens.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -83,7 +81,7 @@ _SOURCES = {
 }
 
 
-class LLGuidanceGrammar:
+class LLGuidanceGrammar(Compiled):
     """A grammar that llguidance compiled."""
 
     def __init__(self, matcher: LLMatcher, n_vocab: int, grammar: Grammar, engine: LLGuidance) -> None:
@@ -91,18 +89,16 @@ class LLGuidanceGrammar:
         self.n_words = -(-n_vocab // 32)
 
     def start(self) -> LLGuidanceState:
-        """Return the state before the first token."""
         return LLGuidanceState(self._matcher.deep_copy(), self._grammar, self._engine)
 
 
-class LLGuidanceState:
+class LLGuidanceState(State):
     """A place in a grammar; see `pyquant.generation.grammar.engine.State`."""
 
     def __init__(self, matcher: LLMatcher, grammar: Grammar, engine: LLGuidance) -> None:
         self._matcher, self._grammar, self._engine = matcher, grammar, engine
 
     def mask(self, words: NDArray[np.int32]) -> None:
-        """Write which tokens may come next. Python's lock is free meanwhile."""
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if _error(self._matcher) == NOTHING_CAN_COME:
             if name := self._engine.terminal_of_nothing(self._grammar):
@@ -114,39 +110,25 @@ class LLGuidanceState:
         self._check()
 
     def allows(self, token: int) -> bool:
-        """Return whether a token may come next."""
         return self._matcher.validate_tokens([token]) == 1
 
     def advance(self, token: int) -> None:
-        """Take a token."""
         self._matcher.consume_token(token)
         self._check()
 
     def roll_back(self, n_tokens: int) -> None:
-        """Take the last tokens back."""
         self._matcher.rollback(n_tokens)
         self._check()
 
     def copy(self) -> LLGuidanceState:
-        """Return a state of its own at the same place."""
         return LLGuidanceState(self._matcher.deep_copy(), self._grammar, self._engine)
-
-    def forced(self) -> list[int]:
-        """Return the tokens that have to come now."""
-        return list(self._matcher.compute_ff_tokens())
-
-    def forced_bytes(self) -> bytes:
-        """Return the bytes that have to come now."""
-        return self._matcher.compute_ff_bytes()
 
     @property
     def may_end(self) -> bool:
-        """Say whether the text may end here."""
         return self._matcher.is_accepting()
 
     @property
     def must_end(self) -> bool:
-        """Say whether nothing else can come."""
         return self._matcher.is_stopped()
 
     def _check(self) -> None:

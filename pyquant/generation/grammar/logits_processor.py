@@ -59,12 +59,7 @@ class GrammarProcessor:
         input_ids : (n,) intc
             The prompt, and the tokens that were written so far.
         scores : (n_vocab,) float32
-            The model's logits.
-
-        Returns
-        -------
-        scores : (n_vocab,) float32
-            A copy; minus infinity where the grammar does not allow a token.
+            The model's logits; in the copy that is returned, minus infinity where a token may not come.
 
         Raises
         ------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import check_bounds
-from pyquant.generation.grammar.engine import allowed_tokens
+from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.grammar.lr.cache import CachedGrammar, hash_vocabulary
 from pyquant.generation.grammar.lr.lark_tables import make_tables
@@ -54,86 +54,44 @@ class Lr:
         return LrGrammar(grammar)
 
 
-class LrGrammar:
-    """A grammar ready for a vocabulary.
-
-    Attributes
-    ----------
-    grammar
-        The kernel's.
-    n_words : int
-        Words of a mask.
-    """
+class LrGrammar(Compiled):
+    """A grammar ready for a vocabulary; `grammar` is the kernel's."""
 
     def __init__(self, grammar: _core.Grammar) -> None:
         self.grammar = grammar
-        self.n_words: int = grammar.n_words
+        self.n_words = grammar.n_words
 
     def start(self) -> LrState:
-        """Return the state before the first token."""
-        return LrState(self.grammar.start(), self.n_words)
+        return LrState(self.grammar.start())
 
 
-class LrState:
-    """A place in a grammar; see `pyquant.generation.grammar.engine.State`. Copies cost nothing.
+class LrState(State):
+    """A place in a grammar; `kernel` is the state itself, whose copies cost nothing."""
 
-    Attributes
-    ----------
-    kernel
-        The state itself.
-    """
-
-    def __init__(self, state: _core.GrammarState, n_words: int) -> None:
-        self.kernel, self._n_words = state, n_words
+    def __init__(self, state: _core.GrammarState) -> None:
+        self.kernel = state
 
     def mask(self, words: NDArray[np.int32]) -> None:
-        """Write which tokens may come next. Python's lock is free meanwhile."""
         self.kernel.mask(words)
 
     def allows(self, token: int) -> bool:
-        """Return whether a token may come next."""
         return self.kernel.allows(token)
 
     def advance(self, token: int) -> None:
-        """Take a token."""
         if not self.kernel.advance(token):
             raise GrammarError(f"token {token} may not come here")
 
     def roll_back(self, n_tokens: int) -> None:
-        """Take the last tokens back."""
         if not self.kernel.roll_back(n_tokens):
             raise GrammarError(f"{n_tokens} tokens cannot be taken back: the text has fewer")
 
     def copy(self) -> LrState:
-        """Return a state of its own at the same place."""
-        return LrState(self.kernel.copy(), self._n_words)
-
-    def forced(self) -> list[int]:
-        """Return the tokens that have to come now: each is the only one of the vocabulary that may."""
-        state, tokens = self.copy(), []
-        while not state.may_end:
-            allowed = state._allowed()
-            if len(allowed) != 1:
-                break
-            tokens.append(int(allowed[0]))
-            state.advance(tokens[-1])
-        return tokens
-
-    def forced_bytes(self) -> bytes:
-        """Return the bytes with which every text goes on from here."""
-        return self.kernel.forced()
+        return LrState(self.kernel.copy())
 
     @property
     def may_end(self) -> bool:
-        """Say whether the text may end here."""
         return self.kernel.may_end
 
     @property
     def must_end(self) -> bool:
-        """Say whether nothing else can come."""
         return self.kernel.must_end
-
-    def _allowed(self) -> NDArray[np.int64]:
-        words = np.empty(self._n_words, np.int32)
-        self.mask(words)
-        return np.flatnonzero(allowed_tokens(words, 32 * self._n_words))

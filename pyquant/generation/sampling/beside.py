@@ -14,13 +14,7 @@ Given = TypeVar("Given")
 
 
 class Beside(Generic[Given]):
-    """A thread that does the same work again and again, each time with something else.
-
-    Parameters
-    ----------
-    work
-        Called in the thread with what `begin` was called with.
-    """
+    """A thread that calls `work` again and again, each time with what `begin` was called with."""
 
     def __init__(self, work: Callable[[Given], None]) -> None:
         self._given: SimpleQueue[tuple[Given] | None] = SimpleQueue()

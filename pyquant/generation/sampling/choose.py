@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +29,12 @@ from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
 
 @dataclass
 class Text:
-    """A text that is being written, and where it is in its grammar.
-
-    Attributes
-    ----------
-    sample : Sample
-    state : State or None
-    kernel : GrammarState or None
-        The kernel's state, where that draws: then tokens are taken as they are drawn.
-    must_end : bool
-        Whether the grammar lets nothing follow what was taken.
-    """
+    """A text that is being written, and where it is in its grammar."""
 
     sample: Sample
     state: State | None = None
-    kernel: _core.GrammarState | None = None
-    must_end: bool = False
+    kernel: _core.GrammarState | None = None  # where that draws: then tokens are taken as they are drawn
+    must_end: bool = False  # the grammar lets nothing follow what was taken
 
     def take(self, token: int) -> None:
         """Take a token in the grammar, if it was not taken as it was drawn."""
@@ -59,15 +48,12 @@ class Chooser:
 
     Parameters
     ----------
-    sampling
+    sampling, measure_mask, times
+        As for `generate`.
     grammars
         Of each prompt, for one vocabulary; None: all tokens may come.
     n_texts
         Most texts at a time.
-    measure_mask
-        Make a mask for each token, to know how much probability it leaves.
-    times
-        Gets the seconds of masks and draws.
     """
 
     def __init__(
@@ -115,14 +101,13 @@ class Chooser:
         texts
             Those that `prepare` was called with.
         logits : (n_texts, n_vocab) float32
-
-        Raises
-        ------
-        GrammarError
         """
         if self._kept:
             return self._choose_kept(texts, logits)
-        masks = self._made_masks(len(texts))
+        masks = None
+        if self._beside is not None:
+            self._beside.finish()
+            masks = self._masks[: len(texts)]
         begin = time.perf_counter()
         drawn = self._sampling.draw(
             logits, self._numbers(texts, attempt=0), masks if self._truncates else None
@@ -148,19 +133,16 @@ class Chooser:
         # The kernel makes the random numbers: to call for one takes microseconds where caches are empty.
         places = np.array([(self._sampling.seed, *_place(text)) for text in texts], np.uint64)
         tokens, log_p, allowed, sums, ended, seconds = _core.draw_kept(
-            logits, _kernels(texts), places, **self._sampling.for_kernel
+            logits,
+            [text.kernel for text in texts if text.kernel is not None],
+            places,
+            **self._sampling.for_kernel,
         )
         for text, must_end in zip(texts, ended):
             text.must_end = must_end
         self._times.mask += seconds
         self._times.sampling += time.perf_counter() - begin - seconds
         return Drawn(tokens, log_p, allowed, sums)
-
-    def _made_masks(self, n_texts: int) -> NDArray[np.int32] | None:
-        if self._beside is None:
-            return None
-        self._beside.finish()
-        return self._masks[:n_texts]
 
     def _make_masks(self, texts: Sequence[Text]) -> None:
         begin = time.perf_counter()
@@ -170,13 +152,9 @@ class Chooser:
         self._times.mask += time.perf_counter() - begin
 
     def _again(
-        self,
-        texts: Sequence[Text],
-        logits: NDArray[np.float32],
-        drawn: Drawn,
-        rows: list[int],
+        self, texts: Sequence[Text], logits: NDArray[np.float32], drawn: Drawn, rows: list[int],
         masks: NDArray[np.int32],
-    ) -> Drawn:
+    ) -> Drawn:  # fmt: skip
         begin = time.perf_counter()
         numbers = self._numbers(texts, attempt=1)
         masked = self._sampling.draw_again(logits, drawn, np.array(rows, np.int64), numbers, masks)
@@ -184,29 +162,19 @@ class Chooser:
         return masked
 
     def _numbers(self, texts: Sequence[Text], *, attempt: int) -> NDArray[np.float64]:
-        return np.array([_number(self._sampling.seed, text, attempt) for text in texts])
+        return np.array([uniform(self._sampling.seed, *_place(text), attempt) for text in texts])
 
     def __enter__(self) -> Chooser:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._beside is not None:
             self._beside.close()
-
-
-def _number(seed: int, text: Text, attempt: int) -> float:
-    return uniform(seed, *_place(text), attempt)
 
 
 def _place(text: Text) -> tuple[int, int]:
     sample = text.sample
     return sample.prompt << 32 | sample.number, len(sample.tokens)
-
-
-def _kernels(texts: Sequence[Text]) -> list[_core.GrammarState]:
-    return [text.kernel for text in texts if text.kernel is not None]
 
 
 def _allows(text: Text, token: int) -> bool:

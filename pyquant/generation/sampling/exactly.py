@@ -28,15 +28,11 @@ from pyquant.llama.model import Model
 
 @dataclass
 class _Beginning:
-    """A beginning of texts, in the tree of those that were tried.
+    """A beginning of texts, in the tree of those that were tried."""
 
-    allowed: probability that the grammar leaves of the next token; None before the model was asked. left: the
-    probability, at most, that a text with this beginning ends as one of the grammar. next: of each token that
-    was tried, its probability and the beginning with it.
-    """
-
-    allowed: float | None = None
-    left: float = 1.0
+    allowed: float | None = None  # probability that the grammar leaves of the next token, once it is known
+    left: float = 1.0  # the probability, at most, that a text with this beginning ends as one of the grammar
+    # Of each token that was tried, its probability and the beginning with it.
     next: dict[int, tuple[float, _Beginning]] = field(default_factory=dict)
 
     def update(self) -> None:
@@ -79,9 +75,8 @@ def generate_exactly(
     ------
     ConfigError
         The sampling leaves out tokens, or has temperature 0.
-    ModelFileError
-    GrammarError
-        The grammar's engine gives up.
+    ModelFileError, GrammarError
+        The model cannot be run, or the grammar's engine gives up.
     """
     limits.ATTEMPTS.check("attempts", most_attempts)
     if sampling.truncates or sampling.temperature == 0:

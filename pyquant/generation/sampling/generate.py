@@ -37,28 +37,17 @@ class Plan:
 
     Attributes
     ----------
-    prompts : list of (n,) int32
-        Tokens of each prompt.
-    names : list of str
-    n_samples : int
-        Texts for each prompt.
-    max_tokens : int
-        Tokens of a text.
-    n_parallel : int
-        Texts that are written side by side.
-    n_ctx : int
-        Tokens that a prompt and its text have room for.
-    n_shared : int
+    n_shared
         First tokens that all prompts have in common, and that are computed by themselves, once. They decide
         in which portions a prompt is computed, and so its last bits.
     """
 
-    prompts: list[NDArray[np.int32]]
+    prompts: list[NDArray[np.int32]]  # tokens of each
     names: list[str]
-    n_samples: int
-    max_tokens: int
-    n_parallel: int
-    n_ctx: int
+    n_samples: int  # texts for each prompt
+    max_tokens: int  # of a text
+    n_parallel: int  # texts that are written side by side
+    n_ctx: int  # tokens that a prompt and its text have room for
     n_shared: int = 0
 
     @property
@@ -85,13 +74,8 @@ def make_plan(
 
     Parameters
     ----------
-    model
-    prompts
-        At least one.
-    n_samples
-        Texts for each prompt.
-    max_tokens
-        Tokens of a text.
+    model, prompts, n_samples, max_tokens
+        At least one prompt; texts for each, and tokens of a text.
     n_parallel
         Texts side by side; None: 16, or as many as there are.
     n_ctx
@@ -157,9 +141,8 @@ def generate(
 
     Raises
     ------
-    ConfigError, ModelFileError
-    GrammarError
-        The grammar's engine gives up.
+    ConfigError, ModelFileError, GrammarError
+        It cannot be run, or the grammar's engine gives up.
     """
     grammars = grammar if grammar is None or isinstance(grammar, Sequence) else [grammar] * len(plan.prompts)
     times = times or Times()

@@ -20,13 +20,7 @@ from pyquant.llama.model import Model
 class Prompt:
     """A text, or the messages of a conversation whose next one is to be written.
 
-    Attributes
-    ----------
-    text : str or None
-    messages : sequence of Message
-        Empty where there is a text.
-    name : str
-        What messages and results call it.
+    `messages` are empty where there is a text; `name` is what results call it.
     """
 
     text: str | None = None

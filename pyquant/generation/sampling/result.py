@@ -15,21 +15,11 @@ REFUSED = "refused"  # as many attempts as were allowed, and none kept to the gr
 
 @dataclass
 class Times:
-    """Seconds of writing, by what they are spent on, over all texts.
+    """Seconds of writing, by what they are spent on, over all texts."""
 
-    Attributes
-    ----------
-    forward
-        Computing the model.
-    mask
-        Making masks; where they come before a draw, that is beside the forward pass.
-    sampling
-        Drawing tokens.
-    """
-
-    forward: float = 0.0
-    mask: float = 0.0
-    sampling: float = 0.0
+    forward: float = 0.0  # computing the model
+    mask: float = 0.0  # making masks; where they come before a draw, beside the forward pass
+    sampling: float = 0.0  # drawing tokens
 
 
 @dataclass
@@ -38,26 +28,22 @@ class Sample:
 
     Attributes
     ----------
-    prompt : int
-        Index of its prompt.
-    name : str
-        The prompt's name.
-    number : int
+    prompt, name
+        Index and name of its prompt.
+    number
         Which of the prompt's samples it is; with the seed it decides the random numbers.
-    tokens : list of int
+    tokens
         Without the token that ended it.
-    log_p : list of float
+    log_p
         Of each token, among all at temperature 1, in nats; that of the ending token too.
-    allowed : list of float
+    allowed
         Where it was measured: the share of all tokens' probability that the grammar left, for each token.
-    data : bytes
+    data
         The tokens' bytes; the last ones may be part of a character.
-    finish : str
+    finish
         "end", "length", "context", "dead end" or "refused"; "" while it is being written.
-    attempts : int
-        Where a text is drawn exactly, texts that were begun, up to the one that was accepted; else 0.
-    n_run : int
-        Tokens that the model computed for these attempts.
+    attempts, n_run
+        Where a text is drawn exactly: texts that were begun for it, and tokens computed for them; else 0.
     """
 
     prompt: int
@@ -78,15 +64,8 @@ class Sample:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant generate --json` prints each of its lines."""
+        written = {"prompt": self.name, "sample": self.number, "text": self.text, "tokens": self.tokens}
+        written |= {"finish": self.finish, "log_p": sum(self.log_p)}
         allowed = {"allowed": self.allowed} if self.allowed else {}
         exact = {"attempts": self.attempts, "n_run": self.n_run} if self.attempts else {}
-        return {
-            "prompt": self.name,
-            "sample": self.number,
-            "text": self.text,
-            "tokens": self.tokens,
-            "finish": self.finish,
-            "log_p": sum(self.log_p),
-            **allowed,
-            **exact,
-        }
+        return written | allowed | exact

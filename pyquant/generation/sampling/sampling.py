@@ -36,28 +36,16 @@ class Drawn(NamedTuple):
 class Sampling:
     """Settings of a draw, applied in llama.cpp's order: top-k, top-p, min-p, temperature; a mask comes first.
 
-    Attributes
-    ----------
-    temperature : float
-        Divides logits; 0: the most likely token is taken.
-    top_k : int
-        Keep so many of the most likely tokens; 0: all.
-    top_p : float
-        Keep the most likely tokens until their probabilities add up to this; 1: all.
-    min_p : float
-        Keep tokens with at least this part of the most likely one's probability; 0: all.
-    seed : int
-
     Raises
     ------
     ConfigError
         A number is outside of its range.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
+    temperature: float = 0.8  # divides logits; 0: the most likely token is taken
+    top_k: int = 40  # keep so many of the most likely tokens; 0: all
+    top_p: float = 0.95  # keep the most likely tokens until their probabilities add up to this; 1: all
+    min_p: float = 0.05  # keep tokens with at least this part of the most likely one's probability; 0: all
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,8 +69,6 @@ class Sampling:
         logits: NDArray[np.float32],
         uniform: NDArray[np.float64],
         mask: NDArray[np.int32] | None = None,
-        *,
-        threads: int = 1,
     ) -> Drawn:
         """Draw a token of each row.
 
@@ -93,10 +79,8 @@ class Sampling:
             Random numbers in [0, 1).
         mask : (n, ceil(n_vocab / 32)) int32, optional
             Bit j % 32 of word j // 32 allows token j.
-        threads
-            Rows are shared among so many.
         """
-        return Drawn(*_core.draw(logits, mask, uniform, **self.for_kernel, n_threads=threads))
+        return Drawn(*_core.draw(logits, mask, uniform, **self.for_kernel, n_threads=1))
 
     def draw_again(
         self,
@@ -110,15 +94,12 @@ class Sampling:
 
         Parameters
         ----------
-        logits : (n, n_vocab) float32
-        drawn
-            What `draw` returned for them.
+        logits, drawn
+            What `draw` was called with, and what it returned.
         rows : (n_rows,) int64
             Rows to draw from.
-        uniform : (n_rows,) float64
-            Random numbers in [0, 1).
-        mask : (n_rows, ceil(n_vocab / 32)) int32
-            Bit j % 32 of word j // 32 allows token j.
+        uniform, mask
+            As for `draw`, of these rows.
         """
         return Drawn(*_core.draw_again(logits, rows, drawn.sums, mask, uniform, **self.for_kernel))
 
@@ -131,14 +112,7 @@ def uniform(seed: int, sample: int, position: int, attempt: int = 0) -> float:
     """Return a random number in [0, 1) that depends on these four alone.
 
     It is the first number of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) with
-    key (seed, sample) and counter (position, attempt): what else is drawn, and in which order, is
-    of no matter.
-
-    Parameters
-    ----------
-    seed, sample
-        Of a run, and which of its texts it is for.
-    position, attempt
-        Which token of the text, and which draw for it.
+    key (seed, sample) and counter (position, attempt), of a run's text, its token, and the draw for it: what
+    else is drawn, and in which order, is of no matter.
     """
     return _core.uniform(seed, sample, position, attempt)

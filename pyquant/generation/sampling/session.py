@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,16 +28,14 @@ class Session:
 
     Attributes
     ----------
-    model : Model
-    context : Context
-    n_ctx : int
+    model, context, n_ctx
     lengths : (n_sequences,) int64
         Tokens that each sequence has.
 
     Raises
     ------
-    ConfigError
-    ModelFileError
+    ConfigError, ModelFileError
+        Here and below: the model cannot be run.
     """
 
     def __init__(
@@ -49,11 +45,7 @@ class Session:
         self.n_ctx = n_ctx
         self.lengths = np.zeros(n_sequences, np.int64)
         self.context = model.context(
-            n_ctx=n_ctx,
-            n_seq=n_sequences,
-            n_views=n_views,
-            n_batch=max(BATCH, n_sequences),
-            threads=threads,
+            n_ctx=n_ctx, n_seq=n_sequences, n_views=n_views, n_batch=max(BATCH, n_sequences), threads=threads
         )
 
     def extend(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -74,7 +66,6 @@ class Session:
         ------
         ConfigError
             There is no room for so many.
-        ModelFileError
         """
         begin = int(self.lengths[sequence])
         if begin + len(tokens) > self.n_ctx:
@@ -102,32 +93,18 @@ class Session:
         -------
         logits : (n, n_vocab) float32
             A view of llama.cpp's buffer, valid until the next call.
-
-        Raises
-        ------
-        ModelFileError
         """
         logits = self.context.run(tokens, self.lengths[sequences], sequences, np.ones(len(tokens), bool))
         self.lengths[sequences] += 1
         return logits
 
     def follow(self, sequence: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Continue a sequence by several tokens, to know what follows each.
-
-        Parameters
-        ----------
-        sequence
-        tokens : (n,) int32
-            At least one, and no more than BATCH.
+        """Continue a sequence by at least one token and at most BATCH, to know what follows each.
 
         Returns
         -------
         logits : (n, n_vocab) float32
             After each; a view of llama.cpp's buffer, valid until the next call.
-
-        Raises
-        ------
-        ModelFileError
         """
         n, begin = len(tokens), int(self.lengths[sequence])
         positions, wanted = np.arange(begin, begin + n), np.ones(n, bool)
@@ -143,22 +120,13 @@ class Session:
     def take(self, giver: Session, begin: int, end: int) -> None:
         """Let the first sequence have what a session of another model has read at positions begin..end-1.
 
-        Raises
-        ------
-        ModelFileError
-            Their keys and values have other shapes.
+        Raises ModelFileError where their keys and values have other shapes.
         """
         self.context.take(giver.context, begin, end)
         self.lengths[0] = end
 
     def roll_back(self, sequence: int, length: int) -> None:
-        """Let a sequence have only its first `length` tokens.
-
-        Raises
-        ------
-        ModelFileError
-            The model's state cannot go back.
-        """
+        """Let a sequence have only its first `length` tokens. Raises ModelFileError where it cannot."""
         if length < self.lengths[sequence]:
             self.context.cut(sequence, length)
             self.lengths[sequence] = length
@@ -166,7 +134,5 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.context.__exit__(type_, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.context.__exit__(None, None, None)

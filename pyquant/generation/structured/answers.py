@@ -23,31 +23,19 @@ class Answer:
 
     Attributes
     ----------
-    item : str
-        The question's name.
-    sample : int
-        Number of the text; with the seed it decides the random numbers, for all models alike.
-    text : str
-    cut_off : bool
-        Whether it had as many tokens as were allowed, and did not end by itself.
-    verdict : Verdict
-    error : str
-        Why the check gave no verdict; "" where it did.
-    n_tokens : int
-        Tokens, with the one that ended it.
-    removed : float or None
+    removed
         Mean share of probability that the grammar took away from a token; None without one.
-    removed_text : float or None
+    removed_text
         One minus the probability that the model would have kept to the grammar along this text.
     """
 
-    item: str
-    sample: int
+    item: str  # the question's name
+    sample: int  # number of the text; with the seed it decides the random numbers, for all models alike
     text: str
-    cut_off: bool
+    cut_off: bool  # it had as many tokens as were allowed, and did not end by itself
     verdict: Verdict
-    error: str
-    n_tokens: int
+    error: str  # why the check gave no verdict; "" where it did
+    n_tokens: int  # with the one that ended it
     removed: float | None
     removed_text: float | None
 
@@ -75,14 +63,9 @@ def answer_of(
 
 
 def count(answers: Sequence[Answer], base: Sequence[Answer] | None) -> dict[str, Any]:
-    """Count answers up, as results name the numbers.
+    """Count at least one answer up, as results name the numbers.
 
-    Parameters
-    ----------
-    answers
-        At least one.
-    base
-        Those of another model with the same random numbers: McNemar's exact test compares with them.
+    base: answers of another model with the same random numbers: McNemar's exact test compares with them.
     """
     n = len(answers)
     scores = {}
@@ -118,22 +101,13 @@ def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """Answers of a model under a technique, at most so many tokens a text.
-
-    Attributes
-    ----------
-    model, technique : str
-    max_tokens : int
-    answers : list of Answer
-    cost : Cost
-        Time and memory of writing all texts at the greatest length.
-    """
+    """Answers of a model under a technique, at most so many tokens a text."""
 
     model: str
     technique: str
     max_tokens: int
     answers: list[Answer]
-    cost: Cost
+    cost: Cost  # of writing all texts at the greatest length
 
     def n(self, score: str) -> int:
         """Return how many answers have a score: parses, evaluates or right."""
@@ -144,10 +118,5 @@ class Cell:
 
         base: the first model's under the same technique and length, for McNemar's test on the same seeds.
         """
-        return {
-            "model": self.model,
-            "technique": self.technique,
-            "max_tokens": self.max_tokens,
-            **count(self.answers, base.answers if base else None),
-            **self.cost.to_json(),
-        }
+        place = {"model": self.model, "technique": self.technique, "max_tokens": self.max_tokens}
+        return {**place, **count(self.answers, base.answers if base else None), **self.cost.to_json()}

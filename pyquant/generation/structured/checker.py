@@ -9,7 +9,6 @@ import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import TracebackType
 
 from pyquant.errors import ConfigError
 from pyquant.generation.structured.task import Item, Task, Verdict
@@ -20,16 +19,9 @@ MEMORY = 2 << 30  # bytes of addresses
 
 
 class Checker:
-    """Checks answers to a task; a context manager.
+    """Checks answers to a task, of a module that another process finds; a context manager.
 
-    Parameters
-    ----------
-    task
-        Of a module, so that another process finds it.
-    seconds
-        For each answer.
-    memory
-        Bytes.
+    Each answer may take so many seconds, and bytes of memory.
     """
 
     def __init__(self, task: Task, *, seconds: float = SECONDS, memory: int = MEMORY) -> None:
@@ -38,14 +30,7 @@ class Checker:
         self._pipe: Connection | None = None
 
     def check(self, item: Item, answer: str) -> tuple[Verdict, str]:
-        """Check an answer.
-
-        Returns
-        -------
-        verdict : Verdict
-        error : str
-            Why there is none, and so a verdict that refuses all; "" where there is one.
-        """
+        """Check an answer; beside the verdict stands why there is none, and it refuses all, or ""."""
         pipe = self._pipe or self._start()
         try:
             pipe.send((item, answer))
@@ -94,7 +79,5 @@ class Checker:
     def __enter__(self) -> Checker:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()

@@ -13,25 +13,13 @@ from pyquant.machine.memory import peak_memory
 
 @dataclass
 class Cost:
-    """Time and memory of the texts of a technique, at their greatest length.
+    """Time and memory of the texts of a technique, at their greatest length."""
 
-    Attributes
-    ----------
-    times : Times
-        Parts of the seconds.
-    n_texts, n_tokens : int
-        Texts that were written, and their tokens, with those that ended them.
-    seconds : float
-        Wall clock.
-    peak_memory : int
-        Bytes, the most of this process so far.
-    """
-
-    times: Times = field(default_factory=Times)
+    times: Times = field(default_factory=Times)  # parts of the seconds
     n_texts: int = 0
-    n_tokens: int = 0
-    seconds: float = 0.0
-    peak_memory: int = 0
+    n_tokens: int = 0  # with those that ended texts
+    seconds: float = 0.0  # by the clock
+    peak_memory: int = 0  # bytes, the most of this process so far
 
     def of(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """Yield the texts that are written with `times`, and add up what they take."""
@@ -58,17 +46,9 @@ class Cost:
 
 
 def slowdown(rates: Mapping[str, float]) -> float | None:
-    """Return how many times as long a token takes under the grammar as without.
+    """Return how many times as long a token takes under the grammar as without; None where that is not known.
 
-    Parameters
-    ----------
-    rates
-        Tokens per second by technique.
-
-    Returns
-    -------
-    float or None
-        None where the rate of `free` or of `grammar` is not known.
+    rates: tokens per second, by technique.
     """
     free, grammar = rates.get("free"), rates.get("grammar")
     return free / grammar if free and grammar else None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyquant.generation.sampling.exactly import generate_exactly
 from pyquant.generation.sampling.generate import generate, make_plan
-from pyquant.generation.sampling.result import REFUSED, Sample
+from pyquant.generation.sampling.result import REFUSED
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.structured.answers import Answer, answer_of, count
 from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.measure import check_settings, compile_for, prompt_of, questions
-from pyquant.generation.structured.task import Item, Task
+from pyquant.generation.structured.task import Task
 from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
 
@@ -28,23 +28,17 @@ class ExactCell:
 
     Attributes
     ----------
-    model : str
-    max_tokens : int
-    masked : list of Answer
-        Written under masks.
-    exact : list of Answer
-        Texts that were accepted, of `n`: they come as often as the model writes them.
-    n : int
-        Texts of each way.
-    attempts, n_run : int
+    masked, exact
+        Written under masks; and accepted, of `n` texts: these come as often as the model writes them.
+    attempts, n_run
         What all exact texts took: attempts, and tokens that the model computed for them.
     """
 
     model: str
     max_tokens: int
-    masked: list[Answer]
-    exact: list[Answer]
-    n: int
+    n: int  # texts of each way
+    masked: list[Answer] = field(default_factory=list)
+    exact: list[Answer] = field(default_factory=list)
     attempts: int = 0
     n_run: int = 0
 
@@ -77,18 +71,14 @@ def measure_exact(
 
     Parameters
     ----------
-    models, task
+    models, task, seed, engine, threads
+        As for `measure_structured`.
     n
         Texts of each way: the task's questions in turns.
     max_tokens
         Of a text; exact texts are those that end within it.
-    seed
-    engine
-        What follows the grammar; None: the task's own.
     most_attempts
         For an exact text, after which it is refused.
-    threads
-        None: all processors.
 
     Raises
     ------
@@ -101,7 +91,7 @@ def measure_exact(
     with Checker(task) as checker:
         for model in models:
             with Model(model) as loaded:
-                cell = ExactCell(str(path_of(model)), max_tokens, [], [], n)
+                cell = ExactCell(str(path_of(model)), max_tokens, n)
                 compiled = compile_for(loaded.vocabulary, list(asked), [TECHNIQUE], engine or task.engine)
                 for (item, n_samples), grammar in zip(asked.items(), compiled or ()):
                     prompt = prompt_of(loaded, task, item, TECHNIQUE)
@@ -112,16 +102,12 @@ def measure_exact(
                     exact = generate_exactly(
                         loaded, plan, sampling, grammar, most_attempts=most_attempts, threads=threads
                     )
-                    for sample in masked:
-                        cell.masked.append(_answer(sample, item, max_tokens, loaded, checker))
-                    for sample in exact:
-                        cell.attempts += sample.attempts
-                        cell.n_run += sample.n_run
-                        if sample.finish != REFUSED:
-                            cell.exact.append(_answer(sample, item, max_tokens, loaded, checker))
+                    for written, answers in ((masked, cell.masked), (exact, cell.exact)):
+                        for sample in written:
+                            cell.attempts += sample.attempts
+                            cell.n_run += sample.n_run
+                            if sample.finish != REFUSED:
+                                of = (sample, item, max_tokens, sample.number, loaded.vocabulary, checker)
+                                answers.append(answer_of(*of))
                 cells.append(cell)
     return cells
-
-
-def _answer(sample: Sample, item: Item, max_tokens: int, model: Model, checker: Checker) -> Answer:
-    return answer_of(sample, item, max_tokens, sample.number, model.vocabulary, checker)

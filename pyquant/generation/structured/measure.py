@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,9 +12,9 @@ from pyquant.generation.grammar.engine import Compiled
 from pyquant.generation.grammar.engines import compile_grammar, make_engine
 from pyquant.generation.sampling.generate import generate, make_plan
 from pyquant.generation.sampling.prompt import Prompt
-from pyquant.generation.sampling.result import Sample, Times
+from pyquant.generation.sampling.result import Sample
 from pyquant.generation.sampling.sampling import Sampling
-from pyquant.generation.structured.answers import Cell, answer_of
+from pyquant.generation.structured.answers import Answer, Cell, answer_of
 from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.cost import Cost
 from pyquant.generation.structured.task import TECHNIQUES, Item, Task, as_text, keeps_to_grammar, messages
@@ -50,16 +50,12 @@ class StructuredResult:
         """Return it as `pyquant structured --json` prints it."""
         first = self.cells[0].model
         bases = {(cell.technique, cell.max_tokens): cell for cell in self.cells if cell.model == first}
-        return {
-            "schema": SCHEMA,
-            "task": self.task,
-            "engine": self.engine,
-            "sampling": self.sampling.to_json(),
-            "cells": [
-                cell.to_json(None if cell.model == first else bases[cell.technique, cell.max_tokens])
-                for cell in self.cells
-            ],
-        }
+        cells = [
+            cell.to_json(None if cell.model == first else bases[cell.technique, cell.max_tokens])
+            for cell in self.cells
+        ]
+        head = {"schema": SCHEMA, "task": self.task, "engine": self.engine}
+        return {**head, "sampling": self.sampling.to_json(), "cells": cells}
 
 
 def measure_structured(
@@ -71,7 +67,6 @@ def measure_structured(
     n: int = 100,
     seed: int = 0,
     engine: str | None = None,
-    n_parallel: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> StructuredResult:
@@ -93,8 +88,6 @@ def measure_structured(
     seed
     engine
         What follows the grammar; None: the task's own.
-    n_parallel
-        Texts side by side.
     threads
         None: all processors.
     progress
@@ -113,32 +106,21 @@ def measure_structured(
                 compiled = compile_for(loaded.vocabulary, asked, techniques, engine or task.engine)
                 for technique in techniques:
                     cost = Cost()
-                    n_done = len(cells) // len(lengths)
+                    n_done = n * len(cells) // len(lengths)
                     samples = []
-                    written = ask(
-                        loaded, task, asked, technique, compiled, max(lengths), seed,
-                        n_parallel=n_parallel, threads=threads, times=cost.times,
-                    )  # fmt: skip
-                    for sample in cost.of(written):
+                    for sample in ask(
+                        loaded, task, asked, technique, compiled, max(lengths), seed, cost, threads=threads
+                    ):
                         samples.append(sample)
                         if progress:
-                            progress(n * n_done + len(samples), n * len(models) * len(techniques))
+                            progress(n_done + len(samples), n * len(models) * len(techniques))
                     samples.sort(key=lambda sample: sample.prompt)
+                    answers = check_at(samples, asked, lengths, loaded, checker)
                     cells += [
-                        Cell(
-                            str(path_of(model)),
-                            technique,
-                            length,
-                            [
-                                answer_of(sample, item, length, number, loaded.vocabulary, checker)
-                                for number, (sample, item) in enumerate(zip(samples, asked))
-                            ],
-                            cost,
-                        )
-                        for length in sorted(lengths)
+                        Cell(str(path_of(model)), technique, length, of_length, cost)
+                        for length, of_length in answers.items()
                     ]
-    sampling = sampling_for(seed)
-    return StructuredResult(task.name, engine or task.engine, sampling, cells)
+    return StructuredResult(task.name, engine or task.engine, sampling_for(seed), cells)
 
 
 def check_settings(techniques: Sequence[str], lengths: Sequence[int], n: int) -> None:
@@ -170,57 +152,56 @@ def ask(
     compiled: Sequence[Compiled] | None,
     max_tokens: int,
     seed: int,
+    cost: Cost,
     *,
-    n_parallel: int | None = None,
     threads: int | None = None,
-    times: Times | None = None,
     done: Collection[int] = (),
 ) -> Iterator[Sample]:
     """Let a model answer questions under a technique, and yield each text when it is complete.
 
-    Parameters
-    ----------
-    model, task
-    asked
-        The question of each text.
-    technique
-        Of `pyquant.generation.structured.task.TECHNIQUES`.
-    compiled
-        What `compile_for` gives.
-    max_tokens, seed, n_parallel, threads, times
-        As for `generate`.
-    done
-        Numbers of texts that are there already, and are not written again.
+    Grammars are those that `compile_for` gives. `cost` gets what the texts take. Texts whose numbers are
+    `done` are there already, and are not written again.
 
     Raises
     ------
     ConfigError, ModelFileError, GrammarError
     """
-    prompts = [prompt_of(model, task, item, technique) for item in asked]
-    plan = make_plan(model, prompts, max_tokens=max_tokens, n_parallel=n_parallel)
+    plan = make_plan(
+        model, [prompt_of(model, task, item, technique) for item in asked], max_tokens=max_tokens
+    )
     if len(asked) > 1:
         plan = replace(plan, n_shared=_n_shared(model, task, technique))
-    yield from generate(
+    written = generate(
         model,
         plan,
         sampling_for(seed),
         grammar=compiled if keeps_to_grammar(technique) else None,
         measure_mask=True,
         threads=threads,
-        times=times,
+        times=cost.times,
         done={(number, 0) for number in done},
     )
+    yield from cost.of(written)
+
+
+def check_at(
+    samples: Iterable[Sample], asked: Sequence[Item], lengths: Sequence[int], model: Model, checker: Checker
+) -> dict[int, list[Answer]]:
+    """Check what texts were at each length, the least first; one text for each question, in their order."""
+    pairs = list(zip(samples, asked))
+    return {
+        length: [
+            answer_of(sample, item, length, number, model.vocabulary, checker)
+            for number, (sample, item) in enumerate(pairs)
+        ]
+        for length in sorted(lengths)
+    }
 
 
 def compile_for(
     vocabulary: Vocabulary, asked: Sequence[Item], techniques: Sequence[str], engine: str
 ) -> list[Compiled] | None:
-    """Compile the grammar of each question, equal ones once; None where no technique keeps to it.
-
-    Raises
-    ------
-    ConfigError, GrammarError
-    """
+    """Compile the grammar of each question, equal ones once; None where no technique keeps to it."""
     if not any(map(keeps_to_grammar, techniques)):
         return None
     maker = make_engine(engine, vocabulary)

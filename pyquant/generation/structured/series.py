@@ -10,10 +10,10 @@ from typing import Any
 
 from pyquant.files.output_file import write_bytes
 from pyquant.generation.sampling.result import Sample
-from pyquant.generation.structured.answers import Answer, answer_of
+from pyquant.generation.structured.answers import Answer
 from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.cost import Cost
-from pyquant.generation.structured.measure import ask, check_settings, compile_for, questions
+from pyquant.generation.structured.measure import ask, check_at, check_settings, compile_for, questions
 from pyquant.generation.structured.tasks import key_of, label_of, load_task
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
@@ -45,16 +45,11 @@ def measure_series(
     model
     tasks, techniques
         Names; for a task of one's own, its file. Answers have these names without folders.
-    lengths
-        Tokens of a text, at most; shorter ones are the beginnings of the longest.
-    samples
-        Texts of each task under each technique.
-    seed
+    lengths, samples, seed, threads
+        As for `measure_structured`, of each task.
     file
         Texts, a JSON object in each line. Those that are in it are not written again. Others stay in it: of
         further tasks, techniques and samples. When all are there, they are in order.
-    threads
-        None: all processors.
     progress
         Called with the number of texts that are done, and of all.
 
@@ -83,11 +78,10 @@ def measure_series(
             for technique in techniques:
                 done = {number for other, way, number in texts if (other, way) == (key, technique)}
                 cost = Cost()
-                written = ask(
-                    loaded, task, asked, technique, compiled, max(lengths), seed,
-                    threads=threads, times=cost.times, done=done,
-                )  # fmt: skip
-                for sample in cost.of(written):
+                for sample in ask(
+                    loaded, task, asked, technique, compiled, max(lengths), seed, cost,
+                    threads=threads, done=done,
+                ):  # fmt: skip
                     texts[key, technique, sample.prompt] = sample
                     lines.write(_line(key, technique, sample))
                     lines.flush()
@@ -97,18 +91,9 @@ def measure_series(
                     costs[label, technique] = cost
             with Checker(task) as checker:
                 for technique in techniques:
-                    for length in sorted(lengths):
-                        answers[label, technique, length] = [
-                            answer_of(
-                                texts[key, technique, number],
-                                item,
-                                length,
-                                number,
-                                loaded.vocabulary,
-                                checker,
-                            )
-                            for number, item in enumerate(asked)
-                        ]
+                    its = (texts[key, technique, number] for number in range(samples))
+                    for length, of_length in check_at(its, asked, lengths, loaded, checker).items():
+                        answers[label, technique, length] = of_length
     _write(file, texts)
     return answers, costs, _lines({place: texts[place] for place in wanted})
 

@@ -6,19 +6,9 @@ import math
 
 
 def wilson(n_hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Give the interval that holds a share with 95 % confidence (Wilson, 1927).
+    """Give the interval from 0 to 1 that holds a share with 95 % confidence (Wilson, 1927).
 
-    Parameters
-    ----------
-    n_hits, n
-        Hits, and trials.
-    z
-        Quantile of the normal distribution.
-
-    Returns
-    -------
-    low, high
-        From 0 to 1; (0, 1) where there are no trials.
+    Of hits in n trials, where z is a quantile of the normal distribution; (0, 1) where there are no trials.
     """
     if n == 0:
         return 0.0, 1.0
@@ -35,14 +25,8 @@ def wilson(n_hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
 def mcnemar(n_first: int, n_second: int) -> float:
     """Give the p-value of McNemar's exact test (1947): how likely pairs differ so unevenly by chance.
 
-    Parameters
-    ----------
-    n_first, n_second
-        Pairs in which only the first, or only the second, is a hit.
-
-    Returns
-    -------
-    Two-sided, from 0 to 1; 1 where no pair differs.
+    n_first and n_second are the pairs in which only the first, or only the second, is a hit. Two-sided, from
+    0 to 1; 1 where no pair differs.
     """
     n = n_first + n_second
     tail = sum(math.comb(n, k) for k in range(min(n_first, n_second) + 1))

@@ -11,69 +11,32 @@ from pyquant.generation.grammar.grammar import Grammar
 
 @dataclass(frozen=True)
 class Item:
-    """A question.
+    """A question."""
 
-    Attributes
-    ----------
-    name : str
-        What results call it.
-    question : str
-    grammar : Grammar
-        The form that its answers have.
-    expected : Any
-        What the task's check compares answers with.
-    """
-
-    name: str
+    name: str  # what results call it
     question: str
-    grammar: Grammar
-    expected: Any
+    grammar: Grammar  # the form that its answers have
+    expected: Any  # what the task's check compares answers with
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of a check on an answer. Each needs the one before it.
+    """Verdict of a check on an answer. Each needs the one before it."""
 
-    Attributes
-    ----------
-    parses : bool
-        It has the form.
-    evaluates : bool
-        It means something: it can be computed or carried out.
-    right : bool
-        It is what was asked for.
-    """
-
-    parses: bool = False
-    evaluates: bool = False
-    right: bool = False
+    parses: bool = False  # it has the form
+    evaluates: bool = False  # it means something: it can be computed or carried out
+    right: bool = False  # it is what was asked for
 
 
 class Task(Protocol):
-    """Interface of what a file in `pyquant/generation/structured/tasks` defines as TASK.
-
-    Attributes
-    ----------
-    name : str
-    instruction : str
-        What to do, and the form of an answer in words.
-    form : str
-        The form as a grammar that a model may be shown; a long one in short.
-    engine : str
-        What follows its grammar where nothing else is asked for.
-    needs : sequence of str
-        Programs that the check runs.
-    examples : sequence of (question, answer)
-        Three.
-    items : sequence of Item
-    """
+    """Interface of what a file in `pyquant/generation/structured/tasks` defines as TASK."""
 
     name: str
-    instruction: str
-    form: str
-    engine: str
-    needs: Sequence[str]
-    examples: Sequence[tuple[str, str]]
+    instruction: str  # what to do, and the form of an answer in words
+    form: str  # as a grammar that a model may be shown; a long one in short
+    engine: str  # what follows its grammar where nothing else is asked for
+    needs: Sequence[str]  # programs that the check runs
+    examples: Sequence[tuple[str, str]]  # three, of a question and its answer
     items: Sequence[Item]
 
     def check(self, item: Item, answer: str) -> Verdict:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from pyquant import data
 from tests.support.command import run
 
@@ -67,3 +69,43 @@ def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
     truncated = run(*arguments, "--top-p", "0.9")
     assert truncated.returncode == 2
     assert "top-p 1" in truncated.stderr
+
+
+WITHOUT_PACKAGES = """
+import sys
+sys.modules.update(lark=None, llguidance=None)
+from pyquant.__main__ import main
+sys.argv = ["pyquant", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "form"),
+    [
+        ("llguidance", ["--grammar", "json"]),
+        ("llguidance", ["--regex", "a+"]),
+        ("llguidance", ["--json-schema", "s.json"]),
+        ("lark", ["--grammar", "json", "--engine", "lr"]),
+    ],
+)
+def test_a_missing_package_is_named_with_the_way_to_it(package: str, form: list[str], tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text("{}")
+    plain = ["generate", str(data.model_path()), "-p", "x", "--max-tokens", "4"]
+    done = run(script=WITHOUT_PACKAGES.format(arguments=[*plain, *form]), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"pyquant: grammars need the package {package}: pip install 'pyquant[generation]'\n"
+
+
+def test_a_text_without_a_grammar_needs_no_package() -> None:
+    plain = ["generate", str(data.model_path()), "-p", "x", "--max-tokens", "4"]
+    done = run(script=WITHOUT_PACKAGES.format(arguments=plain))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("task", ["arithmetic", "sql", "c_function", "function_call"])
+def test_structured_names_a_missing_package(task: str) -> None:
+    arguments = ["structured", str(data.model_path()), "--task", task, "-n", "1", "--technique", "grammar"]
+    done = run(script=WITHOUT_PACKAGES.format(arguments=arguments))
+    assert done.returncode == 1
+    assert "pip install 'pyquant[generation]'" in done.stderr.splitlines()[-1]

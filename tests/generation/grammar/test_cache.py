@@ -103,7 +103,7 @@ def test_a_changed_import_is_seen(
     (tmp_path / "words.lark").write_text('WORD: "b"')
     after = Lr(vocabulary).compile(grammar).start()
     assert len(prepared) == 2
-    assert (before.forced_bytes(), after.forced_bytes()) == (b"a", b"b")
+    assert (before.kernel.forced(), after.kernel.forced()) == (b"a", b"b")
 
 
 def damage(path: Path, what: str) -> None:

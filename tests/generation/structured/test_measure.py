@@ -28,9 +28,7 @@ TASK = load_task("arithmetic")
 @pytest.fixture(scope="module")
 def result() -> StructuredResult:
     models = [data.model_path(), data.model_path()]
-    return measure_structured(
-        models, TASK, techniques=["free", "grammar"], lengths=[12, 4], n=5, n_parallel=3
-    )
+    return measure_structured(models, TASK, techniques=["free", "grammar"], lengths=[12, 4], n=5)
 
 
 def test_there_is_a_cell_for_each_model_technique_and_length(result: StructuredResult) -> None:

@@ -14,8 +14,7 @@ from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.generation.structured.measure import measure_structured
 from pyquant.generation.structured.tasks import load_task
-from pyquant.generation.study.report import structured_thesis as thesis
-from pyquant.generation.study.report.structured import tables_of_removed, tables_of_tasks
+from pyquant.generation.study.report.structured import shares_against, tables_of_tasks
 from pyquant.generation.study.report.writing import took
 from pyquant.study.config import read_study
 from pyquant.study.run import run_study
@@ -175,11 +174,9 @@ def test_the_report_shows_it(results: Path) -> None:
     assert "Task arithmetic, at most 10 tokens (%)" in page
     for score in ("parses", "right"):
         assert re.search(rf"Technique grammar, {score}: \d+ % of 5 texts of the unquantized model", page)
-    assert "Task arithmetic: probability that the grammar took away (%)" in page
     assert "García Casasola" in page
-    assert "Task arithmetic beside a thesis" in page
-    assert "What a text took" in page
     assert "A token under the grammar takes" in page
+    assert page.count("<figcaption>Share of texts") == 1
 
 
 def test_every_score_is_in_a_table(results: Path) -> None:
@@ -188,7 +185,7 @@ def test_every_score_is_in_a_table(results: Path) -> None:
     cells = {
         (cell["technique"], cell["max_tokens"]): cell for cell in (row.result("structured") or {})["cells"]
     }
-    for title, techniques, heads, rows in tables_of_tasks(model, ["arithmetic"]):
+    for title, techniques, heads, rows in tables_of_tasks(model):
         length = int(title.split()[-3])
         shown = iter(dict(rows)[row.label])
         for technique in techniques:
@@ -202,52 +199,20 @@ def test_every_score_is_in_a_table(results: Path) -> None:
                     )
                 elif head == "cut off":
                     assert value == f"{100 * cell['cut_off'] / 5:.0f}"
-    ((_, techniques, heads, rows),) = tables_of_removed(model, ["arithmetic"])
-    assert (techniques, [head for head, _ in heads]) == (["grammar"], ["token", "text"])
-    cell = cells["grammar", 10]
-    assert dict(rows)[row.label] == [f"{100 * cell[key]:.1f}" for key in ("removed", "removed_text")]
+                elif head.startswith("removed"):
+                    removed = cell[head.replace("/", "_")]
+                    assert value == ("-" if technique == "free" else f"{100 * removed:.1f}")
+                elif head == "s":
+                    assert float(value) > 0
+        assert next(shown, None) is None
 
 
-def test_a_thesis_stands_beside_it(results: Path) -> None:
+def test_without_texts_there_is_no_panel(results: Path) -> None:
     model = model_of(results)
-    shares, seconds = thesis.tables_beside(model)
-    _, techniques, heads, rows = shares
-    assert techniques == ["free", "grammar"]
-    assert [head for head, _ in heads] == [f"{n} tokens" for n in (4, 10, 50, 100, 200)]
-    named = dict(rows)
-    assert named["Llama 3 8B, thesis"] == [
-        "-",
-        "-",
-        *["4 / 48"] * 3,
-        "-",
-        "-",
-        "86 / 86",
-        "96 / 96",
-        "98 / 98",
-    ]
-    for row in model.rows:
-        cells = (row.result("structured") or {})["cells"]
-        expected = {
-            (cell["technique"], f"{cell['max_tokens']} tokens"): "{:.0f} / {:.0f}".format(
-                *(100 * cell["scores"][score]["n"] / 5 for score in ("parses", "evaluates"))
-            )
-            for cell in cells
-        }
-        places = [(technique, head) for technique in techniques for head, _ in heads]
-        assert named[row.label] == [expected.get(place, "-") for place in places]
-    times = dict(seconds[3])
-    assert times["Llama 3 70B, thesis"][-1] == "25.4"
-    ours = times[model.rows[0].label]
-    assert [cell == "-" for cell in ours] == [True, False, True, True, True] * 2
-
-
-def test_without_arithmetic_no_thesis(results: Path) -> None:
-    model = model_of(results)
-    for row in model.rows:
-        for cell in (row.result("structured") or {})["cells"]:
-            cell["task"] = "sql"
-    assert thesis.tables_beside(model) == []
-    assert thesis.shares_by_length(model, "parses") is None
+    assert shares_against(model, "right") is not None
+    for row in model.rows[1:]:
+        (row.result("structured") or {})["cells"].clear()
+    assert shares_against(model, "right") is None
 
 
 @pytest.mark.parametrize(

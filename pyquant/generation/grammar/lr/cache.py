@@ -40,29 +40,14 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def hash_vocabulary(pieces: list[bytes], end_tokens: Sequence[int]) -> str:
-    """Hash what a prepared grammar depends on of a vocabulary.
-
-    Parameters
-    ----------
-    pieces
-        The bytes of each token.
-    end_tokens
-        Tokens that end a text.
-    """
+    """Hash what a prepared grammar depends on of a vocabulary: each token's bytes, and which end a text."""
     digest = hashlib.sha256(_core.join_pieces(pieces))
     digest.update(repr(list(end_tokens)).encode())
     return digest.hexdigest()
 
 
 class CachedGrammar:
-    """Place where a grammar that is prepared for a vocabulary is kept.
-
-    Parameters
-    ----------
-    grammar
-    vocabulary
-        Its hash.
-    """
+    """Place where a grammar that is prepared for a vocabulary, of which this is the hash, is kept."""
 
     def __init__(self, grammar: Grammar, vocabulary: str) -> None:
         self._name = grammar.name
@@ -84,7 +69,8 @@ class CachedGrammar:
         except (OSError, ValueError) as error:
             logger.warning("%s: prepared anew, as what was kept cannot be used: %s", self._name, error)
             return None
-        if not all(_hash_file(path) == digest for path, digest in _imports(arrays.pop(IMPORTS)).items()):
+        imports: dict[str, str] = json.loads(arrays.pop(IMPORTS).tobytes())
+        if not all(_hash_file(path) == digest for path, digest in imports.items()):
             return None
         with contextlib.suppress(OSError):
             os.utime(self._path)
@@ -93,11 +79,7 @@ class CachedGrammar:
     def write(self, arrays: Arrays, imports: dict[str, str]) -> None:
         """Keep arrays, whole or not at all; where that is not possible, a remark says why.
 
-        Parameters
-        ----------
-        arrays
-        imports
-            Paths of the files that the grammar imports, and the SHA-256 of each.
+        imports: paths of the files that the grammar imports, and the SHA-256 of each.
         """
         if self._path is None:
             return
@@ -144,11 +126,6 @@ def _body(arrays: Arrays) -> bytes:
         body += bytes(-(len(BEGIN) + 8 + len(body)) % ALIGNMENT)
         body += array.tobytes()
     return bytes(body)
-
-
-def _imports(noted: NDArray[np.uint8]) -> dict[str, str]:
-    result: dict[str, str] = json.loads(noted.tobytes())
-    return result
 
 
 def _hash_file(path: str) -> str | None:

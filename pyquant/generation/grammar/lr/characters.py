@@ -52,12 +52,9 @@ def category(name: str) -> tuple[Range, ...]:
 
 
 def utf8(first: int, last: int) -> list[list[Range]]:
-    """Return the bytes of a range of characters: alternatives, each a range for every byte.
+    """Return the bytes of a range of code points: alternatives, each a range for every byte.
 
-    Parameters
-    ----------
-    first, last
-        Code points. Surrogates have no bytes.
+    Surrogates have no bytes.
     """
     if first <= 0xDFFF and last >= 0xD800:
         below = utf8(first, 0xD7FF) if first < 0xD800 else []

@@ -11,13 +11,7 @@ from pyquant.errors import GrammarError
 
 
 def check_conflicts(analyzer: LALR_Analyzer) -> None:
-    """Refuse a grammar with a state in which the next terminal does not decide.
-
-    Raises
-    ------
-    GrammarError
-        It has one; with an example.
-    """
+    """Raise GrammarError, with an example, where the next terminal does not decide in a state."""
     (first,) = analyzer.lr0_start_states.values()
     ways: dict[Any, list[str]] = {first: []}
     todo = deque([first])
@@ -41,21 +35,17 @@ def check_conflicts(analyzer: LALR_Analyzer) -> None:
 
 
 def check_endless(rules: list[Any]) -> None:
-    """Refuse a grammar that has stacks without number at a place.
+    """Refuse a grammar, of rules as lark has them, that has stacks without number at a place.
 
     There are where a rule is nothing but itself, and where a rule begins with itself after rules that are
     empty, as those could stand there any number of times.
-
-    Parameters
-    ----------
-    rules : list of lark.grammar.Rule
 
     Raises
     ------
     GrammarError
         A rule does one or the other.
     """
-    empty = _empty(rules)
+    empty = made_of(rules, set())
     begins: dict[str, set[str]] = defaultdict(set)
     hidden: set[tuple[str, str]] = set()  # a rule and one that it begins with after empty ones
     alone: dict[str, set[str]] = defaultdict(set)
@@ -81,14 +71,15 @@ def check_endless(rules: list[Any]) -> None:
             )
 
 
-def _empty(rules: list[Any]) -> set[str]:
-    """Return the names of rules that have the empty text."""
-    empty: set[str] = set()
+def made_of(rules: list[Any], names: set[str]) -> set[str]:
+    """Return the names of rules that may be made of these names alone; of none: rules that may be empty."""
+    made: set[str] = set()
     while True:
-        more = {rule.origin.name for rule in rules if all(symbol.name in empty for symbol in rule.expansion)}
-        if more <= empty:
-            return empty
-        empty |= more
+        known = made | names
+        more = {rule.origin.name for rule in rules if all(symbol.name in known for symbol in rule.expansion)}
+        if more <= made:
+            return made
+        made |= more
 
 
 def _reached(graph: dict[str, set[str]], name: str) -> set[str]:

@@ -26,16 +26,15 @@ from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import MOST_RULES
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar
 from pyquant.generation.grammar.lr.boundaries import check_boundaries
-from pyquant.generation.grammar.lr.conflicts import check_conflicts, check_endless
+from pyquant.generation.grammar.lr.conflicts import check_conflicts, check_endless, made_of
 from pyquant.generation.grammar.lr.lexer import IGNORED, Lexer, make_lexer
 from pyquant.generation.grammar.lr.regex_automaton import RegexAutomaton
 from pyquant.generation.grammar.lr.size import bounded_terminals, check_size
 
 START, END = "start", "$END"
 CALLS_A_RULE = 8  # that lark nests for each rule of a chain, at most
-AMBIGUOUS = (
-    "AMBIGUOUS"  # declared by grammars that want several stacks where the next terminal does not decide
-)
+# Declared by grammars that want several stacks where the next terminal does not decide.
+AMBIGUOUS = "AMBIGUOUS"
 RESERVED = "RESERVED"  # a terminal of texts that no other terminal may have; the parser never takes it
 
 
@@ -74,15 +73,9 @@ class Tables:
 
     def arrays(self) -> dict[str, NDArray[np.int32]]:
         """Return what the kernel is made of, by the names of its arguments."""
-        return {
-            "next": self.lexer.next,
-            "ends": self.lexer.ends,
-            "actions": self.actions,
-            "more": self.more,
-            "gotos": self.gotos,
-            "lengths": self.lengths,
-            "origins": self.origins,
-        }
+        names = ("actions", "more", "gotos", "lengths", "origins")
+        own = {name: getattr(self, name) for name in names}
+        return {"next": self.lexer.next, "ends": self.lexer.ends, **own}
 
 
 def make_tables(grammar: Grammar) -> Tables:
@@ -159,16 +152,9 @@ def _check_productive(rules: list[Any]) -> None:
     """Refuse rules without any text: a parser would go into them and never come out."""
     if START not in {rule.origin.name for rule in rules}:
         raise GrammarError(f"it has no rule {START}")
-    productive: set[str] = set()
-    while True:
-        more = {
-            rule.origin.name
-            for rule in rules
-            if all(symbol.is_term or symbol.name in productive for symbol in rule.expansion)
-        }
-        if more <= productive:
-            break
-        productive |= more
+    productive = made_of(
+        rules, {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term}
+    )
     for rule in rules:
         if rule.origin.name not in productive:
             raise GrammarError(f"rule {rule.origin.name} matches no text: it never comes to an end")

@@ -38,16 +38,9 @@ class Lexer:
 
 
 def make_lexer(automaton: RegexAutomaton, names: list[str], numbers: list[int]) -> Lexer:
-    """Make a lexer.
+    """Make a lexer of terminals; of several that end at the same byte, the first comes.
 
-    Parameters
-    ----------
-    automaton
-        Terminals; of several that end at the same byte, the first comes.
-    names
-        Their names, for messages.
-    numbers
-        What each is called in the lexer; IGNORED for those that the parser never sees.
+    Names are for messages; numbers are those of the lexer, IGNORED for what the parser never sees.
 
     Raises
     ------

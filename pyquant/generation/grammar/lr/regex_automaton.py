@@ -28,40 +28,17 @@ _REFUSED = {
 
 @dataclass
 class RegexAutomaton:
-    """States, numbered from 0.
+    """States, numbered from 0; lists have what belongs to each, `begins` and `ends` to each terminal."""
 
-    Attributes
-    ----------
-    edges : list of lists of (first byte, last byte, next state)
-    free : list of lists of states that hold as well
-    terminal : list of int
-        The number of the terminal that each state belongs to.
-    begins, ends : list of int
-        The first and the last state of each terminal.
-    shortest : set of int
-        Terminals that end as soon as they can.
-    """
-
-    edges: list[list[tuple[int, int, int]]] = field(default_factory=list)
-    free: list[list[int]] = field(default_factory=list)
-    terminal: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    shortest: set[int] = field(default_factory=set)
+    edges: list[list[tuple[int, int, int]]] = field(default_factory=list)  # first byte, last byte, next state
+    free: list[list[int]] = field(default_factory=list)  # states that hold as well
+    terminal: list[int] = field(default_factory=list)  # that the state belongs to
+    begins: list[int] = field(default_factory=list)  # the first state
+    ends: list[int] = field(default_factory=list)  # the last state
+    shortest: set[int] = field(default_factory=set)  # terminals that end as soon as they can
 
     def add(self, regex: str) -> None:
-        """Add a terminal.
-
-        Parameters
-        ----------
-        regex
-            One that Python's re takes.
-
-        Raises
-        ------
-        GrammarError
-            It has what an automaton cannot do.
-        """
+        """Add a terminal that Python's re takes. Raises GrammarError for what an automaton cannot do."""
         parsed = _reader.parse(regex)
         begin = self._state()
         self.begins.append(begin)

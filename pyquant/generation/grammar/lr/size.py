@@ -28,12 +28,8 @@ _one_at_a_time = threading.Lock()
 def bounded_terminals() -> Iterator[None]:
     """Let lark check the size of terminals before it puts them into each other, while it reads a grammar.
 
-    That happens in a function of lark's own module, for the grammar and for all that it imports.
-
-    Raises
-    ------
-    GrammarError
-        A terminal would become too large.
+    That happens in a function of lark's own module, for the grammar and for all that it imports. Raises
+    GrammarError where a terminal would become too large.
     """
     put_together = lark.load_grammar.resolve_term_references
 
@@ -69,17 +65,7 @@ def _letters(part: Any, terminals: dict[str, Any], known: dict[int, int]) -> int
 
 
 def check_size(grammar: Any) -> None:
-    """Check a grammar that lark has read and not yet worked out.
-
-    Parameters
-    ----------
-    grammar : lark.load_grammar.Grammar
-
-    Raises
-    ------
-    GrammarError
-        Rules would become too large.
-    """
+    """Check lark's Grammar, not yet worked out. Raises GrammarError where rules would become too large."""
     total = 0
     for name, parameters, tree, _ in grammar.rule_defs:
         total += _alternatives(tree)
@@ -118,9 +104,5 @@ def _repeated(n: int, operator: list[str]) -> int:
 
 
 def _has_nested_template(tree: Any) -> bool:
-    usages = [part for part in tree.iter_subtrees() if part.data == "template_usage"]
-    return any(
-        part is not usage and part.data == "template_usage"
-        for usage in usages
-        for part in usage.iter_subtrees()
-    )
+    usages = list(tree.find_data("template_usage"))
+    return any(part is not usage for usage in usages for part in usage.find_data("template_usage"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from pyquant.errors import ConfigError, said_by_system
+from pyquant.generation.grammar.packages import needed_packages
 from pyquant.generation.structured.outside import SUFFIX, load_task_file
 from pyquant.generation.structured.task import Task
 
@@ -43,11 +44,14 @@ def load_task(name: str) -> Task:
     ------
     ConfigError
         There is none of this name, the file is no task, or a program that its check runs is missing.
+    GrammarError
+        A package that its check needs is not installed.
     """
     if name.endswith(SUFFIX):
         task = load_task_file(name)
     elif name in TASKS:
-        task = import_module(f"{__name__}.{name}").TASK
+        with needed_packages():
+            task = import_module(f"{__name__}.{name}").TASK
     else:
         raise ConfigError(f"task: expected one of {', '.join(TASKS)}, or a file FILE{SUFFIX}, got {name!r}")
     for program in task.needs:

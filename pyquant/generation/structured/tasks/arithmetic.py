@@ -12,6 +12,9 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from lark import Lark
+from lark.exceptions import LarkError
+
 from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.generation.structured.task import Item, Verdict
 
@@ -43,11 +46,9 @@ class Arithmetic:
 
         A single `=` counts as `==`. What is right has a side besides the question itself.
         """
-        from lark.exceptions import LarkError
-
         answer = re.sub(r"(?<!=)=(?!=)", "==", answer.strip())
         try:
-            tree = _parser().parse(answer)
+            tree: Any = _parser().parse(answer)
         except LarkError:
             return Verdict()
         try:
@@ -62,9 +63,7 @@ class Arithmetic:
 
 
 @cache
-def _parser() -> Any:
-    from lark import Lark
-
+def _parser() -> Lark:
     return Lark(GRAMMAR.text, parser="lalr")
 
 

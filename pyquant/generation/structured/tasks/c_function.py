@@ -52,10 +52,7 @@ class CFunction:
     engine = "lr"
     needs: Sequence[str] = (COMPILER,)
     examples: Sequence[tuple[str, str]] = (
-        (
-            "int twice(int): returns two times a number.",
-            "int twice(int n) {\n    return 2 * n;\n}",
-        ),
+        ("int twice(int): returns two times a number.", "int twice(int n) {\n    return 2 * n;\n}"),
         (
             "int is_zero(int): returns 1 if a number is 0, else 0.",
             "int is_zero(int n) {\n    if (n == 0)\n        return 1;\n    return 0;\n}",

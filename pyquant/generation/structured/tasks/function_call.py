@@ -31,11 +31,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("Remind me in 45 minutes, label it laundry.", "set_timer", {"minutes": 45, "label": "laundry"}),
     ("Start a 25 minute timer named work.", "set_timer", {"minutes": 25, "label": "work"}),
     ("Timer for the pasta: 9 minutes, label pasta.", "set_timer", {"minutes": 9, "label": "pasta"}),
-    (
-        "How much is 100 USD in EUR?",
-        "convert_currency",
-        {"amount": 100, "source": "USD", "target": "EUR"},
-    ),
+    ("How much is 100 USD in EUR?", "convert_currency", {"amount": 100, "source": "USD", "target": "EUR"}),
     ("Convert 20 GBP to JPY.", "convert_currency", {"amount": 20, "source": "GBP", "target": "JPY"}),
     ("Change 5 CHF into SEK.", "convert_currency", {"amount": 5, "source": "CHF", "target": "SEK"}),
     ("I have 250 EUR. How many USD?", "convert_currency", {"amount": 250, "source": "EUR", "target": "USD"}),

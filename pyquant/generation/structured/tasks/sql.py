@@ -83,10 +83,7 @@ class Sql:
     needs: Sequence[str] = ()
     examples: Sequence[tuple[str, str]] = (
         ("List the years of all books.", "```sql\nSELECT year FROM books;\n```"),
-        (
-            "How many sales are in Oslo?",
-            "```sql\nSELECT COUNT(*) FROM sales WHERE city = 'Oslo';\n```",
-        ),
+        ("How many sales are in Oslo?", "```sql\nSELECT COUNT(*) FROM sales WHERE city = 'Oslo';\n```"),
         ("What is the lowest price?", "```sql\nSELECT MIN(price) FROM books;\n```"),
     )
     items: Sequence[Item] = tuple(

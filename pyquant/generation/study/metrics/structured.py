@@ -18,17 +18,15 @@ from pyquant.generation.structured.series import Answers, measure_series
 from pyquant.generation.structured.significance import wilson
 from pyquant.generation.structured.task import TECHNIQUES
 from pyquant.generation.structured.tasks import TASKS, key_of, label_of, load_task
-from pyquant.generation.study.report import structured_thesis as thesis
 from pyquant.generation.study.report.structured import (
     MEANINGS,
-    differences,
+    THESIS,
+    findings,
     of_tasks,
     pooled,
     shares_against,
-    tables_of_removed,
     tables_of_tasks,
 )
-from pyquant.generation.study.report.writing import table_of_costs
 from pyquant.study.items import Items
 from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer
@@ -40,13 +38,10 @@ from pyquant.study.task import Measured, Progress, Task, of_count
 BESIDE = 8  # a token of texts that are written side by side takes about as long as so many of a prompt
 
 
-def _one_of(names: tuple[str, ...]) -> Any:
-    def known(name: str) -> str:
-        if name not in names:
-            raise ValueError(f"choices: {', '.join(map(repr, names))}")
-        return name
-
-    return AfterValidator(known)
+def _known_technique(name: str) -> str:
+    if name not in TECHNIQUES:
+        raise ValueError(f"choices: {', '.join(map(repr, TECHNIQUES))}")
+    return name
 
 
 def _known_task(name: str) -> str:
@@ -64,6 +59,10 @@ def _apart(names: list[str]) -> list[str]:
     return names
 
 
+def _column(score: str, technique: str) -> str:
+    return f"structured_{score}_{technique.replace(' ', '_')}"
+
+
 class StructuredConfig(BaseModel):
     """Settings of what models are asked, and how."""
 
@@ -74,7 +73,7 @@ class StructuredConfig(BaseModel):
         min_length=1,
         description="tasks in the box, or Python files with tasks of one's own, which are run",
     )
-    techniques: list[Annotated[str, _one_of(TECHNIQUES)]] = Field(
+    techniques: list[Annotated[str, AfterValidator(_known_technique)]] = Field(
         list(TECHNIQUES), min_length=1, description="how models are asked"
     )
     lengths: list[Annotated[int, limits.TOKENS.interval]] = Field(
@@ -102,9 +101,9 @@ class Structured(Metric):
         "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length."
     )
     columns = tuple(
-        Column(f"structured_{score}_{technique.replace(' ', '_')}", f"{technique}: {score} (%)",
+        Column(_column(score, technique), f"{technique}: {score} (%)",
                f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
-               error=f"structured_{score}_{technique.replace(' ', '_')}_error")
+               error=f"{_column(score, technique)}_error")
         for technique in TECHNIQUES
         for score, meaning in MEANINGS.items()
     )  # fmt: skip
@@ -156,56 +155,37 @@ class Structured(Metric):
             for score in MEANINGS:
                 hits, n = pooled(row, technique, score)
                 low, high = wilson(hits, n) if n else (0.0, 0.0)
-                key = f"structured_{score}_{technique.replace(' ', '_')}"
+                key = _column(score, technique)
                 flat[key] = hits / n if n else None
                 flat[f"{key}_error"] = (high - low) / 2 / 1.959964 if n else None
         return flat
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
-        drawn = []
-        for score in MEANINGS:
-            panels = [shares_against(model, score, of) for of in ("bits", "divergence")]
-            known = [panel for panel in panels if panel is not None]
-            if known:
-                drawn.append(
-                    Drawing(
-                        f"Share of texts of which this holds: {MEANINGS[score]}. Bars are Wilson's 95 % "
-                        "interval, dashed lines the unquantized model's shares.",
-                        figure(*known, height=3.6),
-                    )
-                )
-        panels = [thesis.shares_by_length(model, score) for score in thesis.SCORES]
-        if known := [panel for panel in panels if panel is not None]:
-            drawn.append(
-                Drawing(
-                    "Task arithmetic: the unquantized model (dots, with Wilson's 95 % interval), and Llama 3 "
-                    "in the thesis (dotted 8B, dashed 70B).",
-                    figure(*known, height=3.6),
-                )
-            )
-        return drawn
+        panels = [shares_against(model, score) for score in MEANINGS]
+        known = [panel for panel in panels if panel is not None]
+        meanings = "; ".join(f"{score}: {meaning}" for score, meaning in MEANINGS.items())
+        caption = (
+            f"Share of texts of which it holds ({meanings}). Bars are Wilson's 95 % interval, "
+            "dashed lines the unquantized model's shares."
+        )
+        return [Drawing(caption, figure(*known, height=3.6))] if known else []
 
     def findings(self, model: ModelResults, text: int) -> list[str]:
-        slower = thesis.slowdown_beside(model)
-        return differences(model) + ([slower] if slower else [])
+        return findings(model)
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        tasks = of_tasks(model)
-        tables = tables_of_tasks(model, tasks) + tables_of_removed(model, tasks) + thesis.tables_beside(model)
-        costs = table_of_costs(model)
-        return [Grid(*table) for table in (*tables, *([costs] if costs else []))]
+        return [Grid(*table) for table in tables_of_tasks(model)]
 
     def remarks(self, model: ModelResults, text: int) -> list[str]:
-        return [thesis.NOTE] if thesis.tables_beside(model) else []
+        return [THESIS] if "arithmetic" in of_tasks(model) else []
 
 
 def _items(answers: Answers) -> Items:
     rows = [(place, answer) for place, of_cell in answers.items() for answer in of_cell]
-    columns: dict[str, list[Any]] = {
-        name: [place[i] for place, _ in rows] for i, name in enumerate(("task", "technique", "max_tokens"))
-    }
+    places = ("task", "technique", "max_tokens")
+    columns: Items = {name: np.array([place[i] for place, _ in rows]) for i, name in enumerate(places)}
     for name in ("sample", "cut_off", "n_tokens"):
-        columns[name] = [getattr(answer, name) for _, answer in rows]
-    for name in ("parses", "evaluates", "right"):
-        columns[name] = [getattr(answer.verdict, name) for _, answer in rows]
-    return {name: np.array(values) for name, values in columns.items()}
+        columns[name] = np.array([getattr(answer, name) for _, answer in rows])
+    for name in MEANINGS:
+        columns[name] = np.array([getattr(answer.verdict, name) for _, answer in rows])
+    return columns

@@ -1,15 +1,16 @@
-"""Structured output in reports: shares of all tasks, of each task, and against bits and divergence."""
+"""Structured output in reports: a table of each task, shares of all tasks in a figure, and what differs."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from pyquant.generation.structured.answers import SCORES, discordant
+from pyquant.generation.structured.cost import slowdown
 from pyquant.generation.structured.significance import mcnemar, wilson
 from pyquant.generation.structured.task import TECHNIQUES
-from pyquant.generation.study.report.writing import Table
+from pyquant.generation.study.report.writing import Table, took
 from pyquant.inspect.figures.style import BLUE
 from pyquant.study.results.columns import get
 from pyquant.study.results.figures import OTHERS, Panel, plain, scale_x
@@ -28,23 +29,32 @@ HEADS = [
     ("right", "share of texts that are what was asked for, with Wilson's 95 % interval"),
     ("cut off", "share of texts that had not ended at the length"),
     ("p", "McNemar's exact test of right answers against the unquantized model, text by text"),
+    ("removed", "share of the model's probability that the grammar took away from a token, in the mean"),
+    ("removed/text", "one minus the probability that the model would have kept to the grammar along a text"),
+    ("s", "seconds for a text at the greatest length, by the clock, of texts that are written side by side"),
 ]
-REMOVED = [
-    ("token", "share of the model's probability that the grammar took away from a token, in the mean"),
-    ("text", "one minus the probability that the model would have kept to the grammar along a text"),
-]
+THESIS = (
+    "Task arithmetic in a master's thesis (A. García Casasola, 2025; one product, 100 texts, vLLM with "
+    "Outlines on GPUs), at 50, 100 and 200 tokens: under a grammar 86, 96 and 98 % of Llama 3 8B's texts in "
+    "F16 parsed, and 84, 99 and 100 % of those of 70B in 8 bits; with few shots 55, 82 and 95 %, and 37, 86 "
+    "and 100 %. Texts took 79 to 114 times (8B) and 2.2 to 4.1 times (70B) as long as without a grammar."
+)
 Cell = dict[str, Any]
 Hits = dict[tuple[str, int], bool]
 
 
-def _cells(row: RowResults) -> list[Cell]:
-    return get(row.result(METRIC), "cells") or []
+def _cells(row: RowResults, technique: str | None = None) -> list[Cell]:
+    cells: list[Cell] = get(row.result(METRIC), "cells") or []
+    return [cell for cell in cells if technique in (None, cell["technique"])]
 
 
 def _longest(row: RowResults, technique: str) -> list[Cell]:
-    cells = [cell for cell in _cells(row) if cell["technique"] == technique]
-    longest = max((cell["max_tokens"] for cell in cells), default=0)
-    return [cell for cell in cells if cell["max_tokens"] == longest]
+    cells = _cells(row, technique)
+    return [cell for cell in cells if cell["max_tokens"] == max(of["max_tokens"] for of in cells)]
+
+
+def _techniques(model: ModelResults) -> list[str]:
+    return [name for name in TECHNIQUES if any(_cells(row, name) for row in model.rows)]
 
 
 def of_tasks(model: ModelResults) -> list[str]:
@@ -85,64 +95,47 @@ def _hits(row: RowResults, technique: str, task: str | None, length: int, score:
     }
 
 
-def tables_of_tasks(model: ModelResults, tasks: list[str]) -> list[Table]:
+def tables_of_tasks(model: ModelResults) -> list[Table]:
     """Return a table for each task and length: title, techniques, heads, and a row for each quantizer."""
-    base, tables = model.rows[0], []
+    techniques, tables = _techniques(model), []
     every = [cell for row in model.rows for cell in _cells(row)]
-    techniques = [name for name in TECHNIQUES if any(cell["technique"] == name for cell in every)]
-    for task in tasks:
+    for task in of_tasks(model):
         for length in sorted({cell["max_tokens"] for cell in every if cell["task"] == task}):
             rows = []
             for row in model.rows:
-                by_technique = {
+                cells = {
                     cell["technique"]: cell
                     for cell in _cells(row)
                     if (cell["task"], cell["max_tokens"]) == (task, length)
                 }
-                if by_technique:
-                    texts: list[str] = []
-                    for name in techniques:
-                        p = p_value(row, base, name, task, length)
-                        texts += _texts(by_technique[name], p)
+                if cells:
+                    texts = [text for name in techniques for text in _texts(model, row, cells[name])]
                     rows.append((row.label, texts))
             tables.append((f"Task {task}, at most {length} tokens (%)", techniques, HEADS, rows))
     return tables
 
 
-def _texts(cell: Cell, p: float | None) -> list[str]:
+def _texts(model: ModelResults, row: RowResults, cell: Cell) -> list[str]:
+    task, technique = cell["task"], cell["technique"]
     shares = [cell["scores"][score] for score in SCORES]
     intervals = [
         f"{100 * share['share']:.0f} ({100 * share['low']:.0f}..{100 * share['high']:.0f})"
         for share in shares
     ]
-    return [*intervals, f"{100 * cell['cut_off'] / cell['n']:.0f}", "-" if p is None else f"{p:.3f}"]
-
-
-def tables_of_removed(model: ModelResults, tasks: list[str]) -> list[Table]:
-    """Return a table for each task: the probability that grammars took away, at the greatest length."""
-    used = [
-        name
-        for name in TECHNIQUES
-        if any(cell["removed"] is not None for row in model.rows for cell in _longest(row, name))
+    p = p_value(row, model.rows[0], technique, task, cell["max_tokens"])
+    removed = ["-" if cell[key] is None else f"{100 * cell[key]:.1f}" for key in ("removed", "removed_text")]
+    cost = took(row, technique, task)
+    return [
+        *intervals,
+        f"{100 * cell['cut_off'] / cell['n']:.0f}",
+        "-" if p is None else f"{p:.3f}",
+        *removed,
+        f"{cost['seconds']:.3g}" if cost else "-",
     ]
-    tables: list[Table] = []
-    for task in tasks if used else []:
-        rows = []
-        for row in model.rows:
-            cells = {name: cell for name in used for cell in _longest(row, name) if cell["task"] == task}
-            if cells:
-                both = [(name, key) for name in used for key in ("removed", "removed_text")]
-                rows.append((row.label, [_percent(cells.get(name, {}).get(key)) for name, key in both]))
-        tables.append((f"Task {task}: probability that the grammar took away (%)", used, REMOVED, rows))
-    return tables
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
-
-
-def differences(model: ModelResults) -> list[str]:
-    """Say of each technique which quantizers' texts have a score more or less often."""
+def findings(model: ModelResults) -> list[str]:
+    """Say which quantizers' texts have a score more or less often, and what a grammar costs."""
     base, sentences = model.rows[0], []
     for technique in TECHNIQUES:
         others = [row for row in model.rows[1:] if pooled(row, technique, "right")[1]]
@@ -162,45 +155,39 @@ def differences(model: ModelResults) -> list[str]:
                 f"model (95 %: {100 * low:.0f} to {100 * high:.0f}). Beyond chance (McNemar, p < {CERTAIN} "
                 f"for all together) others differ: {', '.join(certain) or 'none'}."
             )
+    costs = {name: took(base, name) for name in ("free", "grammar")}
+    times = slowdown({name: cost["tokens"] / cost["seconds"] for name, cost in costs.items() if cost})
+    if times is not None:
+        sentences.append(f"A token under the grammar takes {times:.2f} times as long as one without.")
     return sentences
 
 
-def with_interval(counts: list[tuple[int, int]]) -> tuple[list[float], list[list[float]]]:
-    """Return hits of n as percentages, and how far Wilson's 95 % interval goes below and above each."""
-    shares = [100 * hits / n for hits, n in counts]
-    ends = [wilson(hits, n) for hits, n in counts]
-    below = [share - 100 * low for share, (low, _) in zip(shares, ends)]
-    above = [100 * high - share for share, (_, high) in zip(shares, ends)]
-    return shares, [below, above]
-
-
-def shares_against(model: ModelResults, score: str, of: Literal["bits", "divergence"]) -> Panel | None:
-    """Return a panel of the share of texts that have a score, against bits or divergence; None without."""
-    path = ("size", "bits") if of == "bits" else ("quality", "kld", "mean")
-    rows = [
-        (row, at)
-        for row in model.rows[1:]
-        if _cells(row) and (at := get(row.result(path[0]), *path[1:])) is not None
-    ]
+def shares_against(model: ModelResults, score: str) -> Panel | None:
+    """Return a panel of the share of texts that have a score, against divergence, or bits; None without."""
+    axis, path = "mean divergence (nats)", ["quality", "kld", "mean"]
+    if not any(get(row.result(path[0]), *path[1:]) for row in model.rows[1:]):
+        axis, path = "bits per weight", ["size", "bits"]
+    every = [(row, get(row.result(path[0]), *path[1:])) for row in model.rows[1:] if _cells(row)]
+    rows = [(row, at) for row, at in every if at is not None]
     if not rows:
         return None
-    used = [name for name in TECHNIQUES if any(_longest(row, name) for row, _ in rows)]
 
     def draw(axes: Axes) -> None:
-        for color, technique in zip((BLUE, *OTHERS), used):
+        for color, technique in zip((BLUE, *OTHERS), _techniques(model)):
             hits, n = pooled(model.rows[0], technique, score)
             if n:
                 axes.axhline(100 * hits / n, color=color, linewidth=1, linestyle="--")
-            known = [(at, *pooled(row, technique, score)) for row, at in rows]
-            known = [point for point in known if point[2]]
-            shares, errors = with_interval([(hits, n) for _, hits, n in known])
+            known = [(at, *pooled(row, technique, score)) for row, at in rows if _cells(row, technique)]
+            shares = [100 * hits / n for _, hits, n in known]
+            ends = [wilson(hits, n) for _, hits, n in known]
+            below = [share - 100 * low for share, (low, _) in zip(shares, ends)]
+            above = [100 * high - share for share, (_, high) in zip(shares, ends)]
             axes.errorbar(
-                [at for at, *_ in known], shares, yerr=errors, fmt="o", color=color, ecolor=color,
+                [at for at, *_ in known], shares, yerr=[below, above], fmt="o", color=color, ecolor=color,
                 capsize=2, markersize=4, label=plain(technique),
             )  # fmt: skip
         axes.set_ylabel(f"{score} (%)")
-        axes.set_xlabel("bits per weight" if of == "bits" else "mean divergence (nats)", loc="right")
-        axes.set_title("Against size" if of == "bits" else "Against divergence")
+        axes.set_xlabel(axis, loc="right")
         scale_x(axes, [at for _, at in rows])
         axes.legend(fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.16))
 

@@ -1,0 +1,75 @@
+"""Arguments that each command which prints JSON takes, and a folder with what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import run
+from tests.support.costs import write_costs
+
+TABLE = "values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]\n"
+
+
+@pytest.fixture(scope="module")
+def command_folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("commands")
+    for name in ("model.gguf", "other.gguf"):
+        (folder / name).symlink_to(generated("f32, rows of 64 and 96"))
+    (folder / "stats.gguf").symlink_to(stats_of("f32, rows of 64 and 96"))
+    (folder / "text.txt").symlink_to(text)
+    (folder / "table.toml").write_text(TABLE)
+    (folder / "types.txt").write_text("attn_v=q8_0")
+    (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
+    write_costs(folder / "costs.json", (folder / "model.gguf", folder / "other.gguf"))
+    made = run("pack", "model.gguf", "model.pqz", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    made = run("draft", "record", "model.gguf", "other.gguf", *PROMPTS, "-o", "record", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+PROMPTS = ["--prompts", "prompts.jsonl", "--max-tokens", "4"]
+REPLAY = ["record", "--costs", "costs.json"]
+EVALUATION = ["--text", "text.txt", "--ctx", "64", "--chunks", "2"]
+RESULTS = {
+    "quantize": ["model.gguf", "q4_0.gguf", "--mode", "q4_0"],
+    "histogram": ["model.gguf", "--mode", "q4_0"],
+    "calibrate": ["model.gguf", *EVALUATION, "-o", "new.gguf"],
+    "equalize": ["model.gguf", "equalized.gguf", "--calibration", "stats.gguf"],
+    "sensitivity": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "-o", "sensitivity.toml"],
+    "mix": ["model.gguf", "--calibration", "stats.gguf", *EVALUATION, "--bits", "6", "-o", "mix.toml"],
+    "recipe": ["model.gguf", "types.txt"],
+    "perplexity": ["model.gguf", *EVALUATION],
+    "compare": ["model.gguf", "other.gguf", *EVALUATION],
+    "error": ["model.gguf", "other.gguf"],
+    "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
+    "generate": ["model.gguf", "-p", "the", "--max-tokens", "4"],
+    "draft costs": ["model.gguf", "other.gguf", "--rounds", "1"],
+    "draft run": [
+        "model.gguf",
+        "other.gguf",
+        "--prompts",
+        "prompts.jsonl",
+        "--max-tokens",
+        "4",
+        "--turns",
+        "1",
+    ],
+    "structured": ["model.gguf", "-n", "1", "--length", "2", "--technique", "free"],
+    "draft record": ["model.gguf", "other.gguf", *PROMPTS, "-o", "new.record"],
+    "draft simulate": REPLAY,
+    "draft search": [*REPLAY, "--policy", "static"],
+    "draft predict": ["--acceptance", "0.9", "--costs", "costs.json"],
+    "pack": ["model.gguf", "again.pqz"],
+    "unpack": ["model.pqz", "again.gguf"],
+    "dequantize": ["model.gguf", "f16.gguf"],
+    "info": ["model.gguf"],
+    "tables list": [],
+    "tables show": ["basic"],
+    "tables check": ["table.toml"],
+    "tables build": ["model.gguf", "-o", "balanced.toml"],
+    "tables learn": ["model.gguf", "-o", "learned.toml"],
+}
