@@ -20,7 +20,13 @@ from tests.support.every_command import command_folder  # noqa: F401
 from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.once import common_folder, made_once
 from tests.support.oracle import Oracle
-from tests.support.studies import copied_study, finished_study, lab, undisturbed_study  # noqa: F401
+from tests.support.studies import (  # noqa: F401
+    copied_study,
+    finished_study,
+    lab,
+    lab_inputs,
+    undisturbed_study,
+)
 
 WORDS = ["the", "inner", "theatre", "ate", "a", "tin", "of", "ether;", "then", "rain,", "again", "tea\n"]
 

@@ -27,7 +27,10 @@ PROCESSES = {"run", "Popen", "call", "check_call", "check_output"}
 # The one place that runs a file, and it is one that the user names to be run.
 RUNS = ROOT / "pyquant" / "files" / "python_file.py"
 # Those that let it: for --scheme, and for --task.
-LETS_RUN = [ROOT / "pyquant" / "schemes" / "outside.py", ROOT / "pyquant" / "structured" / "outside.py"]
+LETS_RUN = [
+    ROOT / "pyquant" / "generation" / "structured" / "outside.py",
+    ROOT / "pyquant" / "schemes" / "outside.py",
+]
 
 
 def unsafe(tree: ast.AST) -> Iterator[str]:

@@ -74,7 +74,7 @@ def test_a_pipe_that_closes_is_no_traceback(model: Path):
     [
         (["quantize", "--mode", "q4_0", "MODEL", "MODEL"], 1, "never overwritten"),
         (["quantize", "--mode", "q4_0", "no.gguf", "out.gguf"], 1, "no such file"),
-        (["quantize", "MODEL", "out.gguf"], 2, "--mode, --scheme, --recipe or --config is needed"),
+        (["quantize", "MODEL", "out.gguf"], 2, "a TYPE such as Q4_K_M is needed, or one of --mode, --scheme"),
         (["quantize", "--mode", "q9", "MODEL", "out.gguf"], 2, "choices: "),
         (["quantize", "--mode", "q4_0_multizero", "--radius", "8", "MODEL", "out.gguf"], 2, "radius"),
         (["quantize", "--mode", "q8_table", "MODEL", "out.gguf"], 2, "needs 'table'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,9 +24,9 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
     The folder must not be changed. If `make` fails, the next process tries again.
     """
-    folder = common_folder(factory) / name
-    done = folder.with_name(f"{name}.done")
-    with folder.with_name(f"{name}.lock").open("w") as lock:
+    folder = common_folder(factory) / re.sub(r"\W+", "-", name)  # for a shell it is one word
+    done = folder.with_name(f"{folder.name}.done")
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             folder.mkdir(exist_ok=True)

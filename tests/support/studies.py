@@ -56,16 +56,16 @@ def model_of(results: Path) -> ModelResults:
     return read_results(Store(results)).models[0]
 
 
-class Lab:
-    """A folder with models, a text and a study of them."""
+SEEDS = (1, 2)
 
-    def __init__(self, folder: Path) -> None:
+
+class Lab:
+    """A folder with a study, and the models and the text that all such folders share."""
+
+    def __init__(self, folder: Path, inputs: Path) -> None:
         self.folder = folder
-        self.text = folder / "text.txt"
-        self.text.write_text("the rain in the hen then tin ant " * 30)
-        self.models = [folder / f"model-{seed}.gguf" for seed in (1, 2)]
-        for seed, path in enumerate(self.models, 1):
-            Model(n_layer=1, seed=seed).write(path)
+        self.text = inputs / "text.txt"
+        self.models = [inputs / f"model-{seed}.gguf" for seed in SEEDS]
         self.config = self.write("study.toml", EVERYTHING)
         self.same = self.write("same.toml", SAME_EVERYWHERE)
 
@@ -84,24 +84,38 @@ class Lab:
         return [str(word) for word in [*words, "--results", results, "--workers", 1, *more]]
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    return Lab(tmp_path_factory.mktemp("study"))
+def write_inputs(folder: Path) -> None:
+    (folder / "text.txt").write_text("the rain in the hen then tin ant " * 30)
+    for seed in SEEDS:
+        Model(n_layer=1, seed=seed).write(folder / f"model-{seed}.gguf")
 
 
 @pytest.fixture(scope="session")
-def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "study inputs", write_inputs)
+
+
+@pytest.fixture(scope="session")
+def lab(lab_inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return Lab(tmp_path_factory.mktemp("study"), lab_inputs)
+
+
+@pytest.fixture(scope="session")
+def finished_study(lab_inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of everything on one model. Not to be changed."""
-    folder = made_once(tmp_path_factory, "study", lambda folder: Lab(folder).run(folder / "finished"))
-    return folder / "finished"
+
+    def run(folder: Path) -> None:
+        Lab(folder, lab_inputs).run(folder / "finished")
+
+    return made_once(tmp_path_factory, "study", run) / "finished"
 
 
 @pytest.fixture(scope="session")
-def undisturbed_study(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+def undisturbed_study(lab_inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     """Give what is the same everywhere, of both models, in a study that nothing disturbed."""
 
     def run(folder: Path) -> None:
-        own = Lab(folder)
+        own = Lab(folder, lab_inputs)
         own.run(folder / "undisturbed", own.same, n_models=2)
 
     return contents(made_once(tmp_path_factory, "undisturbed study", run) / "undisturbed")

@@ -21,7 +21,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.costs import write_costs
 from tests.support.imatrix import legacy_imatrix
 from tests.support.models import Model
-from tests.support.studies import Lab
+from tests.support.studies import Lab, write_inputs
 from tests.trial.sample_texts import TEXTS
 
 TEXT = "the rain in the hen then tin ant " * 300
@@ -71,7 +71,8 @@ def make_samples(folder: Path) -> None:
     asked.write_text('{"prompt": "the rain in"}\n')
     wanted = Wanted(model, quantized, asked, max_tokens=12, temperature=1)
     make_record(wanted, folder / "pair.record", threads=1)
-    lab = Lab(folder)  # makes text.txt, model-1.gguf and study.toml anew
+    write_inputs(folder)
+    lab = Lab(folder, folder)  # makes text.txt, model-1.gguf and study.toml anew
     (folder / "study.toml").write_text(
         'models = ["model.gguf"]\ntexts = ["text.txt"]\n' + lab.config.read_text()
     )
