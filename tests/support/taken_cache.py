@@ -1,4 +1,4 @@
-"""A draft that takes its target's keys and values anew for each token: what batches are compared with."""
+"""A draft that takes its target's keys and values anew for each token: what records are compared with."""
 
 from __future__ import annotations
 

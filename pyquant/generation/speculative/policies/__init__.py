@@ -1,40 +1,17 @@
-"""Policies by name: each file has one."""
+"""Policies by name."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from pyquant.errors import ConfigError
-from pyquant.generation.speculative.policies import (
-    adaedl,
-    confidence,
-    cumulative,
-    expected_value,
-    fixed,
-    moving_average,
-    p_min,
-    plus_minus,
-    static,
-    svip,
-)
+from pyquant.generation.speculative.policies.certainty import CERTAINTY
 from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.policies.expected_value import EXPECTED_VALUE
+from pyquant.generation.speculative.policies.lengths import LENGTHS
 from pyquant.generation.speculative.policies.policy import Family, Policy
 
-FAMILIES: dict[str, Family] = {
-    module.__name__.rpartition(".")[2]: module.FAMILY
-    for module in (
-        fixed,
-        plus_minus,
-        static,
-        moving_average,
-        cumulative,
-        p_min,
-        confidence,
-        adaedl,
-        svip,
-        expected_value,
-    )
-}
+FAMILIES: dict[str, Family] = LENGTHS | CERTAINTY | {"expected_value": EXPECTED_VALUE}
 
 
 def make_policy(text: str, costs: Costs | None = None) -> Policy:

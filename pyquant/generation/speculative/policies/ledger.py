@@ -43,12 +43,8 @@ class Ledger:
     def lost(self, alone: float) -> float:
         """Return how many tokens the target could have written alone in the time that drafts have lost.
 
-        Below 0 where drafts have saved time.
-
-        Parameters
-        ----------
-        alone
-            Seconds of a token without a draft, by costs. They count less, the more such tokens there are.
+        Below 0 where drafts have saved time. alone: seconds of a token without a draft, by costs; they count
+        less, the more such tokens there are.
         """
         seconds = (PRIOR * alone + self.alone_seconds) / (PRIOR + self.alone_tokens)
         return self.drafted_seconds / seconds - self.drafted_tokens

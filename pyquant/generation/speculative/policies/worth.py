@@ -50,7 +50,8 @@ def worths(costs: Costs, most: int) -> list[Worth]:
     """
     most = min(most, LONGEST)
     n_ahead = min(most, len(costs.verify))
-    rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])
+    rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])  # by drafted tokens
+    # Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted, and of the last place in a pass.
     drafted, ahead = np.arange(most)[:, None], np.arange(1, n_ahead + 1)
     takes = rounds[drafted + ahead] - rounds[drafted]
     takes[drafted + ahead > most] = np.inf
@@ -62,21 +63,6 @@ def worths(costs: Costs, most: int) -> list[Worth]:
 def _worth(
     chance: float, rounds: np.ndarray, n_measured: int, takes: np.ndarray, places: np.ndarray
 ) -> Worth:
-    """Return the bounds for one chance.
-
-    Parameters
-    ----------
-    chance
-        The chance of each further token to be accepted.
-    rounds : (n_ahead + 1,) float64
-        Seconds of rounds with 0, 1, ... drafted tokens.
-    n_measured
-        How many of these costs were measured for.
-    takes : (most, n_ahead) float64
-        Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted; infinite beyond the longest draft.
-    places : (most + 1,) float64
-        Seconds of the last place in a pass, by drafted tokens.
-    """
     bring = np.cumsum(chance ** np.arange(len(rounds)))  # tokens of a round
     rate = float((bring[:n_measured] / rounds[:n_measured]).max())
     more = (rate * takes / np.maximum(bring[1:] - 1, NOTHING)).min(axis=1)

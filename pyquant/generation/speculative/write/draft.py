@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generation.speculative.policies.policy import Certainty
+
 
 class Drafted(NamedTuple):
     """A token that a draft proposes.
@@ -17,17 +19,12 @@ class Drafted(NamedTuple):
     token : int
     logits : (n_vocab,) float32 or None
         What it was drawn from; None where the draft had no choice.
-    entropy : float
-        Of the draft's distribution at temperature 1 among allowed tokens, in nats.
-    top_p, token_p : float
-        Probabilities there of the most likely token, and of the one that is proposed.
+    sure : Certainty
     """
 
     token: int
     logits: NDArray[np.float32] | None
-    entropy: float
-    top_p: float
-    token_p: float
+    sure: Certainty
 
 
 class Draft(Protocol):

@@ -16,6 +16,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.write.draft import Drafted
 
 
@@ -31,11 +32,6 @@ class ModelDraft:
     giver
         The target's session, whose keys and values the draft takes of all that is verified; None: it reads
         all tokens itself.
-
-    Attributes
-    ----------
-    takes : bool
-        Whether there is a giver.
     """
 
     def __init__(self, session: Session, sampling: Sampling, giver: Session | None = None) -> None:
@@ -52,17 +48,7 @@ class ModelDraft:
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the context has no room for the text, or the mask allows none.
-
-        Parameters
-        ----------
-        tokens, mask, uniform
-            As `Draft.propose` has them.
-
-        Raises
-        ------
-        ModelFileError
-        """
+        """Propose a token; None where the context has no room for the text, or the mask allows none."""
         session = self._session
         if len(tokens) > session.n_ctx:
             return None
@@ -79,7 +65,7 @@ class ModelDraft:
         self.sure_seconds += sure_seconds
         if not np.isfinite(log_p):
             raise ModelFileError(f"{session.model.path}: its logits are not numbers")
-        return Drafted(token, logits, *sure) if token >= 0 else None
+        return Drafted(token, logits, Certainty(*sure)) if token >= 0 else None
 
     def keep(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyquant.generation.sampling.result import Sample
-from pyquant.generation.speculative.policies.policy import History
+from pyquant.generation.speculative.rounds import Played
 
 
 @dataclass
@@ -16,11 +16,8 @@ class DraftedText:
     Attributes
     ----------
     sample : Sample
-    rounds : History
-        Of each round, how many tokens were drafted, and how many of them accepted. A round is a draft and its
-        verification; the first token follows the prompt without one.
-    spent : list of (int, float)
-        Of each round, how many tokens the draft computed, dropped ones too, and seconds of all of it.
+    rounds : list of Played
+        The first token follows the prompt without a round.
     seconds : float
         All of it, the prompts of both models too.
     prompt_seconds : float
@@ -32,8 +29,7 @@ class DraftedText:
     """
 
     sample: Sample
-    rounds: History = field(default_factory=History)
-    spent: list[tuple[int, float]] = field(default_factory=list)
+    rounds: list[Played] = field(default_factory=list)
     seconds: float = 0.0
     prompt_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -48,12 +44,12 @@ class DraftedText:
     @property
     def n_drafted(self) -> int:
         """Tokens that were drafted and verified."""
-        return sum(drafted for drafted, _ in self.rounds)
+        return sum(played.drafted for played in self.rounds)
 
     @property
     def n_accepted(self) -> int:
         """Tokens that were drafted, and are in the text."""
-        return sum(accepted for _, accepted in self.rounds)
+        return sum(played.accepted for played in self.rounds)
 
     @property
     def acceptance(self) -> float | None:

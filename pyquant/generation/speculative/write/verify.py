@@ -50,9 +50,8 @@ class Numbers:
 
     Attributes
     ----------
-    seed : int
-    sample : int
-        Which of a run's texts it is.
+    seed, sample : int
+        Of the run, and which of its texts it is.
     begin : int
         Tokens that the text has at the round's beginning.
     """
