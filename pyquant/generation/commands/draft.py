@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -24,6 +23,40 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
 )
+Target = Annotated[
+    Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
+]
+Turns = Annotated[
+    int,
+    typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all is done, in turns."),
+]
+DEPTH = typer.Option(
+    metavar="TOKENS",
+    parser=Number(limits.DRAFT_DEPTH),
+    help="Tokens that both models have read before: as many as texts have in the middle.",
+)
+TEMPERATURE = typer.Option(
+    metavar="X",
+    parser=Number(limits.TEMPERATURE),
+    help="0: always the most likely token; else top-k 40, top-p 0.95, min-p 0.05.",
+)
+OUTPUT = typer.Option(
+    "--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."
+)
+POLICY = "NAME:KEY=VALUE,..."
+SEARCHED = typer.Option(
+    metavar=POLICY, help="A rule that ends drafts; what is given is not searched; repeatable; default: all."
+)
+RUN = typer.Option(metavar=POLICY, help="How far drafts go; repeatable; default: fixed.")
+COSTS = typer.Option(metavar="COSTS.json", parser=paths.source, help="What `pyquant draft costs` measured.")
+FOUND = typer.Option(
+    metavar="FOUND.json",
+    parser=paths.source,
+    help="Also the best setting of each policy, and its gain, that `pyquant draft search -o` wrote.",
+)
+CHECK = typer.Option(
+    "--check", help="Also read texts token by token with the target, and show where it would go on otherwise."
+)
 
 
 def _asked(prompts: Path, chat: bool) -> list[Prompt]:
@@ -33,39 +66,13 @@ def _asked(prompts: Path, chat: bool) -> list[Prompt]:
     return [prompt.chat() for prompt in asked] if chat else asked
 
 
-Target = Annotated[
-    Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
-]
-Temperature = Annotated[
-    float,
-    typer.Option(
-        metavar="X",
-        parser=Number(limits.TEMPERATURE),
-        help="0: always the most likely token; else top-k 40, top-p 0.95, min-p 0.05.",
-    ),
-]
-Output = Annotated[
-    Optional[Path],
-    typer.Option("--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."),
-]
-
-
 @app.command()
 def costs(
     target: Target,
     draft: DraftModel,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each, in turns.")
-    ] = 5,
-    depth: Annotated[
-        int,
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.DRAFT_DEPTH),
-            help="Tokens that both models have read before: as many as texts have in the middle.",
-        ),
-    ] = limits.MEASURED_BEHIND,
-    output: Output = None,
+    rounds: Turns = 5,
+    depth: Annotated[int, DEPTH] = limits.MEASURED_BEHIND,
+    output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
@@ -91,18 +98,12 @@ def _print_costs(result: dict[str, Any]) -> None:
     timed = {"no draft: a token": result["alone"], "a draft's first token": draft}
     timed |= {"a draft's next token": draft["next"], "each token of its prompt": draft["prompt"]}
     timed |= {f"a pass over {row['tokens']}": row for row in result["verify"]}
-    rows = [
-        [
-            name,
-            f"{1e3 * row['seconds']:.2f}",
-            f"{1e3 * row['low']:.2f}..{1e3 * row['high']:.2f}",
-            f"{row['seconds'] / single:.2f}",
-        ]
-        for name, row in timed.items()
-    ]
+    rows = []
+    for name, row in timed.items():
+        seconds, low, high = (row[key] for key in ("seconds", "low", "high"))
+        spread = f"{1e3 * low:.2f}..{1e3 * high:.2f}"
+        rows.append([name, f"{1e3 * seconds:.2f}", spread, f"{seconds / single:.2f}"])
     print_table(["", "ms", "ms, spread", "of no draft"], rows)
-    share = draft["certainty"]["seconds"] / draft["seconds"]
-    print(f"of a draft token, entropy and probabilities for policies: {percent(share)}")
 
 
 @app.command()
@@ -110,31 +111,21 @@ def search(
     target: Target,
     draft: DraftModel,
     prompts: writing_options.PromptsFile,
-    costs: Annotated[
-        Path,
-        typer.Option(metavar="COSTS.json", parser=paths.source, help="What `pyquant draft costs` measured."),
-    ],
-    policy: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            metavar="NAME:KEY=VALUE,...",
-            help="A rule that ends drafts; what is given is not searched; repeatable; default: all.",
-        ),
-    ] = None,
+    costs: Annotated[Path, COSTS],
+    policy: Annotated[Optional[list[str]], SEARCHED] = None,
     chat: writing_options.Chat = False,
     n: writing_options.Samples = 1,
     max_tokens: writing_options.MaxTokens = 128,
-    temperature: Temperature = 0.0,
+    temperature: Annotated[float, TEMPERATURE] = 0.0,
     seed: options.Seed = 0,
-    output: Output = None,
+    output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Find the parameters of policies that take least, beside no draft and the best possible.
 
-    The target writes each text once, alone; what the draft would say along it is recorded, and all policies
-    are replayed on that.
+    The target writes each text once; what the draft says along it is recorded, and policies replayed on that.
     """
     from dataclasses import asdict
 
@@ -155,13 +146,13 @@ def search(
     names = policy or list(FAMILIES)
     for name in names:
         read_policy(name)
-    measured, asked = read_costs(costs), _asked(prompts, chat)
+    measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
     check_both(target, draft, max_tokens, measured)
     say_pair(target, draft, max_tokens)
     with count_bar("recording", "texts") as progress:
         record = make_record(
-            target, draft, asked, sampling=Sampling(temperature, seed=seed), n_samples=n,
-            max_tokens=max_tokens, threads=threads, progress=progress,
+            target, draft, asked, sampling=sampling, n_samples=n, max_tokens=max_tokens, threads=threads,
+            progress=progress,
         )  # fmt: skip
     replay, found = Replay(record, measured), {}
     for name in names:
@@ -185,8 +176,6 @@ def search(
 
 
 def _print_found(result: dict[str, Any]) -> None:
-    found = result["policies"].values()
-    tried = sum(its["tried"] for its in found)
     print_table(
         ["policy", "ms/token", "gain", "tokens/round", "accepted %", "drafted", "rounds"],
         [
@@ -199,11 +188,11 @@ def _print_found(result: dict[str, Any]) -> None:
                 f"{row['calls']:,}",
                 f"{row['rounds']:,}",
             ]
-            for row in (result["none"], *(its["best"] for its in found), result["oracle"])
+            for row in (result["none"], *result["policies"].values(), result["oracle"])
         ],
-        title=f"Best of {tried:,} settings on {result['texts']:,} texts of {result['tokens']:,} tokens",
+        title=f"Replayed on {result['texts']:,} texts of {result['tokens']:,} tokens",
     )
-    print(f"of the draft's most likely tokens, accepted: {percent(result['acceptance'])}")
+    print(f"of what the draft proposes, accepted: {percent(result['acceptance'])}")
 
 
 @app.command()
@@ -211,33 +200,15 @@ def run(
     target: Target,
     draft: DraftModel,
     prompts: writing_options.PromptsFile,
-    policy: Annotated[
-        Optional[list[str]],
-        typer.Option(metavar="NAME:KEY=VALUE,...", help="How far drafts go; repeatable; default: fixed."),
-    ] = None,
-    found: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="FOUND",
-            parser=paths.source,
-            help="Also the best setting of each policy, and its gain, that `pyquant draft search -o` wrote.",
-        ),
-    ] = None,
+    policy: Annotated[Optional[list[str]], RUN] = None,
+    found: Annotated[Optional[Path], FOUND] = None,
     chat: writing_options.Chat = False,
     max_tokens: writing_options.MaxTokens = 128,
-    temperature: Temperature = 0.0,
+    temperature: Annotated[float, TEMPERATURE] = 0.0,
     seed: options.Seed = 0,
-    turns: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
-    ] = 3,
+    turns: Turns = 3,
     costs: writing_options.CostsFile = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Also read texts token by token with the target, and show where it would go on otherwise.",
-        ),
-    ] = False,
+    check: Annotated[bool, CHECK] = False,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
@@ -251,16 +222,14 @@ def run(
     hear_loggers()
     replayed = read_found(found) if found else {}
     measured = read_costs(costs) if costs is not None else None
-    sampling = Sampling(temperature, seed=seed)
-    asked = _asked(prompts, chat)
+    asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
     say_pair(target, draft, max_tokens)
     with count_bar("writing", "texts") as progress:
         runs = run_policies(
-            target, draft, [*(policy or []), *replayed] or ["fixed"], asked,
-            sampling=sampling, max_tokens=max_tokens, turns=turns, costs=measured,
-            check=check, threads=threads, progress=progress,
+            target, draft, [*(policy or []), *replayed] or ["fixed"], asked, sampling=sampling,
+            max_tokens=max_tokens, turns=turns, costs=measured, check=check, threads=threads,
+            progress=progress,
         )  # fmt: skip
-    rows = [run.to_json(runs[0]) | {"replayed": replayed.get(run.policy)} for run in runs]
     result = {
         "schema": "pyquant.draft.run/1",
         "target": str(target),
@@ -271,7 +240,7 @@ def run(
         "turns": turns,
         "n_threads": n_threads(threads),
         "apart": are_apart(runs),
-        "policies": rows,
+        "policies": [run.to_json(runs[0]) | {"replayed": replayed.get(run.policy)} for run in runs],
     }
     show(result, json, _print_run, keep=True)
 
@@ -303,7 +272,7 @@ def _print_run(result: dict[str, Any]) -> None:
             print(f"{row['policy']}: {_flips(row['flips'])}")
 
 
-def _flips(of_texts: Sequence[list[dict[str, Any]]]) -> str:
+def _flips(of_texts: list[list[dict[str, Any]]]) -> str:
     first = [(i, flips[0]) for i, flips in enumerate(of_texts) if flips]
     n = sum(map(len, of_texts))
     if not first:

@@ -1,6 +1,6 @@
 """The one loop of speculative decoding: draft as far as a policy wants, and verify.
 
-Models write a text in it (`write.live`), and a record is replayed in it (`replay.replayed`).
+Models write a text in it (`write.speculate`), and a record is replayed in it (`replay.replay`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,7 @@ from pyquant.generation.speculative.policies.policy import (
 
 
 class Played(NamedTuple):
-    """What came of a round.
-
-    Attributes
-    ----------
-    calls : int
-        Tokens that the draft computed.
-    drafted, accepted : int
-        Of them, those that were verified, and those that are in the text.
-    seconds : float
-    """
+    """A round: tokens that the draft computed, of them those that were verified and accepted, and seconds."""
 
     calls: int
     drafted: int
@@ -46,12 +37,10 @@ class Text(Protocol):
         Tokens that the draft has to read before its first one.
     drops : bool
         Whether a policy may drop a token for what it is.
-    done : bool
-        Whether it is complete.
+    done, goes_on : bool
+        Whether it is complete, and whether another token can be drafted in this round.
     room : int
         Tokens that it may still have.
-    goes_on : bool
-        Whether another token can be drafted in this round.
     """
 
     unread: int
@@ -77,13 +66,8 @@ class Text(Protocol):
 def play(text: Text, policy: Policy, ledger: Ledger) -> Iterator[Played]:
     """Let a text grow until it is complete, and yield each round.
 
-    Parameters
-    ----------
-    text
-        Behind its first token, which comes from the prompt's pass.
-    policy
-    ledger
-        Of all texts of the run; each round is entered.
+    The text is behind its first token, which comes from the prompt's pass. The ledger is of all texts of the
+    run; each round is entered.
     """
     history, unread = History(), text.unread
     while not text.done:

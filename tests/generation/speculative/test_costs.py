@@ -53,7 +53,8 @@ def test_a_round_takes_its_draft_and_its_pass() -> None:
             "cannot be read as an output of `pyquant draft costs`",
         ),
         (
-            '{"schema": "%s", "draft": {"seconds": 1, "prompt": {"seconds": -1}}, "verify": [{"seconds": 1}]}',
+            '{"schema": "%s", "draft": {"seconds": 1, "prompt": {"seconds": -1}}, '
+            '"verify": [{"seconds": 1}]}',
             "above 0",
         ),
         ('{"schema": "%s", "draft": {"seconds": 1}, "verify": [{"seconds": 1}], "alone": 1}', "is no number"),

@@ -96,9 +96,7 @@ def test_each_round_begins_with_what_the_target_has_verified(q4_0: Path) -> None
     tokens = np.random.default_rng(2).integers(0, 256, 30).tolist()
 
     def expected(text: list[int], n_own: int) -> np.ndarray:
-        last = range(len(text) - 1, len(text))
-        read = np.array(text, np.int32)
-        return taken_logits(data.model_path(), q4_0, read, last, n_own, at_once=False)[0]
+        return taken_logits(data.model_path(), q4_0, np.array(text, np.int32), len(text), n_own)
 
     with (
         Model(data.model_path()) as model,

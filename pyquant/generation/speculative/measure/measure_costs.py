@@ -45,9 +45,8 @@ def measure_costs(
 
     Parameters
     ----------
-    target
-    draft
-        A model with the target's vocabulary, or "ngram".
+    target, draft
+        Models with one vocabulary; the draft may be "ngram".
     depth
         Tokens that both models have read before: the more there are, the longer attention takes.
     rounds
@@ -61,8 +60,7 @@ def measure_costs(
     dict
         What `pyquant draft costs --json` prints, and `costs_from` takes: medians in seconds, the least and
         the most. `draft` has those of a first token behind a pass of the target, of the `next` one behind
-        another, of each token of a `prompt`, and of the part of a first token that only policies need,
-        `certainty`; `alone` those of a pass over one token behind another such pass.
+        another, and of each token of a `prompt`; `alone` those of a pass over one token behind another.
 
     Raises
     ------
@@ -87,7 +85,7 @@ def measure_costs(
         seconds = [turn[name] for turn in turns[1:]]
         return {"seconds": median(seconds), "low": min(seconds), "high": max(seconds)}
 
-    of_draft = spread("first") | {name: spread(name) for name in ("next", "prompt", "certainty")}
+    of_draft = spread("first") | {name: spread(name) for name in ("next", "prompt")}
     return {
         "schema": SCHEMA,
         "target": _named(target),
@@ -124,7 +122,7 @@ class _Meter:
         The draft first reads anew all that comes before. A first draft token has one and two tokens to read
         in turns, as two are unread where all were accepted; medians of both count alike.
         """
-        draft, certainty, following = self._draft, [], []
+        draft, following = self._draft, []
         first: dict[int, list[float]] = {1: [], 2: []}
         draft.keep(0)
         taken = {"prompt": self._draft_token(self._text) / len(self._text)}
@@ -132,16 +130,13 @@ class _Meter:
             n_unread = 2 - n % 2
             # What a draft takes over is one token at least: a round brings one.
             draft.keep(len(self._text) - n_unread - draft.takes)
-            before = draft.sure_seconds
             first[n_unread].append(self._draft_token(self._text))
-            certainty.append(draft.sure_seconds - before)
             following.append(self._draft_token([*self._text, int(self._tokens[0])]))
             taken[f"pass {n}"] = self._pass(n)
         _, *behind_another = [self._pass(1) for _ in range(IN_A_ROW + 1)]
         return taken | {
             "first": sum(map(median, first.values())) / 2,
             "next": median(following),
-            "certainty": median(certainty),
             "alone": median(behind_another),
         }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyquant import limits
 from pyquant.errors import ConfigError
-from pyquant.generation.sampling.generate import Plan, make_plan
+from pyquant.generation.sampling.generate import make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import END
 from pyquant.generation.sampling.sampling import Sampling
@@ -29,6 +29,7 @@ from pyquant.llama.model import Model
 ALONE = "no draft"
 RESAMPLED = 2000  # times that pairs are drawn again, for an interval
 
+# (texts done, all texts)
 Progress = Callable[[int, int], None]
 
 
@@ -104,7 +105,7 @@ def run_policies(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[PolicyRun]:
-    """Write a text for each prompt with no draft and with each policy, in turns.
+    """Write a text for each prompt with no draft, which comes first, and with each policy, in turns.
 
     A first text with each is not counted. The order changes from prompt to prompt.
 
@@ -127,12 +128,6 @@ def run_policies(
     threads
         None: all processors.
     progress
-        Called with texts done and all of them.
-
-    Returns
-    -------
-    list of PolicyRun
-        No draft first.
 
     Raises
     ------
@@ -164,7 +159,8 @@ def run_policies(
                 if progress:
                     progress(n, len(every))
             for run in runs[1:] if check else []:
-                run.flips = [_flips(session, plan, text) for text in run.turns[0]]
+                for tokens, its in zip(plan.prompts, (text.sample for text in run.turns[0])):
+                    run.flips.append(find_flips(session, tokens, its.tokens, ended=its.finish == END))
     return runs
 
 
@@ -172,11 +168,6 @@ def are_apart(runs: Sequence[PolicyRun]) -> bool:
     """Say whether the fastest of runs of the same texts is faster than the next in 95 % of resamples."""
     first, second = sorted(runs, key=lambda run: sum(run.seconds_per_token()))[:2]
     return _ratio(second.seconds_per_token(), first.seconds_per_token())[0] > 1
-
-
-def _flips(session: Session, plan: Plan, text: DraftedText) -> list[Flip]:
-    sample = text.sample
-    return find_flips(session, plan.prompts[sample.prompt], sample.tokens, ended=sample.finish == END)
 
 
 def _ratio(alone: list[float], drafted: list[float]) -> tuple[float, float, float]:

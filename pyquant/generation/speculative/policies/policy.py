@@ -27,12 +27,8 @@ class Decision(Enum):
 class Certainty(NamedTuple):
     """How sure a draft is of a token that it proposes.
 
-    Attributes
-    ----------
-    entropy : float
-        Of its distribution there, at temperature 1 among allowed tokens, in nats.
-    top_p, token_p : float
-        Probabilities there of the most likely token, and of the one that is proposed.
+    The entropy of its distribution there, at temperature 1 among allowed tokens, in nats; and probabilities
+    there of the most likely token, and of the one that is proposed.
     """
 
     entropy: float
@@ -85,35 +81,19 @@ class Round:
 Policy = Callable[[Round], Decision]
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A number that a policy depends on.
-
-    Attributes
-    ----------
-    default : float
-    limit : Limit
-    grid : tuple of float
-        Values that a search tries; empty: the default alone.
-    """
+class Parameter(NamedTuple):
+    """A number that a policy depends on; of its grid a search tries all values, without one the default."""
 
     default: float
     limit: Limit
     grid: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """A policy whose parameters are open.
 
-    Attributes
-    ----------
-    decide
-        Called with a round, the parameters by name, and, where there is `from_costs`, what that returned as
-        `known`.
-    parameters : dict of Parameter
-    from_costs : callable or None
-        What is computed once, from costs and parameters; None: it needs no costs.
+    `decide` is called with a round and the parameters by name; where there is `from_costs`, that is called
+    once with costs and parameters, and what it returns is `known`.
     """
 
     decide: Callable[..., Decision]

@@ -20,11 +20,9 @@ class Worth:
 
     Attributes
     ----------
-    more : list of float
-        The chance that all drafted tokens are accepted above which another one pays, by how many these are,
-        from 0.
-    place : list of float
-        The chance below which the last one's place in the pass does not pay, by the same; 0 without tokens.
+    more, place : list of float
+        Chances that all drafted tokens are accepted, by how many these are, from 0: above which another one
+        pays, and below which the last one's place in the pass does not pay.
     saved : float
         Seconds of each token of a text that drafts of the best fixed length save, beside the target alone;
         below 0 where none saves any.
@@ -40,13 +38,7 @@ def worths(costs: Costs, most: int) -> list[Worth]:
     """Return what drafting is worth, by the share of tokens that are accepted, in steps of a hundredth.
 
     Seconds are worth the rate of the best fixed length, which is no lower than the target's own. Each further
-    token that is looked at is as likely to be accepted as those were lately.
-
-    Parameters
-    ----------
-    costs
-    most
-        Tokens of a draft.
+    token that is looked at is as likely to be accepted as those were lately. most: tokens of a draft.
     """
     most = min(most, LONGEST)
     n_ahead = min(most, len(costs.verify))

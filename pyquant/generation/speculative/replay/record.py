@@ -26,7 +26,7 @@ from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.write.draft import Draft
 from pyquant.generation.speculative.write.pair import check_both, open_draft
 from pyquant.generation.speculative.write.shared_cache import SPAN
-from pyquant.generation.speculative.write.verify import Numbers, verify
+from pyquant.generation.speculative.write.verify import DRAFT, Numbers, verify
 from pyquant.llama.model import Model
 
 # (texts done, all texts)
@@ -88,9 +88,8 @@ def make_record(
 
     Parameters
     ----------
-    target
-    draft
-        A model with the target's vocabulary, or "ngram".
+    target, draft
+        Models with one vocabulary; the draft may be "ngram".
     prompts
     sampling
         How both draw.
@@ -130,7 +129,7 @@ def _along(session: Session, draft: Draft, sampling: Sampling, plan: Plan, promp
         if n % SPAN == 0:  # as behind a round: of later tokens a draft has its own keys and values
             draft.keep(len(tokens) - 1)
         numbers = Numbers(sampling.seed, prompt << 32 | number, n)
-        proposed = draft.propose(tokens, None, numbers.draft(0))
+        proposed = draft.propose(tokens, None, numbers.other(0, DRAFT))
         (verified,) = verify([proposed] if proposed else [], [None], logits[None], sampling, numbers)
         if not np.isfinite(verified.log_p):
             raise ModelFileError(f"{session.model.path}: its logits are not numbers")

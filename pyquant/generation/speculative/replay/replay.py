@@ -10,9 +10,9 @@ import numpy as np
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.policies.ledger import Ledger
+from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.replay.oracle import best_rounds
-from pyquant.generation.speculative.replay.record import Record
-from pyquant.generation.speculative.replay.replayed import ReplayedText
+from pyquant.generation.speculative.replay.record import Along, Record
 from pyquant.generation.speculative.rounds import Played, play
 
 NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
@@ -24,12 +24,10 @@ class Replayed:
 
     Attributes
     ----------
-    ms_per_token, ms_per_token_error : float
-        Milliseconds, and one standard error, texts being what is drawn at random.
+    ms_per_token_error : float
+        One standard error, texts being what is drawn at random.
     gain : float
         Milliseconds of the target alone over these.
-    acceptance : float or None
-        Accepted of verified tokens; None where nothing was drafted.
     tokens : int
         Of the texts, but for the first one of each, which comes from the prompt's pass.
     rounds, calls, drafted, accepted : int
@@ -61,10 +59,7 @@ class Replay:
     decides: Costs | None = None
 
     def run(self, policy: str) -> Replayed:
-        """Replay a policy by its name and parameters; "none" and "oracle" are what it is compared with.
-
-        Raises ConfigError.
-        """
+        """Replay a policy, or "none" or "oracle", which policies are compared with. Raises ConfigError."""
         texts = self.rounds(policy)
         every = [played for rounds in texts for played in rounds]
         tokens = np.array([max(len(text.said) - 1, 0) for text in self.record.texts], float)
@@ -93,8 +88,54 @@ class Replay:
         if policy == ORACLE:
             return [best_rounds(text, costs) for text in record.texts]
         decide = make_policy("fixed:k=0" if policy == NONE else policy, self.decides or costs)
-        ledger, drops = Ledger(), not record.drawn  # as `write.live` drops
+        ledger, drops = Ledger(), not record.drawn  # as where models write
         return [
-            list(play(ReplayedText(text, record.max_tokens, drops, costs), decide, ledger))
+            list(play(_ReplayedText(text, record.max_tokens, drops, costs), decide, ledger))
             for text in record.texts
         ]
+
+
+class _ReplayedText:
+    """A `rounds.Text` behind its first token. What a draft takes to read the prompt is left out."""
+
+    unread = 1
+
+    def __init__(self, along: Along, most: int, drops: bool, costs: Costs) -> None:
+        self.drops = drops
+        self._said, self._costs, self._most = along.said, costs, most
+        self._end = len(along.said) - (not along.ended)  # a pass brings one more, but behind the end
+        self._at, self._n_calls, self._n_drafted = 1, 0, 0
+
+    @property
+    def done(self) -> bool:
+        return self._at >= len(self._said)
+
+    @property
+    def room(self) -> int:
+        return self._most - self._at
+
+    @property
+    def goes_on(self) -> bool:
+        return self._at + self._n_calls < self._end
+
+    def propose(self) -> Certainty | None:
+        at = self._at + self._n_calls
+        if (sure := self._said[at].sure) is not None:
+            self._last = sure  # n-grams go on behind a refused token, though they say nothing on the text
+        elif all(said.accepted for said in self._said[self._at : at]):
+            return None
+        self._n_calls += 1
+        self._n_drafted += 1
+        return self._last
+
+    def drop(self) -> None:
+        self._n_drafted -= 1
+
+    def verify(self) -> tuple[int, float]:
+        n_accepted = 0
+        while n_accepted < self._n_drafted and self._said[self._at + n_accepted].accepted:
+            n_accepted += 1
+        seconds = self._costs.of_round(self._n_calls, self._n_drafted)
+        self._at += n_accepted + 1
+        self._n_calls = self._n_drafted = 0
+        return n_accepted, seconds

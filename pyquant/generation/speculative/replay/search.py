@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -19,16 +18,8 @@ SCHEMA = "pyquant.draft.search/2"
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Found:
-    """What came of a policy with the parameters that take least, and how many settings were tried."""
-
-    best: Replayed
-    tried: int
-
-
-def search(replay: Replay, policy: str, progress: Progress | None = None) -> Found:
-    """Replay a policy with every combination of its parameters' grids.
+def search(replay: Replay, policy: str, progress: Progress | None = None) -> Replayed:
+    """Replay a policy with every combination of its parameters' grids, and return the one that takes least.
 
     Parameters that are given with its name are not searched. The chances of `expected_value` are fitted to
     the record, if they are not given. Raises ConfigError.
@@ -47,7 +38,7 @@ def search(replay: Replay, policy: str, progress: Progress | None = None) -> Fou
         tried.append(replay.run(policy_text(name, parameters)))
         if progress:
             progress(n, len(settings))
-    return Found(min(tried, key=lambda its: its.ms_per_token), len(tried))
+    return min(tried, key=lambda its: its.ms_per_token)
 
 
 def read_found(path: Path) -> dict[str, float]:
@@ -57,7 +48,6 @@ def read_found(path: Path) -> dict[str, float]:
     """
     content = read_output(path, "pyquant draft search", SCHEMA)
     try:
-        every = [found["best"] for found in content["policies"].values()]
-        return {str(best["policy"]): float(best["gain"]) for best in every}
+        return {str(best["policy"]): float(best["gain"]) for best in content["policies"].values()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{path}: a policy's best setting is missing; search again") from None

@@ -16,16 +16,9 @@ from pyquant.generation.sampling.session import Session
 
 
 class Flip(NamedTuple):
-    """A token of a text in whose place the target alone would write another one.
+    """A token of a text, behind `position` others, in whose place the target alone would write another one.
 
-    Attributes
-    ----------
-    position : int
-        Tokens of the text before it.
-    written, alone : int
-        The token of the text, and that of the target alone.
-    gap : float
-        By how much the logit of `alone` is larger, where the target reads token by token.
+    gap: by how much the logit of that is larger, where the target reads token by token.
     """
 
     position: int
@@ -44,10 +37,8 @@ def find_flips(session: Session, prompt: NDArray[np.int32], tokens: list[int], *
     session
         Of the target, with one sequence.
     prompt : (n,) int32
-    tokens
-        Of the text.
-    ended
-        Whether the target ended it.
+    tokens, ended
+        Of the text, and whether the target ended it.
 
     Raises
     ------

@@ -5,9 +5,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyquant.errors import ConfigError
 from pyquant.generation.sampling.sampling import Sampling
@@ -28,8 +27,7 @@ NGRAM = "ngram"  # the draft that looks up what was written
 TOKENIZER = "tokenizer.ggml.model"
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Bytes of a model's weights, and of the cache of one sequence."""
 
     weights: int
@@ -71,19 +69,8 @@ def check_pair(target: AnyModel, draft: AnyModel) -> None:
 def check_both(target: AnyModel, draft: AnyModel, n_ctx: int, costs: Costs | None = None) -> None:
     """Refuse a pair that does not fit together, or not into memory, before a model is loaded.
 
-    Parameters
-    ----------
-    target
-    draft
-        A model, or "ngram".
-    n_ctx
-        Tokens that each has room for, at least.
-    costs
-        Have to be of this pair; both files are hashed for it.
-
-    Raises
-    ------
-    ConfigError, ModelFileError, NotEnoughMemory
+    Each has room for n_ctx tokens at least. Costs, if there are any, have to be of this pair; both files are
+    hashed for it. Raises ConfigError, ModelFileError and NotEnoughMemory.
     """
     if costs is not None:
         costs.check_models(sha256_of(target), sha256_of(draft))
@@ -112,10 +99,8 @@ def open_draft(
     session
         Of the target, with one sequence, and a view if the draft is to take its keys and values where these
         suit it; what it has read is forgotten.
-    sampling
-        How the target draws.
-    threads
-        None: all processors.
+    sampling, threads
+        How the target draws; None: all processors.
 
     Raises
     ------

@@ -13,19 +13,9 @@ from pyquant.generation.speculative.rounds import Played
 class DraftedText:
     """A text that a target wrote with a draft, or is writing.
 
-    Attributes
-    ----------
-    sample : Sample
-    rounds : list of Played
-        The first token follows the prompt without a round.
-    seconds : float
-        All of it, the prompts of both models too.
-    prompt_seconds : float
-        The target's prompt.
-    draft_seconds, verify_seconds : float
-        Drafting, with the draft's prompt; and verifying.
-    policy_seconds : float
-        Asking the policy, and making what it decides by: entropies and probabilities.
+    The first token follows the prompt without a round. Seconds are of all, the prompts of both models too; of
+    the target's prompt; of drafting, with the draft's prompt; of verifying; and of asking the policy, with
+    making what it decides by: entropies and probabilities.
     """
 
     sample: Sample

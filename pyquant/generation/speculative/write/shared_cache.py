@@ -22,16 +22,7 @@ def suits(target: Session, draft: Session) -> bool:
     """Find out whether a draft comes nearer to its target with the target's keys and values.
 
     Both read a sentence, the draft once with either. What counts is the mean KL divergence from the target.
-
-    Parameters
-    ----------
-    target, draft
-        With one sequence, for the same vocabulary; what they have read is forgotten. Nothing suits where one
-        of them has no view.
-
-    Raises
-    ------
-    ModelFileError
+    What they have read is forgotten. Nothing suits where one of them has no view. Raises ModelFileError.
     """
     if not (target.context.n_views and draft.context.n_views):
         return False

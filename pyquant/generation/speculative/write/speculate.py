@@ -6,16 +6,21 @@ import time
 from collections.abc import Iterator
 from itertools import product
 
-from pyquant.generation.grammar.engine import Compiled
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ModelFileError
+from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.sampling.generate import OnToken, Plan
+from pyquant.generation.sampling.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import Decision, Policy, Round
+from pyquant.generation.speculative.policies.policy import Certainty, Decision, Policy, Round
 from pyquant.generation.speculative.rounds import play
-from pyquant.generation.speculative.write.draft import Draft
-from pyquant.generation.speculative.write.live import LiveText
+from pyquant.generation.speculative.write.draft import Draft, Drafted
 from pyquant.generation.speculative.write.result import DraftedText
+from pyquant.generation.speculative.write.verify import DRAFT, Mask, Numbers, Verified, verify
 
 
 class Speculation:
@@ -48,19 +53,9 @@ class Speculation:
         self._policy, self._grammar, self._ledger = policy, grammar, Ledger()
 
     def texts(self, plan: Plan, on_token: OnToken | None = None) -> Iterator[DraftedText]:
-        """Write the plan's texts, and yield each when it is complete.
+        """Write the plan's texts, and yield each when it is complete; on_token is called as they grow.
 
-        Parameters
-        ----------
-        plan
-        on_token
-            Called as texts grow.
-
-        Raises
-        ------
-        ModelFileError
-        GrammarError
-            The grammar's engine gives up.
+        Raises ModelFileError, and GrammarError where the grammar's engine gives up.
         """
         for prompt, number in product(range(len(plan.prompts)), range(plan.n_samples)):
             yield self.write(plan, prompt, number, on_token)
@@ -68,7 +63,7 @@ class Speculation:
     def write(self, plan: Plan, prompt: int, number: int = 0, on_token: OnToken | None = None) -> DraftedText:
         """Write a text of a plan. Raises what `texts` does."""
         begin = time.perf_counter()
-        live = LiveText(
+        live = _LiveText(
             self._session, self._draft, self._sampling, self._grammar, plan, prompt, number, on_token
         )
         text = live.text
@@ -89,3 +84,145 @@ class Speculation:
     def forget(self) -> None:
         """Forget what drafts have saved or lost so far."""
         self._ledger = Ledger()
+
+
+class _LiveText:
+    """A `rounds.Text` behind its first token.
+
+    Where tokens are drawn, one that a policy would drop is kept: to drop tokens for what they are would
+    change how often they come.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        draft: Draft | None,
+        sampling: Sampling,
+        grammar: Compiled | None,
+        plan: Plan,
+        prompt: int,
+        number: int,
+        on_token: OnToken | None,
+    ) -> None:
+        begin = time.perf_counter()
+        self.text = DraftedText(Sample(prompt, plan.names[prompt], number))
+        self.drops = sampling.temperature == 0
+        self._session, self._draft, self._sampling, self._grammar = session, draft, sampling, grammar
+        vocabulary = session.model.vocabulary
+        self._ends, self._pieces = frozenset(vocabulary.end_tokens().tolist()), vocabulary.pieces()
+        self._on_token = on_token
+        self._tokens = plan.prompts[prompt].tolist()  # and the text's own, and drafted ones
+        self._most = min(plan.max_tokens, plan.n_ctx + 1 - len(self._tokens))
+        self._at_most = LENGTH if self._most == plan.max_tokens else CONTEXT
+        self._state = grammar.start() if grammar is not None else None
+        self.unread = len(self._tokens) + 1
+        session.roll_back(0, 0)
+        if draft is not None:
+            draft.begin()
+        logits = session.extend(0, plan.prompts[prompt])
+        self.text.prompt_seconds = time.perf_counter() - begin
+        self._begin_round()
+        self._take_all(logits[None])
+        self._begin_round()
+
+    @property
+    def done(self) -> bool:
+        return bool(self.text.sample.finish)
+
+    @property
+    def room(self) -> int:
+        return self._most - len(self.text.sample.tokens)
+
+    @property
+    def goes_on(self) -> bool:
+        n_drafted = len(self._drafted)  # a pass brings one token more, and nothing follows an end
+        return self._draft is not None and n_drafted < self.room - 1 and n_drafted < len(self._masks)
+
+    def propose(self) -> Certainty | None:
+        assert self._draft is not None
+        number = self._numbers.other(len(self._drafted), DRAFT)
+        proposed = self._draft.propose(self._tokens, self._masks[-1], number)
+        if proposed is None:
+            return None
+        self._drafted.append(proposed)
+        self._tokens.append(proposed.token)
+        if proposed.token not in self._ends and _goes_on(self._state, proposed.token):
+            self._masks.append(self._mask())
+        return proposed.sure
+
+    def drop(self) -> None:
+        for behind in (self._drafted, self._tokens, self._masks):
+            behind.pop()
+        if self._state is not None:
+            self._state.roll_back(1)
+
+    def verify(self) -> tuple[int, float]:
+        """Let the target read what was drafted, and go back to where both agree."""
+        begin, n_drafted = time.perf_counter(), len(self._drafted)
+        n_before = len(self._tokens) - n_drafted
+        if self._state is not None:
+            self._state.roll_back(sum(token.token not in self._ends for token in self._drafted))
+        given = self._tokens[n_before - 1 :][: len(self._masks)]
+        del self._tokens[n_before:]
+        logits = self._session.follow(0, np.array(given, np.int32))
+        n_accepted = self._take_all(logits)
+        self._session.roll_back(0, n_before + n_accepted)
+        if self._draft is not None:
+            self._draft.keep(n_before + n_accepted)
+        end = time.perf_counter()
+        self.text.verify_seconds += end - begin
+        seconds = end - self._began
+        self._begin_round()
+        return n_accepted, seconds
+
+    def _begin_round(self) -> None:
+        self._began = time.perf_counter()
+        self._numbers = Numbers.of(self._sampling, self.text.sample)
+        self._drafted: list[Drafted] = []
+        self._masks: list[Mask] = [] if self.done else [self._mask()]  # before each drafted token, and behind
+
+    def _mask(self) -> Mask:
+        if self._state is None or self._grammar is None:
+            return None
+        words = np.empty(self._grammar.n_words, np.int32)
+        self._state.mask(words)
+        return words
+
+    def _take_all(self, logits: NDArray[np.float32]) -> int:
+        """Take what is verified; return how many tokens are accepted."""
+        n_accepted = 0
+        for verified in verify(self._drafted, self._masks, logits, self._sampling, self._numbers):
+            self._take(verified)
+            n_accepted += verified.accepted
+            if self.done:
+                break
+        return n_accepted
+
+    def _take(self, verified: Verified) -> None:
+        sample, token = self.text.sample, verified.token
+        if not np.isfinite(verified.log_p):
+            raise ModelFileError(f"{self._session.model.path}: its logits are not numbers")
+        if token < 0:
+            sample.finish = DEAD_END
+            return
+        sample.log_p.append(verified.log_p)
+        if token in self._ends:
+            sample.finish = END
+            return
+        sample.tokens.append(token)
+        sample.data += self._pieces[token]
+        self._tokens.append(token)
+        if not _goes_on(self._state, token):
+            sample.finish = END
+        elif self.room == 0:
+            sample.finish = self._at_most
+        if self._on_token:
+            self._on_token(sample, self._pieces[token])
+
+
+def _goes_on(state: State | None, token: int) -> bool:
+    """Take a token in the grammar; return whether anything may follow."""
+    if state is None:
+        return True
+    state.advance(token)
+    return not state.must_end

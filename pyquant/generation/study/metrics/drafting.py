@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.files.text import Text
-from pyquant.generation.speculative.measure.measure_pair import measure_pair
-from pyquant.generation.speculative.measure.prompts import SORTS, make_prompts
+from pyquant.generation.sampling.prompt import Prompt
+from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.speculative.measure.measure_costs import measure_costs
+from pyquant.generation.speculative.measure.run import run_policies
+from pyquant.generation.speculative.policies import FAMILIES
+from pyquant.generation.speculative.policies.costs import costs_from
+from pyquant.generation.speculative.replay.record import make_record
+from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
+from pyquant.generation.speculative.replay.search import search
 from pyquant.generation.speculative.write.pair import NGRAM
+from pyquant.generation.study.prompts import SORTS, make_prompts
 from pyquant.generation.study.report import drafting as report
+from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer
-from pyquant.study.results.columns import Flat
 from pyquant.study.results.figures import Drawing
-from pyquant.study.results.read import ModelResults, RowResults
+from pyquant.study.results.read import ModelResults
 from pyquant.study.task import Measured, Progress, Task
 
 PASSES = 3  # each text is recorded, and some are drafted in earnest
@@ -63,13 +74,11 @@ class Drafting(Metric):
     by_default = False
     settings = DraftingConfig
     title = "Drafting: a quantized model writes ahead"
-    own_table = True
     note = (
         "Greedy texts; the row unquantized has n-grams for a draft. Gains are times as fast as the target "
         "alone, by the clock, or by replays on records with costs that were measured here; the oracle is the "
         "least that any policy could take."
     )
-    columns = report.COLUMNS
 
     def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
         return asked.settings[self.name].model_dump()
@@ -91,24 +100,15 @@ class Drafting(Metric):
                 target = task.finished.with_name(f"{task.finished.stem}.target.gguf")
                 quantize_model(task.model, target, make_mode({"mode": name}), threads=threads, force=True)
             part = _part(progress, n, len(asked.targets))
-            counted, of_pair = measure_pair(
-                target, draft, sorts, max_tokens=asked.new, rounds=asked.rounds, confirm=asked.confirm,
-                turns=asked.turns, threads=threads, progress=part,
-            )  # fmt: skip
+            counted, of_pair = _measure(target, draft, sorts, asked, threads, part)
             cells += [{"target": name, **cell} for cell in counted]
             took.append({"target": name, **of_pair})
             if target != task.model:
                 target.unlink()
         return [Measured({"cells": cells}, None, {"drafting": took})]
 
-    def cells(self, row: RowResults, text: int) -> Flat:
-        return report.flat(row)
-
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
         return report.drawings(model)
-
-    def findings(self, model: ModelResults, text: int) -> list[str]:
-        return report.findings(model)
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
         return report.grids(model)
@@ -117,3 +117,43 @@ class Drafting(Metric):
 def _part(progress: Progress, n: int, of: int) -> Progress:
     """Tell the share of all parts by that of one of them."""
     return lambda share, what: progress((n + share) / of, what)
+
+
+def _measure(
+    target: Path,
+    draft: Path | str,
+    sorts: Mapping[str, Sequence[Prompt]],
+    asked: DraftingConfig,
+    threads: int | None,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Measure a pair, and with prompts of each sort record, replay and run policies.
+
+    Returns cells, which are the same on every machine, and costs, replays and runs, which are not. Runs are
+    of no draft, Transformers' heuristic, the best strategy of entropy drafting, and the expected value.
+    """
+    progress(0, "costs")
+    measured = measure_costs(target, draft, rounds=asked.rounds, threads=threads)
+    costs, cells, took = costs_from(measured), [], {}
+    given: dict[str, Any] = {"sampling": Sampling(temperature=0), "max_tokens": asked.new, "threads": threads}
+    for n, (sort, prompts) in enumerate(sorts.items()):
+        progress((n + 0.2) / len(sorts), f"record of {sort}")
+        record = make_record(target, draft, prompts, **given)
+        progress((n + 0.6) / len(sorts), f"policies for {sort}")
+        replay = Replay(record, costs)
+        best = {name: search(replay, name) for name in FAMILIES}
+        strategy = min((best[name] for name in STRATEGIES), key=lambda its: its.ms_per_token)
+        chosen = [its.policy for its in (best[HEURISTIC], strategy, best[EXPECTED])]
+        runs = run_policies(
+            target, draft, chosen, prompts[: asked.confirm], turns=asked.turns, costs=costs, **given
+        )
+        replays = [replay.run(NONE), *best.values(), replay.run(ORACLE)]
+        took[sort] = {
+            "replays": [asdict(its) for its in replays],
+            "runs": [run.to_json(runs[0]) for run in runs],
+        }
+        of_record = {"texts": len(record.texts), "tokens": record.n_tokens, "drafted": len(record.drafted)}
+        cells.append({"sort": sort, **of_record, "acceptance": record.acceptance})
+    kept = {name: measured[name] for name in ("n_threads", "depth", "draft", "alone", "verify")}
+    kept["draft"] = {key: value for key, value in measured["draft"].items() if key != "model"}
+    return cells, {"costs": kept, "sorts": took}

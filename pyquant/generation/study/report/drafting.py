@@ -7,24 +7,17 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from pyquant.generation.speculative.measure.measure_pair import EXPECTED, HEURISTIC, STRATEGIES
 from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.generation.speculative.replay.replay import ORACLE
 from pyquant.inspect.figures.style import BLUE, GRAY
 from pyquant.study.metric import Grid
-from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.columns import get
 from pyquant.study.results.figures import Drawing, figure
 from pyquant.study.results.read import ModelResults, RowResults
 
 METRIC = "drafting"
-COLUMNS = (
-    Column("drafting_c", "draft token / pass", "seconds of a draft token over those of a pass of one"),
-    Column("drafting_acceptance", "accepted (%)",
-           "share of the draft's most likely tokens that are the target's", "percent"),
-    Column("drafting_expected", "gain: expected value",
-           "times as fast as the target alone with policy expected_value, by the clock"),
-    Column("drafting_oracle", "gain: oracle", "times as fast as alone, all acceptances being known"),
-)  # fmt: skip
+STRATEGIES = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
+HEURISTIC, EXPECTED = "plus_minus", "expected_value"
 HEADS = [
     ("accepted (%)", "share of the draft's most likely tokens that are the target's"),
     ("expected value", "gain of policy expected_value by the clock, with a 95 % interval of texts"),
@@ -40,22 +33,6 @@ def parts_of(row: RowResults) -> dict[str, Took]:
     """Return what drafting took in a row, by target."""
     measured = row.measurement(METRIC)
     return {part["target"]: part for part in measured.provenance.get(METRIC, [])} if measured else {}
-
-
-def flat(row: RowResults) -> Flat:
-    """Return the columns of a row, with the study's first target, over all sorts of prompts."""
-    known: Flat = {column.key: None for column in COLUMNS}
-    for target, part in list(parts_of(row).items())[:1]:
-        cells = [cell for cell in _cells(row, target) if cell["drafted"]]
-        n_drafted = sum(cell["drafted"] for cell in cells)
-        accepted = sum(cell["drafted"] * cell["acceptance"] for cell in cells)
-        known |= {
-            "drafting_c": _of_pass(part),
-            "drafting_acceptance": accepted / n_drafted if n_drafted else None,
-            "drafting_expected": gain(part, "runs", EXPECTED),
-            "drafting_oracle": gain(part, "replays", ORACLE),
-        }
-    return known
 
 
 def gain(part: Took, which: str, policy: str, sort: str | None = None) -> float | None:
@@ -115,22 +92,6 @@ def drawings(model: ModelResults) -> list[Drawing]:
         axes.legend(fontsize=7)
 
     return [Drawing("Gains by what a token of the draft takes.", figure(draw, height=3.4))]
-
-
-def findings(model: ModelResults) -> list[str]:
-    """Say which quantizer drafts best for each target; n-grams are none."""
-    said = []
-    every = [(row, target, part) for row, target, part in _every(model) if row.mode is not None]
-    for target in dict.fromkeys(target for _, target, _ in every):
-        of_target = [
-            (gain(part, "runs", EXPECTED) or 0.0, row, part) for row, of, part in every if of == target
-        ]
-        most, row, part = max(of_target, key=lambda its: its[0])
-        said.append(
-            f"Target {target}: {row.label} drafts best, {most:.2f} times as fast as the target alone with "
-            f"expected_value, of {gain(part, 'replays', ORACLE) or 0.0:.2f} at most."
-        )
-    return said
 
 
 def _every(model: ModelResults) -> Iterator[tuple[RowResults, str, Took]]:
