@@ -61,7 +61,7 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
         (["--draft", q4_0, "--policy", "fixed:k=-1"], "k"),
         (["--draft", q4_0, "--policy", "fixd"], "there are fixed"),
         (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
-        (["--draft", q4_0, "--parallel", 2], "one text is written at a time"),
+        (["--draft", q4_0, "--parallel", 2], "writes one text at a time"),
         (["--policy", "fixed"], "--policy and --costs need --draft"),
         (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
     ]:

@@ -39,8 +39,6 @@ class PolicyRun:
 
     Attributes
     ----------
-    policy : str
-        "no draft" for the target alone.
     turns : list of list of DraftedText
         Of each turn, a text for each prompt.
     flips : list of list of Flip
@@ -51,20 +49,16 @@ class PolicyRun:
     turns: list[list[DraftedText]]
     flips: list[list[Flip]] = field(default_factory=list)
 
-    @property
-    def texts(self) -> list[DraftedText]:
-        """Texts of all turns."""
-        return [text for turn in self.turns for text in turn]
-
     def seconds_per_token(self) -> list[float]:
         """Return the seconds per token of every text."""
-        return [text.seconds / text.n_tokens for text in self.texts]
+        return [text.seconds / text.n_tokens for turn in self.turns for text in turn]
 
     def to_json(self, alone: PolicyRun) -> dict[str, Any]:
         """Return it as `pyquant draft run --json` prints each of its `policies`; ratios are to `alone`."""
         low, ratio, high = _ratio(alone.seconds_per_token(), self.seconds_per_token())
         rates = [sum(t.n_tokens for t in turn) / sum(t.seconds for t in turn) for turn in self.turns]
-        texts, names = self.texts, ("n_tokens", "n_drafted", "n_accepted", "draft_seconds", "policy_seconds")
+        texts = [text for turn in self.turns for text in turn]
+        names = ("n_tokens", "n_drafted", "n_accepted", "draft_seconds", "policy_seconds")
         tokens, drafted, accepted, draft_seconds, policy_seconds = (
             sum(getattr(text, name) for text in texts) for name in names
         )
@@ -111,18 +105,15 @@ def run_policies(
 
     Parameters
     ----------
-    target
-    draft
-        A model with the target's vocabulary, or "ngram".
+    target, draft
+        Models with one vocabulary; the draft may be "ngram".
     policies
         As `make_policy` takes them.
     prompts
     sampling, max_tokens
         How the target draws, and tokens of a text.
-    turns
-        How often all of it is done.
-    costs
-        For policies that decide by times.
+    turns, costs
+        How often all of it is done; for policies that decide by times.
     check
         Find flips; texts have to be greedy.
     threads

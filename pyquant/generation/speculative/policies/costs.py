@@ -26,8 +26,6 @@ class Costs:
         Seconds of a pass of the target over 1, 2, ... tokens.
     models : (str, str) or None
         SHA-256 of the target and of the draft that were measured, or "ngram"; None where that is not known.
-    path : Path or None
-        The file that they were read from.
     single : float or None
         Seconds of a pass over one token behind another such pass, as where nothing is drafted: what the
         processor's caches hold is not the draft's then. None: as behind a draft, verify[0].
@@ -40,7 +38,7 @@ class Costs:
     draft: float
     verify: tuple[float, ...]
     models: tuple[str, str] | None = None
-    path: Path | None = field(default=None, compare=False)
+    path: Path | None = field(default=None, compare=False)  # the file that they were read from
     single: float | None = None
     next: float | None = None
     prompt: float = 0.0

@@ -60,7 +60,6 @@ class Round:
     ----------
     drafted : list of Certainty
         Of each token so far.
-    previous : History
     unread : int
         Tokens that the draft has to read before it drafts: one; more where it was not asked in rounds before,
         and at first the prompt.

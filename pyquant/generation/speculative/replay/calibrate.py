@@ -24,8 +24,7 @@ def calibrate(drafted: Sequence[tuple[Certainty, bool]]) -> dict[str, float]:
     one where all are accepted, are moderate. Of two tokens with the same p, the one of more entropy may well
     be the surer: what is not p is spread among more rivals.
 
-    Takes of each drafted token its certainty, and whether it was accepted; returns bias, slope and entropy,
-    which is c.
+    Takes certainty and acceptance of each drafted token; returns bias, slope and entropy, which is c.
     """
     entropy, top_p, accepted = np.array([(sure.entropy, sure.top_p, its) for sure, its in drafted] or EMPTY).T
     p = np.clip(np.concatenate([top_p, [0.01, 0.01, 0.99, 0.99]]), NEARLY, 1 - NEARLY)

@@ -91,10 +91,8 @@ def make_record(
     target, draft
         Models with one vocabulary; the draft may be "ngram".
     prompts
-    sampling
-        How both draw.
-    n_samples, max_tokens
-        Texts for each prompt, and tokens of a text at most.
+    sampling, n_samples, max_tokens
+        How both draw; texts for each prompt, and tokens of a text at most.
     threads
         None: all processors.
     progress

@@ -42,10 +42,7 @@ def search(replay: Replay, policy: str, progress: Progress | None = None) -> Rep
 
 
 def read_found(path: Path) -> dict[str, float]:
-    """Return the best setting of each policy in what `pyquant draft search -o` wrote, and its gain.
-
-    Raises ConfigError where it cannot be read, or is something else.
-    """
+    """Return policies' best settings, and gains, that `pyquant draft search` wrote. Raises ConfigError."""
     content = read_output(path, "pyquant draft search", SCHEMA)
     try:
         return {str(best["policy"]): float(best["gain"]) for best in content["policies"].values()}

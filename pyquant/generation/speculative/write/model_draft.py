@@ -23,15 +23,8 @@ from pyquant.generation.speculative.write.draft import Drafted
 class ModelDraft:
     """Proposes what a model writes. It reads tokens only when it is asked for one.
 
-    Parameters
-    ----------
-    session
-        With one sequence, of the draft's model.
-    sampling
-        How the target draws: a draft draws alike.
-    giver
-        The target's session, whose keys and values the draft takes of all that is verified; None: it reads
-        all tokens itself.
+    The session is of its model, with one sequence; it draws as its target does. Of all that is verified it
+    takes keys and values of `giver`, the target's session; without one it reads all tokens itself.
     """
 
     def __init__(self, session: Session, sampling: Sampling, giver: Session | None = None) -> None:

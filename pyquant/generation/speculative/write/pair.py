@@ -92,19 +92,9 @@ def open_draft(
     One that was trained with fewer tokens than its target has no more room than for these, and drafts nothing
     beyond.
 
-    Parameters
-    ----------
-    draft
-        A model, or "ngram".
-    session
-        Of the target, with one sequence, and a view if the draft is to take its keys and values where these
-        suit it; what it has read is forgotten.
-    sampling, threads
-        How the target draws; None: all processors.
-
-    Raises
-    ------
-    ConfigError, ModelFileError, NotEnoughMemory
+    The session is of the target, with one sequence, and a view if the draft is to take its keys and values
+    where these suit it; what it has read is forgotten. sampling: how the target draws. Raises ConfigError,
+    ModelFileError and NotEnoughMemory.
     """
     if draft == NGRAM:
         yield NgramDraft()

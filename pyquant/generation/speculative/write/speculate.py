@@ -34,10 +34,8 @@ class Speculation:
         For the target's vocabulary; None: the target writes alone.
     sampling
         How the target draws; the draft has the same settings.
-    policy
-        How far drafts go.
-    grammar
-        What texts keep to, compiled for the target's vocabulary.
+    policy, grammar
+        How far drafts go, and what texts keep to, compiled for the target's vocabulary.
     """
 
     def __init__(

@@ -73,14 +73,8 @@ def verify(
 ) -> Iterator[Verified]:
     """Yield what comes at each position: accepted tokens, then one of the target's own.
 
-    Parameters
-    ----------
-    drafted
-    masks
-        Before each drafted token, and after the last one if the text can go on there.
-    logits : (len(masks), n_vocab) float32
-        Of the target, at the same places.
-    sampling, numbers
+    Masks are before each drafted token, and after the last one if the text can go on there; the target's
+    logits, (len(masks), n_vocab) float32, are of the same places.
     """
     if sampling.temperature == 0:
         yield from _greedy(drafted, masks, logits, sampling)
