@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from pyquant.data import excerpts
 from pyquant.data.chat import QUESTIONS
@@ -12,11 +13,11 @@ from pyquant.errors import ConfigError
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.llama.model import Model
 
-SORTS = ("code", "prose", "chat")
+Sort = Literal["code", "prose", "chat"]
 CHARACTERS = 16  # of a text for each token that is wanted: more than a token has
 
 
-def make_prompts(path: Path, sort: str, n_prompts: int, n_tokens: int) -> list[Prompt]:
+def make_prompts(path: Path, sort: Sort, n_prompts: int, n_tokens: int) -> list[Prompt]:
     """Make prompts of a sort for a model.
 
     Code and prose are beginnings of the standard library's modules and of their docstrings, cut after so many
@@ -35,7 +36,7 @@ def make_prompts(path: Path, sort: str, n_prompts: int, n_tokens: int) -> list[P
     return [prompt.chat() for prompt in prompts] if by_template else prompts
 
 
-def _cut(model: Model, sort: str, n_tokens: int) -> Iterator[str]:
+def _cut(model: Model, sort: Sort, n_tokens: int) -> Iterator[str]:
     """Yield beginnings of so many tokens, each another one."""
     pieces, seen = model.vocabulary.pieces(), set()
     for text in excerpts.code() if sort == "code" else excerpts.prose():

@@ -82,7 +82,7 @@ def test_a_second_target(tmp_path: Path) -> None:
 
 def test_settings_are_checked(tmp_path: Path) -> None:
     for was, becomes, message in [
-        ('"code"', '"verse"', "'code', 'prose', 'chat'"),
+        ('"code"', '"verse"', "'code', 'prose' or 'chat'"),
         ("new = 24", "new = 0", "new"),
         ("texts = 2", "text = 2", "text"),
     ]:

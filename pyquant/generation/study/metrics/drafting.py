@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.files.text import Text
@@ -21,7 +21,7 @@ from pyquant.generation.speculative.replay.record import make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
 from pyquant.generation.speculative.replay.search import search
 from pyquant.generation.speculative.write.pair import NGRAM
-from pyquant.generation.study.prompts import SORTS, make_prompts
+from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
 from pyquant.quantize.quantize_model import quantize_model
@@ -35,12 +35,6 @@ from pyquant.study.task import Measured, Progress, Task
 PASSES = 3  # each text is recorded, and some are drafted in earnest
 
 
-def _known_sort(name: str) -> str:
-    if name not in SORTS:
-        raise ValueError(f"choices: {', '.join(map(repr, SORTS))}")
-    return name
-
-
 class DraftingConfig(BaseModel):
     """Settings of what is drafted, and for whom."""
 
@@ -49,9 +43,7 @@ class DraftingConfig(BaseModel):
     targets: list[str] = Field(
         ["unquantized"], min_length=1, description="the model as it is, or in a stock type such as ggml:Q8_0"
     )
-    sorts: list[Annotated[str, AfterValidator(_known_sort)]] = Field(
-        list(SORTS), min_length=1, description="of prompts"
-    )
+    sorts: list[Sort] = Field(["code", "prose", "chat"], min_length=1, description="of prompts")
     prompt: Annotated[int, limits.TOKENS.interval] = Field(25, description="tokens of a prompt")
     new: Annotated[int, limits.TOKENS.interval] = Field(100, description="tokens behind it, at most")
     texts: Annotated[int, limits.SAMPLES.interval] = Field(8, description="prompts of each sort")
@@ -122,7 +114,7 @@ def _part(progress: Progress, n: int, of: int) -> Progress:
 def _measure(
     target: Path,
     draft: Path | str,
-    sorts: Mapping[str, Sequence[Prompt]],
+    sorts: Mapping[Sort, Sequence[Prompt]],
     asked: DraftingConfig,
     threads: int | None,
     progress: Progress,
