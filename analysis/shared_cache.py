@@ -21,7 +21,7 @@ from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.write.model_draft import ModelDraft
 from pyquant.generation.speculative.write.pair import check_both
-from pyquant.generation.speculative.write.shared_cache import N_VIEWS, suits
+from pyquant.generation.speculative.write.shared_cache import suits
 from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 
@@ -85,9 +85,9 @@ def main() -> None:
             plan = make_plan(target, asked, max_tokens=given.max_tokens, n_parallel=1)
             with (
                 Session(target, 1, plan.n_ctx, n_views=1, threads=given.threads) as session,
-                Session(its_model, 1, plan.n_ctx, n_views=N_VIEWS, threads=given.threads) as its_own,
+                Session(its_model, 1, plan.n_ctx, n_views=1, threads=given.threads) as its_own,
             ):
-                suited = suits(session.context, its_own.context)
+                suited = suits(session, its_own)
                 drafts = (None, ModelDraft(its_own, GREEDY), ModelDraft(its_own, GREEDY, session))
                 policy = make_policy(given.policy)
                 ways = [Way(Speculation(session, each, GREEDY, policy)) for each in drafts]

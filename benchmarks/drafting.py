@@ -18,6 +18,7 @@ from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.policies import make_policy
+from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.generation.speculative.write.pair import open_draft
 from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
@@ -46,7 +47,7 @@ def drafting(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     draft = arguments.folder / f"{target.stem}-draft-q4_0.gguf"
     if not draft.exists():
         quantize_model(target, draft, make_mode({"mode": "ggml:Q4_0", "pure": True}))
-    costs = measure_costs(target, draft, rounds=arguments.rounds, threads=arguments.threads).costs
+    costs = costs_from(measure_costs(target, draft, rounds=arguments.rounds, threads=arguments.threads))
     sampling = Sampling(temperature=0)
     results = []
     with Model(target) as model:

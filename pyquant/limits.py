@@ -96,7 +96,6 @@ SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text
 PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt
-ACCEPTANCE = Limit(0, 1, whole=False)  # share of drafted tokens
 DRAFT_TOKENS = Limit(0, 1 << 10)  # of a draft
 DRAFT_DEPTH = Limit(4, 1 << 20)  # tokens that target and draft have read when they are measured
 MEASURED_BEHIND = 64  # of them, where nothing is said

@@ -23,9 +23,6 @@ SCHEMA = "pyquant.run/2"
 STUDY_SCHEMA = "pyquant.study/1"
 KEY = re.compile(r"[a-z_]+-[0-9a-f]{16}")
 
-# Endings of what grows over hours (pyquant/files/growing.py): texts of a target, records of drafts.
-GROWING = (".texts.partial", ".record.partial")
-
 
 @dataclass(frozen=True)
 class Run:
@@ -67,8 +64,7 @@ class Store:
     """A results folder, to be read; a context manager where it is written into.
 
     The folder has runs/KEY.json with results, and runs/KEY.npz with results per item,
-    and runs/KEY.jsonl with what a model wrote, for all runs that share it, runs/KEY.*.texts and
-    runs/KEY.*.record with what a target wrote and what a draft says of it; models/ with
+    and runs/KEY.jsonl with what a model wrote, for all runs that share it; models/ with
     quantized models and calibration/ with what they are made of, both made again when they are missing;
     study.json, which says what the last `study run` asked for; and report.html, its report.
 
@@ -243,9 +239,9 @@ class Store:
         self._lock = -1
 
     def leftovers(self) -> Iterator[Path]:
-        """List what a killed process left half-written, and the next one does not go on with."""
+        """List what a killed process left half-written."""
         for folder in (self.folder, self.runs, self.models, self.calibration):
-            yield from (path for path in folder.glob(".*.partial") if not path.name.endswith(GROWING))
+            yield from folder.glob(".*.partial")
 
 
 def _read_json(path: Path, *schemas: str) -> dict[str, Any]:

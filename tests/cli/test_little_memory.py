@@ -44,10 +44,6 @@ RARE_COMMANDS = {
         *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],
     ],
     "tables": ["tables", "build", MODEL],
-    "draft record": [
-        *["draft", "record", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "2"],
-        *["-o", "o.record"],
-    ],
     "draft run": ["draft", "run", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "4"],
     "mix": [
         *["mix", MODEL, "--text", "text.txt", "--calibration", "stats", "--sensitivity", "guess"],

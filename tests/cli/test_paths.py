@@ -47,13 +47,13 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
-        ("draft costs", "output"), ("draft record", "output"), ("draft record", "texts"),
-        ("draft search", "output"), ("equalize", "output"), ("equalize", "stats"),
+        ("draft costs", "output"), ("draft search", "output"), ("equalize", "output"), ("equalize", "stats"),
         ("mix", "gguf"),
     }  # fmt: skip
 
 
 TABLE = "values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]\n"
+SEARCHED = ["--prompts", "prompts.jsonl", "--costs"]
 
 # Files that a command reads beside the model, each in turn to be written over.
 READS = [
@@ -92,10 +92,12 @@ READS = [
     (["pack", "VICTIM", "OUT"], "model.gguf"),
     (["draft", "costs", "VICTIM", "ngram", "-o", "OUT"], "model.gguf"),
     (["draft", "costs", "M", "VICTIM", "-o", "OUT"], "copy.gguf"),
-    (["draft", "record", "M", "VICTIM", "--prompts", "prompts.jsonl", "-o", "OUT"], "model.gguf"),
-    (["draft", "record", "M", "M", "--prompts", "VICTIM", "-o", "OUT"], "prompts.jsonl"),
-    (["draft", "search", "VICTIM", "--costs", "costs.json", "-o", "OUT"], "record"),
-    (["draft", "search", "record", "--costs", "VICTIM", "-o", "OUT"], "costs.json"),
+    (["draft", "search", "M", "VICTIM", *SEARCHED, "costs.json", "-o", "OUT"], "copy.gguf"),
+    (
+        ["draft", "search", "M", "M", "--costs", "costs.json", "--prompts", "VICTIM", "-o", "OUT"],
+        "prompts.jsonl",
+    ),
+    (["draft", "search", "M", "M", *SEARCHED, "VICTIM", "-o", "OUT"], "costs.json"),
 ]  # fmt: skip
 
 
@@ -116,7 +118,6 @@ def folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_path_fact
     (folder / "recipe.toml").write_text('version = 1\nbase = "Q4_0"\n')
     (folder / "types.txt").write_text("attn_v=q8_0\n")
     (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
-    (folder / "record").write_text("{}\n")
     write_costs(folder / "costs.json", (model, model))
     (folder / "sensitivity.toml").write_text("[sensitivity]\nattn_q = 1.0\n")
     return folder

@@ -26,13 +26,10 @@ def command_folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_p
     write_costs(folder / "costs.json", (folder / "model.gguf", folder / "other.gguf"))
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
     assert made.returncode == 0, made.stderr
-    made = run("draft", "record", "model.gguf", "other.gguf", *PROMPTS, "-o", "record", cwd=folder)
-    assert made.returncode == 0, made.stderr
     return folder
 
 
 PROMPTS = ["--prompts", "prompts.jsonl", "--max-tokens", "4"]
-REPLAY = ["record", "--costs", "costs.json"]
 EVALUATION = ["--text", "text.txt", "--ctx", "64", "--chunks", "2"]
 RESULTS = {
     "quantize": ["model.gguf", "q4_0.gguf", "--mode", "q4_0"],
@@ -59,10 +56,7 @@ RESULTS = {
         "1",
     ],
     "structured": ["model.gguf", "-n", "1", "--length", "2", "--technique", "free"],
-    "draft record": ["model.gguf", "other.gguf", *PROMPTS, "-o", "new.record"],
-    "draft simulate": REPLAY,
-    "draft search": [*REPLAY, "--policy", "static"],
-    "draft predict": ["--acceptance", "0.9", "--costs", "costs.json"],
+    "draft search": ["model.gguf", "other.gguf", *PROMPTS, "--costs", "costs.json", "--policy", "static"],
     "pack": ["model.gguf", "again.pqz"],
     "unpack": ["model.pqz", "again.gguf"],
     "dequantize": ["model.gguf", "f16.gguf"],

@@ -1,4 +1,4 @@
-"""A draft that takes its target's keys and values anew for each token: what batches are compared with."""
+"""A draft that takes its target's keys and values anew for a token: what records are compared with."""
 
 from __future__ import annotations
 
@@ -12,24 +12,20 @@ from pyquant.llama.model import Model
 
 
 def taken_logits(
-    target: Path, draft: Path, tokens: NDArray[np.int32], ends: range, n_own: int, *, at_once: bool
+    target: Path, draft: Path, tokens: NDArray[np.int32], n_prompt: int, n_own: int
 ) -> NDArray[np.float32]:
-    """Return what a draft says behind tokens[end] for each end, having read n_own tokens before by itself.
+    """Return what a draft says behind tokens, having read the last one and n_own before it by itself.
 
-    at_once: whether it reads them in one pass, whose kernels are others than those for one token.
+    The target has read a prompt at once, and all behind it token by token.
     """
-    said = []
+    n_taken = max(0, len(tokens) - 1 - n_own)
     with (
         Model(target) as model,
         Model(draft) as of_draft,
         Session(model, 1, len(tokens), n_views=1, threads=1) as giver,
         Session(of_draft, 1, len(tokens), n_views=1, threads=1) as session,
     ):
-        giver.extend(0, tokens)
-        for end in ends:
-            n_taken = max(0, end - n_own)
-            session.take(giver, 0, n_taken)
-            own = tokens[n_taken : end + 1]
-            parts = [own] if at_once else np.split(own, len(own))
-            said.append([session.extend(0, part) for part in parts][-1])
-    return np.array(said)
+        for part in np.split(tokens, range(n_prompt, len(tokens))):
+            giver.extend(0, part)
+        session.take(giver, 0, n_taken)
+        return [session.extend(0, part) for part in np.split(tokens[n_taken:], n_own + 1)][-1]

@@ -14,10 +14,7 @@ from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.generation.grammar.grammar import Language
 from pyquant.generation.sampling.prompt import read_prompts
-from pyquant.generation.speculative.policies import FAMILIES
 from pyquant.generation.speculative.policies.costs import read_costs
-from pyquant.generation.speculative.record.record import read_record
-from pyquant.generation.speculative.replay.simulate import ORACLE, Simulation
 from pyquant.inspect.histogram import code_counts, count_codes
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -84,7 +81,6 @@ def mutations() -> list[Mutation]:
         TextMutation("types", "types by patterns, as llama-quantize reads them", 50, "types.txt", matched),
         TextMutation("prompts", "JSON lines: prompts", 20, "prompts.jsonl", always(read_prompts)),
         JsonMutation("draft-costs", "JSON: costs of drafting", 20, "costs.json", always(read_costs)),
-        TextMutation("draft-record", "record of drafts: replayed", 50, "pair.record", replayed),
         TextMutation("lark", "grammar in Lark: llguidance", 50, "grammar.lark", followed("llguidance")),
         TextMutation("lark-lr", "grammar in Lark: lr", 200, "grammar.lark", followed("lr")),
         TextMutation("gbnf", "grammar in GBNF: llama.cpp", 50, "grammar.gbnf", followed("gbnf")),
@@ -197,18 +193,6 @@ def resumed(samples: Samples) -> Use:
             shutil.copy(squares, path.parent)
         calibrate_model(samples.model_gguf, [samples.text_txt], output, **STOPPED, threads=1, force=True)
         everything(output)
-
-    return use
-
-
-def replayed(samples: Samples) -> Use:
-    """A record of drafts, on which all policies are replayed."""
-    costs = read_costs(samples.costs_json)
-
-    def use(path: Path) -> None:
-        simulation = Simulation(read_record(path), costs, other_models=True)
-        for policy in (*FAMILIES, simulation.calibrated(), ORACLE):
-            simulation.run(policy)
 
     return use
 

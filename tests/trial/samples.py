@@ -12,7 +12,6 @@ from typing import Any
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.generation.speculative.record.make_record import Wanted, make_record
 from pyquant.inspect.histogram import count_codes
 from pyquant.models.pqz.pack import pack_model
 from pyquant.quantize.quantize_model import quantize_model
@@ -65,12 +64,7 @@ def make_samples(folder: Path) -> None:
     (folder / "mode.toml").write_text('mode = "q8_table"\ntable = "table.toml"\n')
     for name, content in TEXTS.items():
         (folder / name).write_text(content)
-    quantized = folder / "quantized.gguf"
-    write_costs(folder / "costs.json", (model, quantized))
-    asked = folder / "asked.jsonl"
-    asked.write_text('{"prompt": "the rain in"}\n')
-    wanted = Wanted(model, quantized, asked, max_tokens=12, temperature=1)
-    make_record(wanted, folder / "pair.record", threads=1)
+    write_costs(folder / "costs.json", (model, folder / "quantized.gguf"))
     write_inputs(folder)
     lab = Lab(folder, folder)  # makes text.txt, model-1.gguf and study.toml anew
     (folder / "study.toml").write_text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -13,65 +13,81 @@ from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show
 from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
-from pyquant.generation.commands import draft_replay, writing_options
+from pyquant.generation.commands import writing_options
 from pyquant.generation.commands.drafted import DraftModel, say_pair
+
+if TYPE_CHECKING:
+    from pyquant.generation.sampling.prompt import Prompt
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
 )
-app.command("record")(draft_replay.record)
-app.command("simulate")(draft_replay.simulate)
-app.command("search")(draft_replay.search)
-app.command("predict")(draft_replay.predict)
-
 Target = Annotated[
     Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
 ]
+Turns = Annotated[
+    int,
+    typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all is done, in turns."),
+]
+DEPTH = typer.Option(
+    metavar="TOKENS",
+    parser=Number(limits.DRAFT_DEPTH),
+    help="Tokens that both models have read before: as many as texts have in the middle.",
+)
+TEMPERATURE = typer.Option(
+    metavar="X",
+    parser=Number(limits.TEMPERATURE),
+    help="0: always the most likely token; else top-k 40, top-p 0.95, min-p 0.05.",
+)
+OUTPUT = typer.Option(
+    "--output", "-o", metavar="FILE.json", parser=paths.output, help="Write the result too."
+)
+POLICY = "NAME:KEY=VALUE,..."
+SEARCHED = typer.Option(
+    metavar=POLICY, help="A rule that ends drafts; what is given is not searched; repeatable; default: all."
+)
+RUN = typer.Option(metavar=POLICY, help="How far drafts go; repeatable; default: fixed.")
+COSTS = typer.Option(metavar="COSTS.json", parser=paths.source, help="What `pyquant draft costs` measured.")
+FOUND = typer.Option(
+    metavar="FOUND.json",
+    parser=paths.source,
+    help="Also the best setting of each policy, and its gain, that `pyquant draft search -o` wrote.",
+)
+CHECK = typer.Option(
+    "--check", help="Also read texts token by token with the target, and show where it would go on otherwise."
+)
+
+
+def _asked(prompts: Path, chat: bool) -> list[Prompt]:
+    from pyquant.generation.sampling.prompt import read_prompts
+
+    asked = read_prompts(prompts)
+    return [prompt.chat() for prompt in asked] if chat else asked
 
 
 @app.command()
 def costs(
     target: Target,
     draft: DraftModel,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each, in turns.")
-    ] = 5,
-    depth: Annotated[
-        int,
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.DRAFT_DEPTH),
-            help="Tokens that both models have read before: as many as texts have in the middle.",
-        ),
-    ] = limits.MEASURED_BEHIND,
-    output: Annotated[
-        Optional[Path],
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE.json",
-            parser=paths.output,
-            help="Also write the result, for policies that decide by it.",
-        ),
-    ] = None,
+    rounds: Turns = 5,
+    depth: Annotated[int, DEPTH] = limits.MEASURED_BEHIND,
+    output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure a draft token, and passes of the target over 1 to 32 tokens."""
+    """Measure a draft token, and passes of the target over 1 to 32 tokens, for policies that decide by it."""
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
-    from pyquant.generation.speculative.measure.cost_meter import LARGEST
-    from pyquant.generation.speculative.measure.measure_costs import measure_costs
+    from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
 
     hear_loggers()
     if output:
         check_output(output, sources=[target, Path(draft)], force=force)
     say_pair(target, draft, depth + LARGEST)
-    with count_bar("measuring", "passes") as progress:
-        report = measure_costs(target, draft, depth=depth, rounds=rounds, threads=threads, progress=progress)
-    result = report.to_json()
+    with count_bar("measuring", "turns") as progress:
+        result = measure_costs(target, draft, depth=depth, rounds=rounds, threads=threads, progress=progress)
     if output:
         write_json(output, result, sources=[target, Path(draft)], force=force)
     show(result, json, _print_costs, keep=True)
@@ -79,18 +95,104 @@ def costs(
 
 def _print_costs(result: dict[str, Any]) -> None:
     draft, single = result["draft"], result["alone"]["seconds"]
-    timed = {"no draft: a token": result["alone"]}
-    timed |= {"a draft's first token": draft, "that has two to read": draft["of_two"]}
+    timed = {"no draft: a token": result["alone"], "a draft's first token": draft}
     timed |= {"a draft's next token": draft["next"], "each token of its prompt": draft["prompt"]}
     timed |= {f"a pass over {row['tokens']}": row for row in result["verify"]}
-    rows = [[name, *_milliseconds(row), f"{row['seconds'] / single:.2f}"] for name, row in timed.items()]
+    rows = []
+    for name, row in timed.items():
+        seconds, low, high = (row[key] for key in ("seconds", "low", "high"))
+        spread = f"{1e3 * low:.2f}..{1e3 * high:.2f}"
+        rows.append([name, f"{1e3 * seconds:.2f}", spread, f"{seconds / single:.2f}"])
     print_table(["", "ms", "ms, spread", "of no draft"], rows)
-    share = draft["certainty"]["seconds"] / draft["seconds"]
-    print(f"of a draft token, entropy and probabilities for policies: {percent(share)}")
 
 
-def _milliseconds(row: dict[str, float]) -> list[str]:
-    return [f"{1e3 * row['seconds']:.2f}", f"{1e3 * row['low']:.2f}..{1e3 * row['high']:.2f}"]
+@app.command()
+def search(
+    target: Target,
+    draft: DraftModel,
+    prompts: writing_options.PromptsFile,
+    costs: Annotated[Path, COSTS],
+    policy: Annotated[Optional[list[str]], SEARCHED] = None,
+    chat: writing_options.Chat = False,
+    n: writing_options.Samples = 1,
+    max_tokens: writing_options.MaxTokens = 128,
+    temperature: Annotated[float, TEMPERATURE] = 0.0,
+    seed: options.Seed = 0,
+    output: Annotated[Optional[Path], OUTPUT] = None,
+    threads: options.Threads = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Find the parameters of policies that take least, beside no draft and the best possible.
+
+    The target writes each text once; what the draft says along it is recorded, and policies replayed on that.
+    """
+    from dataclasses import asdict
+
+    from pyquant.files.json import write_json
+    from pyquant.files.output_file import check_output
+    from pyquant.generation.sampling.sampling import Sampling
+    from pyquant.generation.speculative.policies import FAMILIES, read_policy
+    from pyquant.generation.speculative.policies.costs import read_costs
+    from pyquant.generation.speculative.replay.record import make_record
+    from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
+    from pyquant.generation.speculative.replay.search import SCHEMA, search
+    from pyquant.generation.speculative.write.pair import check_both
+
+    hear_loggers()
+    sources = [target, Path(draft), prompts, costs]
+    if output is not None:
+        check_output(output, sources=sources, force=force)
+    names = policy or list(FAMILIES)
+    for name in names:
+        read_policy(name)
+    measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
+    check_both(target, draft, max_tokens, measured)
+    say_pair(target, draft, max_tokens)
+    with count_bar("recording", "texts") as progress:
+        record = make_record(
+            target, draft, asked, sampling=sampling, n_samples=n, max_tokens=max_tokens, threads=threads,
+            progress=progress,
+        )  # fmt: skip
+    replay, found = Replay(record, measured), {}
+    for name in names:
+        with count_bar(name, "settings") as progress:
+            found[name] = search(replay, name, progress)
+    result = {
+        "schema": SCHEMA,
+        "target": str(target),
+        "draft": draft,
+        "costs": str(costs),
+        "texts": len(record.texts),
+        "tokens": record.n_tokens,
+        "acceptance": record.acceptance,
+        "none": asdict(replay.run(NONE)),
+        "policies": {name: asdict(its) for name, its in found.items()},
+        "oracle": asdict(replay.run(ORACLE)),
+    }
+    if output is not None:
+        write_json(output, result, sources=sources, force=force)
+    show(result, json, _print_found, keep=True)
+
+
+def _print_found(result: dict[str, Any]) -> None:
+    print_table(
+        ["policy", "ms/token", "gain", "tokens/round", "accepted %", "drafted", "rounds"],
+        [
+            [
+                row["policy"],
+                f"{row['ms_per_token']:.3f} ± {row['ms_per_token_error']:.3f}",
+                f"{row['gain']:.3f}",
+                f"{row['tokens_per_round']:.2f}",
+                number(row["acceptance"] and 100 * row["acceptance"], ".1f"),
+                f"{row['calls']:,}",
+                f"{row['rounds']:,}",
+            ]
+            for row in (result["none"], *result["policies"].values(), result["oracle"])
+        ],
+        title=f"Replayed on {result['texts']:,} texts of {result['tokens']:,} tokens",
+    )
+    print(f"of what the draft proposes, accepted: {percent(result['acceptance'])}")
 
 
 @app.command()
@@ -98,108 +200,55 @@ def run(
     target: Target,
     draft: DraftModel,
     prompts: writing_options.PromptsFile,
-    policy: Annotated[
-        Optional[list[str]],
-        typer.Option(metavar="NAME:KEY=VALUE,...", help="How far drafts go; repeatable; default: fixed."),
-    ] = None,
-    found: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="FOUND",
-            parser=paths.source,
-            help="Also the best setting of each policy in what `pyquant draft search -o` wrote.",
-        ),
-    ] = None,
+    policy: Annotated[Optional[list[str]], RUN] = None,
+    found: Annotated[Optional[Path], FOUND] = None,
     chat: writing_options.Chat = False,
     max_tokens: writing_options.MaxTokens = 128,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            parser=Number(limits.TEMPERATURE),
-            help="0: always the most likely token; above: top-k 40, top-p 0.95, min-p 0.05.",
-        ),
-    ] = 0,
+    temperature: Annotated[float, TEMPERATURE] = 0.0,
     seed: options.Seed = 0,
-    turns: Annotated[
-        int, typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="How often all of it is done.")
-    ] = 3,
-    until_apart: Annotated[
-        bool,
-        typer.Option(
-            "--until-apart",
-            help="Stop before --turns, if the fastest is faster than the next one beyond chance.",
-        ),
-    ] = False,
+    turns: Turns = 3,
     costs: writing_options.CostsFile = None,
-    record: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="RECORD",
-            parser=paths.source,
-            help="Of the same texts: also show what its replay with --costs, and its acceptance, foretell.",
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Also read texts token by token with the target, and show where it would go on otherwise.",
-        ),
-    ] = False,
+    check: Annotated[bool, CHECK] = False,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Write the same texts with no draft and with each policy, in turns, and compare their times.
-
-    With --costs these are also measured again, in turns with the texts, and what the same rounds take by
-    them is shown.
-    """
-    from pyquant.errors import ConfigError
-    from pyquant.generation.sampling.prompt import read_prompts
+    """Write the same texts with no draft and with each policy, in turns, and compare their times."""
     from pyquant.generation.sampling.sampling import Sampling
-    from pyquant.generation.speculative.measure.run import run_policies
+    from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies.costs import read_costs
-    from pyquant.generation.speculative.record.make_record import Wanted
-    from pyquant.generation.speculative.record.record import read_record_of
     from pyquant.generation.speculative.replay.search import read_found
+    from pyquant.machine.processor import n_threads
 
     hear_loggers()
-    if record is not None and costs is None:
-        raise ConfigError("run: --record needs --costs")
+    replayed = read_found(found) if found else {}
     measured = read_costs(costs) if costs is not None else None
-    recorded = None
-    if record is not None:
-        wanted = Wanted(target, draft, prompts, chat, 1, max_tokens, temperature, seed)
-        recorded = read_record_of(record, wanted.source())
-    policies = [*(policy or []), *(read_found(found) if found else [])]
-    asked = read_prompts(prompts)
+    asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
     say_pair(target, draft, max_tokens)
     with count_bar("writing", "texts") as progress:
-        report = run_policies(
-            target,
-            draft,
-            policies or ["fixed"],
-            [prompt.chat() for prompt in asked] if chat else asked,
-            sampling=Sampling(temperature, seed=seed),
-            max_tokens=max_tokens,
-            turns=turns,
-            until_apart=until_apart,
-            costs=measured,
-            check=check,
-            threads=threads,
+        runs = run_policies(
+            target, draft, [*(policy or []), *replayed] or ["fixed"], asked, sampling=sampling,
+            max_tokens=max_tokens, turns=turns, costs=measured, check=check, threads=threads,
             progress=progress,
-        )
-    result = report.to_json()
-    if measured is not None:
-        result["foretold"] = [foretold.to_json() for foretold in report.foretold(recorded)]
+        )  # fmt: skip
+    result = {
+        "schema": "pyquant.draft.run/1",
+        "target": str(target),
+        "draft": draft,
+        "sampling": sampling.to_json(),
+        "max_tokens": max_tokens,
+        "prompts": len(asked),
+        "turns": turns,
+        "n_threads": n_threads(threads),
+        "apart": are_apart(runs),
+        "policies": [run.to_json(runs[0]) | {"replayed": replayed.get(run.policy)} for run in runs],
+    }
     show(result, json, _print_run, keep=True)
 
 
 def _print_run(result: dict[str, Any]) -> None:
     print_table(
-        ["policy", "tokens/s", "spread", "times as fast", "95 %", "tokens a round", "drafted", "accepted %",
-         "policy/draft %"],
+        ["policy", "tokens/s", "spread", "times as fast", "95 %", "replayed", "tokens a round", "drafted",
+         "accepted %", "policy/draft %"],
         [
             [
                 row["policy"],
@@ -207,38 +256,20 @@ def _print_run(result: dict[str, Any]) -> None:
                 f"{row['low']:.1f}..{row['high']:.1f}",
                 f"{row['ratio']:.2f}",
                 f"{row['ratio_low']:.2f}..{row['ratio_high']:.2f}",
+                number(row["replayed"], ".2f"),
                 number(row["tokens_per_round"], ".2f"),
                 f"{row['drafted']:,}",
-                number(None if row["acceptance"] is None else 100 * row["acceptance"], ".1f"),
-                number(None if row["policy_share"] is None else 100 * row["policy_share"], ".2f"),
+                number(row["acceptance"] and 100 * row["acceptance"], ".1f"),
+                number(row["policy_share"] and 100 * row["policy_share"], ".2f"),
             ]
             for row in result["policies"]
         ],
         title=f"{result['prompts']} texts of at most {result['max_tokens']} tokens, {result['turns']} turns",
     )  # fmt: skip
     print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
-    if "foretold" in result:
-        _print_foretold(result["foretold"])
     for row in result["policies"]:
         if "flips" in row:
             print(f"{row['policy']}: {_flips(row['flips'])}")
-
-
-def _print_foretold(foretold: list[dict[str, Any]]) -> None:
-    names = ("by_costs", "replayed", "predicted")
-    print_table(
-        ["policy", "ms/token", "by costs", "replayed", "by acceptance"],
-        [
-            [row["policy"] or "no draft", f"{row['measured']:.3f}"]
-            + [_beside(row[name], row["measured"]) for name in names]
-            for row in foretold
-        ],
-        title="Measured behind each text's first round, and foretold",
-    )
-
-
-def _beside(foretold: float | None, measured: float) -> str:
-    return "-" if foretold is None else f"{foretold:.3f} ({100 * (foretold / measured - 1):+.1f} %)"
 
 
 def _flips(of_texts: list[list[dict[str, Any]]]) -> str:

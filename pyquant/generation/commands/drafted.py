@@ -55,9 +55,7 @@ def setting(
             raise ConfigError("generate: --policy and --costs need --draft")
         return None
     if exact or (parallel or 1) > 1:
-        raise ConfigError(
-            "generate: with --draft one text is written at a time: give neither --exact nor --parallel"
-        )
+        raise ConfigError("generate: --draft writes one text at a time: give neither --exact nor --parallel")
     text, measured = policy or "fixed", read_costs(costs) if costs is not None else None
     return Drafting(draft, make_policy(text, measured), text, measured)
 

@@ -14,6 +14,7 @@ from pyquant import data
 from pyquant.files.sha256 import files_sha256
 from pyquant.generation.speculative.policies.costs import read_costs
 from tests.support.command import run
+from tests.support.costs import write_costs
 from tests.support.models import Model as Generated
 
 MODEL = data.model_path()
@@ -60,7 +61,7 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
         (["--draft", q4_0, "--policy", "fixed:k=-1"], "k"),
         (["--draft", q4_0, "--policy", "fixd"], "there are fixed"),
         (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
-        (["--draft", q4_0, "--parallel", 2], "one text is written at a time"),
+        (["--draft", q4_0, "--parallel", 2], "writes one text at a time"),
         (["--policy", "fixed"], "--policy and --costs need --draft"),
         (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
     ]:
@@ -115,19 +116,42 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert 0 < fixed["accepted"] <= fixed["drafted"]
     table = run(*words, "--policy", "fixed:k=2", "--check")
     assert "fixed:k=2: all 2 texts are the target's own, token for token" in table.stdout
-    found = tmp_path / "found.json"
-    best = {name: {"best": {"policy": name}} for name in ("fixed:k=1", "fixed:k=30")}
-    found.write_text(json.dumps({"schema": "pyquant.draft.search/1", "policies": best}))
-    told = json.loads(run(*words, "--found", found, "--turns", 9, "--until-apart", "--json").stdout)
-    assert [row["policy"] for row in told["policies"]] == ["no draft", "fixed:k=1", "fixed:k=30"]
-    assert told["turns"] == 9 if not told["apart"] else 2 <= told["turns"] <= 9
-    found.write_text('{"schema": "pyquant.draft.search/1", "policies": {"fixed": {}}}')
-    assert "best setting is missing" in run(*words, "--found", found).stderr
-    found.write_text('{"schema": "pyquant.draft.costs/2"}')
-    assert "is no output of `pyquant draft search`" in run(*words, "--found", found).stderr
     drawn = run(*words, "--check", "--temperature", 1)
     assert drawn.returncode == 2
     assert "needs temperature 0" in drawn.stderr
+
+
+def test_a_search_and_a_run_of_what_it_found(q4_0: Path, tmp_path: Path) -> None:
+    prompts, costs, out = (tmp_path / name for name in ("prompts.jsonl", "costs.json", "found.json"))
+    prompts.write_text('{"prompt": "def main("}\n{"prompt": "The module"}\n')
+    write_costs(costs, (MODEL, q4_0))
+    pair = [MODEL, q4_0, "--prompts", prompts, "--max-tokens", 24, "--costs", costs]
+    chosen = ["--policy", "static:keep=1", "--policy", "fixed", "--policy", "expected_value"]
+    done = run("draft", "search", *pair, *chosen, "-o", out)
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0].partition(":")[0] for line in done.stdout.splitlines() if line.strip()]
+    assert names[-6:-1] == ["none", "static", "fixed", "expected_value", "oracle"]
+    result = json.loads(out.read_text())
+    assert list(result["policies"]) == ["static:keep=1", "fixed", "expected_value"]
+    every = list(result["policies"].values())
+    assert all(result["oracle"]["ms_per_token"] <= its["ms_per_token"] for its in every)
+    assert "keep" not in every[0]["policy"]
+    assert result["none"]["gain"] == pytest.approx(1)
+    ran = run("draft", "run", *pair, "--found", out, "--turns", 1, "--json")
+    assert ran.returncode == 0, ran.stderr
+    rows = json.loads(ran.stdout)["policies"]
+    assert [row["policy"] for row in rows] == ["no draft", *(its["policy"] for its in every)]
+    assert [row["replayed"] for row in rows] == [None, *(its["gain"] for its in every)]
+    assert run("draft", "search", *pair, "-o", out).returncode == 1  # it is there
+    write_costs(costs, (MODEL, MODEL))
+    refused = run("draft", "search", *pair)
+    assert refused.returncode == 2
+    assert "costs of another draft (SHA-256 " in refused.stderr
+    assert "there are fixed" in run("draft", "search", *pair, "--policy", "oracle").stderr
+    out.write_text('{"schema": "pyquant.draft.search/2", "policies": {"fixed": {}}}')
+    assert "best setting is missing" in run("draft", "run", *pair, "--found", out).stderr
+    out.write_text('{"schema": "pyquant.draft.costs/2"}')
+    assert "is no output of `pyquant draft search`" in run("draft", "run", *pair, "--found", out).stderr
 
 
 def test_ctrl_c_ends_it_as_without_a_draft(q4_0: Path) -> None:

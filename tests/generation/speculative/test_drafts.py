@@ -13,7 +13,7 @@ from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.write.ngram_draft import NgramDraft
-from pyquant.generation.speculative.write.pair import check_pair, draft_ctx, open_draft, require_for_pair
+from pyquant.generation.speculative.write.pair import check_both, check_pair, draft_ctx, open_draft
 from pyquant.llama.model import Model
 from pyquant.models.model_file import open_model
 from tests.support.models import Model as Generated
@@ -27,12 +27,12 @@ def test_what_followed_most_often_is_proposed() -> None:
     drafted = draft.propose(tokens, None, 0.5)
     assert drafted is not None
     # The last four tokens are 3 9 1 2: after them came 4, once.
-    assert (drafted.token, drafted.logits, drafted.top_p, drafted.entropy) == (4, None, 1, 0)
+    assert (drafted.token, drafted.logits, drafted.sure) == (4, None, (0, 1, 1))
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 3, 6, 1, 2], None, 0.5)
     assert drafted is not None
-    assert (drafted.token, drafted.top_p, drafted.token_p) == (3, 2 / 3, 2 / 3)
-    assert drafted.entropy == pytest.approx(-2 / 3 * math.log(2 / 3) - 1 / 3 * math.log(1 / 3))
+    assert (drafted.token, *drafted.sure[1:]) == (3, 2 / 3, 2 / 3)
+    assert drafted.sure.entropy == pytest.approx(-2 / 3 * math.log(2 / 3) - 1 / 3 * math.log(1 / 3))
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2], None, 0.5)
     assert drafted is not None
@@ -90,10 +90,10 @@ def test_a_draft_without_vocabulary_is_refused(tmp_path: Path) -> None:
 
 def test_room_for_both_is_asked_for_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     model = data.model_path()
-    require_for_pair(model, model, 64)
+    check_both(model, model, 64)
     monkeypatch.setattr("pyquant.machine.memory.free_address_space", lambda: 100_000_000)
     with pytest.raises(NotEnoughMemory, match=r"pylm-5M-f16.gguf and its draft"):
-        require_for_pair(model, model, 64)
+        check_both(model, model, 64)
 
 
 def test_a_draft_that_was_trained_with_less_context_is_known(tmp_path: Path) -> None:

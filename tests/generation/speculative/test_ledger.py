@@ -13,10 +13,9 @@ from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.policies.expected_value import STAKE
 from pyquant.generation.speculative.policies.ledger import PRIOR, Ledger
-from pyquant.generation.speculative.policies.policy import LONGEST, Decision, Round
-from pyquant.generation.speculative.record.record import Along, Record
-from pyquant.generation.speculative.replay.simulate import NONE, Simulation
-from tests.support.draft_source import SOURCE
+from pyquant.generation.speculative.policies.policy import LONGEST, Certainty, Decision, Round
+from pyquant.generation.speculative.replay.record import Along, Record, Said
+from pyquant.generation.speculative.replay.replay import NONE, Replay
 
 ALONE = 0.01  # seconds of a token without a draft
 CHEAP = Costs(0.001, (ALONE, *[0.011] * 15), prompt=0.001)
@@ -60,11 +59,12 @@ def test_no_draft_begins_while_too_much_is_lost() -> None:
 def record(chance: float, seed: int, n_texts: int = 6, n: int = 400) -> Record:
     rng = np.random.default_rng(seed)
     texts = []
-    for i in range(n_texts):
-        p = np.clip(rng.beta(4, 1, n), 0.01, 0.99)
-        accepted = (rng.random(n) < chance).astype(float)
-        texts.append(Along(i, 0, False, n, rng.exponential(1.0, n), p, p, accepted, accepted))
-    return Record(SOURCE, texts)
+    for _ in range(n_texts):
+        p, entropy = np.clip(rng.beta(4, 1, n), 0.01, 0.99).tolist(), rng.exponential(1.0, n).tolist()
+        accepted = (rng.random(n) < chance).tolist()
+        said = [Said(Certainty(h, x, x), its) for h, x, its in zip(entropy, p, accepted)]
+        texts.append(Along(said, ended=False))
+    return Record(texts, n, drawn=False)
 
 
 @given(
@@ -79,8 +79,8 @@ def test_what_drafts_lose_is_bounded_however_wrong_costs_are(
 ) -> None:
     """Costs say that drafts are cheap, and what they take is anything."""
     true = Costs(draft, (ALONE, *verify))
-    simulation = Simulation(record(chance, seed), true, decides=CHEAP, other_models=True)
-    alone, drafted = simulation.run(NONE), simulation.run(f"expected_value:loss={loss}")
+    replay = Replay(record(chance, seed), true, CHEAP)
+    alone, drafted = replay.run(NONE), replay.run(f"expected_value:loss={loss}")
     lost = (drafted.ms_per_token - alone.ms_per_token) * alone.tokens / 1000
     # What a round loses is known behind it.
     assert lost <= ALONE * loss * (STAKE + alone.tokens) + true.of_round(LONGEST) + 1e-9
@@ -88,7 +88,7 @@ def test_what_drafts_lose_is_bounded_however_wrong_costs_are(
 
 def test_a_draft_that_pays_is_never_stopped() -> None:
     true = replace(CHEAP, draft=0.002)
-    simulation = Simulation(record(0.9, 1), true, decides=CHEAP, other_models=True)
-    bounded, free = (simulation.run(f"expected_value:loss={loss}") for loss in (0.01, 1))
+    replay = Replay(record(0.9, 1), true, CHEAP)
+    bounded, free = (replay.run(f"expected_value:loss={loss}") for loss in (0.01, 1))
     assert replace(bounded, policy="") == replace(free, policy="")
     assert bounded.gain > 1.5

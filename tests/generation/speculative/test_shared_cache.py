@@ -13,7 +13,7 @@ from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.write.model_draft import ModelDraft
 from pyquant.generation.speculative.write.pair import open_draft
-from pyquant.generation.speculative.write.shared_cache import N_OWN, N_VIEWS, following, suits
+from pyquant.generation.speculative.write.shared_cache import suits
 from pyquant.llama.model import Model
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -31,12 +31,12 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def its_suits(target: Path, draft: Path, n_views: int = N_VIEWS) -> bool:
+def its_suits(target: Path, draft: Path, n_views: int = 1) -> bool:
     with (
         Model(target) as model,
         Model(draft) as of_draft,
-        model.context(n_ctx=64, n_views=1, threads=1) as base,
-        of_draft.context(n_ctx=64, n_views=n_views, threads=1) as cheap,
+        Session(model, 1, 64, n_views=1, threads=1) as base,
+        Session(of_draft, 1, 64, n_views=n_views, threads=1) as cheap,
     ):
         return suits(base, cheap)
 
@@ -92,37 +92,11 @@ def test_the_same_model_goes_on_as_if_it_had_read_all_itself() -> None:
         np.testing.assert_array_equal(session.extend(0, tokens[:1]), giver.extend(0, tokens[:1]))
 
 
-def test_a_text_in_views_is_a_text_token_by_token(q4_0: Path) -> None:
-    tokens = np.random.default_rng(1).integers(0, 256, 50).astype(np.int32)
-    with (
-        Model(data.model_path()) as model,
-        Model(q4_0) as of_draft,
-        model.context(n_ctx=64, n_views=1, threads=1) as giver,
-        of_draft.context(n_ctx=64, n_views=N_VIEWS, threads=1) as draft,
-    ):
-        giver.decode(tokens[None], 0, np.zeros(50, bool))
-        for begin in (0, 1, 30):
-            draft.clear()
-            said = np.concatenate([part.copy() for part in following(draft, giver, tokens, begin)])
-            expected = taken_logits(data.model_path(), q4_0, tokens, range(begin, 50), N_OWN, at_once=True)
-            # Activations are rounded to 8 bits: here and there one is the next number.
-            assert np.isclose(said, expected, rtol=1e-3, atol=1e-3).all(axis=1).mean() > 0.9
-            own = draft_alone(q4_0, tokens)[begin:]
-            assert np.abs(said - expected).max() < 0.2 * np.abs(own - expected).max()
-
-
-def draft_alone(draft: Path, tokens: np.ndarray) -> np.ndarray:
-    with Model(draft) as model, model.context(n_ctx=64, threads=1) as context:
-        return context.decode(tokens[None], 0, np.ones(len(tokens), bool))[0].copy()
-
-
 def test_each_round_begins_with_what_the_target_has_verified(q4_0: Path) -> None:
     tokens = np.random.default_rng(2).integers(0, 256, 30).tolist()
 
     def expected(text: list[int], n_own: int) -> np.ndarray:
-        last = range(len(text) - 1, len(text))
-        read = np.array(text, np.int32)
-        return taken_logits(data.model_path(), q4_0, read, last, n_own, at_once=False)[0]
+        return taken_logits(data.model_path(), q4_0, np.array(text, np.int32), len(text), n_own)
 
     with (
         Model(data.model_path()) as model,

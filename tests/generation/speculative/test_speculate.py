@@ -103,12 +103,12 @@ def test_greedy_text_is_the_targets_own(draft: str | None, policy: str, q4_0: Pa
         assert all(text.n_accepted > 0 for text in texts)
         assert any(text.n_accepted < text.n_drafted for text in texts) or "keep=0" in policy
     if draft is None:
-        assert all(set(text.rounds) == {(0, 0)} for text in texts)
+        assert all({its[:3] for its in text.rounds} == {(0, 0, 0)} for text in texts)
 
 
 def test_a_draft_like_its_target_is_accepted() -> None:
     (text, _) = speculate(data.model_path(), data.model_path(), "fixed:k=4", max_tokens=41)
-    assert text.rounds == [(4, 4)] * 8
+    assert [its[:3] for its in text.rounds] == [(4, 4, 4)] * 8
     assert text.tokens_per_round == 5
     assert text.acceptance == 1
 
@@ -138,8 +138,8 @@ def test_a_draft_with_less_room_drafts_nothing_beyond(q4_0: Path) -> None:
             writer = Speculation(session, ModelDraft(of_draft, GREEDY), GREEDY, make_policy("fixed:k=3"))
             (text,) = writer.texts(plan)
     same([text], alone(data.model_path(), GREEDY, max_tokens=40)[:1])
-    assert text.rounds[0][0] == 3
-    assert {drafted for drafted, _ in text.rounds[-20:]} == {0}
+    assert text.rounds[0].drafted == 3
+    assert {its.drafted for its in text.rounds[-20:]} == {0}
 
 
 def test_pieces_come_as_they_are_written() -> None:
@@ -156,8 +156,8 @@ def test_a_draft_keeps_to_the_grammar(draft: str, engine: str, q4_0: Path) -> No
     drafted: list[int] = []
 
     def policy(known: Round) -> Decision:
-        drafted.append(len(known.entropies))
-        return Decision.MORE if len(known.entropies) < 4 else Decision.STOP
+        drafted.append(len(known.drafted))
+        return Decision.MORE if len(known.drafted) < 4 else Decision.STOP
 
     its_draft = q4_0 if draft == "model" else draft
     texts = speculate(
@@ -192,19 +192,19 @@ def test_a_flip_is_found_where_a_text_is_another_one() -> None:
     tokens = list(text.sample.tokens)
     with Model(data.model_path()) as model, Session(model, 1, 64, threads=1) as session:
         prompt = PROMPTS[0].tokens(model)
-        assert find_flips(session, prompt, tokens) == []
+        assert find_flips(session, prompt, tokens, ended=False) == []
         other = tokens[5] + 1
-        flips = find_flips(session, prompt, [*tokens[:5], other, *tokens[6:]])
+        flips = find_flips(session, prompt, [*tokens[:5], other, *tokens[6:]], ended=False)
     assert (flips[0].position, flips[0].written, flips[0].alone) == (5, other, tokens[5])
     assert flips[0].gap > 0
 
 
 def from_what_is_drafted(known: Round) -> Decision:
     """Decide by how much was drafted before, and by drafted tokens themselves; drop what is unsure."""
-    if known.token_p and known.token_p[-1] < 0.3:
+    if known.drafted and known.drafted[-1].token_p < 0.3:
         return Decision.DROP
     most = 1 + (known.previous[-1][0] if known.previous else 2) % 3
-    return Decision.MORE if len(known.token_p) < most else Decision.STOP
+    return Decision.MORE if len(known.drafted) < most else Decision.STOP
 
 
 @pytest.mark.parametrize("draft", ["model", NGRAM])

@@ -1,56 +1,24 @@
-"""Policies by name: each file has one."""
+"""Policies by name."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from pyquant.errors import ConfigError
-from pyquant.generation.speculative.policies import (
-    adaedl,
-    confidence,
-    cumulative,
-    expected_value,
-    fixed,
-    moving_average,
-    p_min,
-    plus_minus,
-    static,
-    svip,
-)
+from pyquant.generation.speculative.policies.certainty import CERTAINTY
 from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.policies.expected_value import EXPECTED_VALUE
+from pyquant.generation.speculative.policies.lengths import LENGTHS
 from pyquant.generation.speculative.policies.policy import Family, Policy
 
-FAMILIES: dict[str, Family] = {
-    module.__name__.rpartition(".")[2]: module.FAMILY
-    for module in (
-        fixed,
-        plus_minus,
-        static,
-        moving_average,
-        cumulative,
-        p_min,
-        confidence,
-        adaedl,
-        svip,
-        expected_value,
-    )
-}
+FAMILIES: dict[str, Family] = LENGTHS | CERTAINTY | {"expected_value": EXPECTED_VALUE}
 
 
 def make_policy(text: str, costs: Costs | None = None) -> Policy:
     """Return a policy from its name and parameters, such as "fixed" or "static:threshold=2.25,keep=0".
 
-    Parameters
-    ----------
-    text
-        Name, and after a colon the parameters that are not to have their defaults.
-    costs
-        For a policy that decides by what drafting takes.
-
-    Raises
-    ------
-    ConfigError
-        There is no such policy or parameter, a number is outside of its range, or costs are missing.
+    Behind the colon are the parameters that are not to have their defaults. Raises ConfigError: there is no
+    such policy or parameter, a number is outside of its range, or costs are missing that it decides by.
     """
     name, parameters = read_policy(text)
     family = FAMILIES[name]
@@ -62,12 +30,7 @@ def make_policy(text: str, costs: Costs | None = None) -> Policy:
 
 
 def read_policy(text: str) -> tuple[str, dict[str, float]]:
-    """Return the name of a policy and all its parameters.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the name of a policy and all its parameters. Raises ConfigError."""
     name, _, given = text.partition(":")
     if name not in FAMILIES:
         raise ConfigError(f"policy {name!r}: there is none; there are {', '.join(FAMILIES)}")

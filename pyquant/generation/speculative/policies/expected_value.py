@@ -12,7 +12,6 @@ from pyquant.limits import Limit
 FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
-
 STAKE = 600  # tokens without a draft that the share which drafts may lose is of, before any is written
 
 # What is known of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`,
@@ -51,12 +50,12 @@ def expected_value(
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
     moved, more, place, to_read, alone = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
-    drafted, all_accepted = len(round.top_p), 1.0
+    drafted, all_accepted = len(round.drafted), 1.0
     if not drafted:
         may_lose = loss * (STAKE + round.ledger.tokens)
         if round.unread - 1 > to_read * round.room or round.ledger.lost(alone) > may_lose:
             return Decision.STOP
-    for p, its_entropy in zip(round.top_p, round.entropies):
+    for its_entropy, p, _ in round.drafted:
         logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
         # What parameters can be and logits are leaves exp far below the largest number.
         all_accepted /= 1 + exp(-(bias + moved + slope * logit + entropy * sqrt(its_entropy)))
@@ -86,23 +85,18 @@ def _logit(p: float) -> float:
     return log(p / (1 - p))
 
 
-FAMILY = Family(
+WEIGHT, SHARE = Limit(-20, 20, whole=False), Limit(0, 1, whole=False)
+EXPECTED_VALUE = Family(
     expected_value,
     {
-        "bias": Parameter(0.0, Limit(-20, 20, whole=False), "of a token's calibrated chance"),
-        "slope": Parameter(1.0, Limit(0, 20, whole=False), "of a token's calibrated chance"),
-        "entropy": Parameter(0.0, Limit(-20, 20, whole=False), "of a token's calibrated chance, by its root"),
-        "mean": Parameter(
-            0.8,
-            Limit(0, 1, whole=False),
-            "share of tokens that are accepted, at first",
-            (0.5, 0.6, 0.7, 0.8, 0.9, 0.95),
-        ),
-        "loss": Parameter(
-            0.01,
-            Limit(0, 1, whole=False),
-            "share of the time without a draft that drafts may lose by the clock",
-        ),
+        # Of a token's calibrated chance, which a search fits to the record:
+        "bias": Parameter(0.0, WEIGHT),
+        "slope": Parameter(1.0, Limit(0, 20, whole=False)),
+        "entropy": Parameter(0.0, WEIGHT),
+        # The share of tokens that are accepted, at first:
+        "mean": Parameter(0.8, SHARE, (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)),
+        # The share of the time without a draft that drafts may lose by the clock:
+        "loss": Parameter(0.01, SHARE),
         "most": MOST,
     },
     from_costs=_known,

@@ -10,18 +10,9 @@ FORGET = 0.98  # weight of a token without a draft beside the next one: machines
 
 @dataclass
 class Ledger:
-    """Tokens and seconds of rounds with drafted tokens, and of those without.
+    """Tokens of all rounds; tokens and seconds of those with drafted tokens, and of those without.
 
-    Attributes
-    ----------
-    tokens : int
-        Of all rounds.
-    drafted_tokens : int
-        Of rounds in which tokens were drafted.
-    drafted_seconds : float
-        Of these rounds, with what the draft read before them.
-    alone_tokens, alone_seconds : float
-        Of rounds without, the older the less they weigh.
+    The older the ones without are, the less they weigh.
     """
 
     tokens: int = 0
@@ -43,12 +34,8 @@ class Ledger:
     def lost(self, alone: float) -> float:
         """Return how many tokens the target could have written alone in the time that drafts have lost.
 
-        Below 0 where drafts have saved time.
-
-        Parameters
-        ----------
-        alone
-            Seconds of a token without a draft, by costs. They count less, the more such tokens there are.
+        Below 0 where drafts have saved time. alone: seconds of a token without a draft, by costs; they count
+        less, the more such tokens there are.
         """
         seconds = (PRIOR * alone + self.alone_seconds) / (PRIOR + self.alone_tokens)
         return self.drafted_seconds / seconds - self.drafted_tokens

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.policies.ledger import Ledger
 from pyquant.limits import Limit
 
 State = TypeVar("State")
-Item = TypeVar("Item")
+LONGEST = 100  # tokens of a draft, whatever a policy says
 
 
 class Decision(Enum):
@@ -24,33 +24,32 @@ class Decision(Enum):
     DROP = "drop"
 
 
-class Grown(list[Item]):
-    """A list that only grows, and remembers what was made of its items."""
+class Certainty(NamedTuple):
+    """How sure a draft is of a token that it proposes.
 
-    def __init__(self, items: Iterable[Item] = ()) -> None:
-        super().__init__(items)
+    The entropy of its distribution there, at temperature 1 among allowed tokens, in nats; and probabilities
+    there of the most likely token, and of the one that is proposed.
+    """
+
+    entropy: float
+    top_p: float
+    token_p: float
+
+
+class History(list[tuple[int, int]]):
+    """Rounds of a text so far, (drafted, accepted) of each; it remembers what was made of them."""
+
+    def __init__(self, rounds: list[tuple[int, int]] | None = None) -> None:
+        super().__init__(rounds or [])
         self._folded: dict[Any, tuple[int, Any]] = {}
 
-    def fold(self, step: Callable[[State, Item], State], start: State) -> State:
-        """Return what `functools.reduce(step, self, start)` does, without going through all items again.
-
-        Parameters
-        ----------
-        step
-            Returns the state after an item from the one before it; the same object in each call.
-        start
-            State before the first item; hashable.
-        """
+    def fold(self, step: Callable[[State, tuple[int, int]], State], start: State) -> State:
+        """Return `functools.reduce(step, self, start)`, without going through all rounds again."""
         n_done, state = self._folded.get((step, start), (0, start))
-        if n_done < len(self):
-            for item in self[n_done:]:
-                state = step(state, item)
-            self._folded[step, start] = len(self), state
+        for played in self[n_done:]:
+            state = step(state, played)
+        self._folded[step, start] = len(self), state
         return state
-
-
-class History(Grown[tuple[int, int]]):
-    """Rounds of a text so far: (drafted, accepted) of each."""
 
 
 @dataclass
@@ -59,13 +58,8 @@ class Round:
 
     Attributes
     ----------
-    entropies : Grown of float
-        Of the draft's distribution that each drafted token came from, in nats.
-    top_p : Grown of float
-        Probability of the most likely token there.
-    token_p : Grown of float
-        Probability of the drafted token itself.
-    previous : History
+    drafted : list of Certainty
+        Of each token so far.
     unread : int
         Tokens that the draft has to read before it drafts: one; more where it was not asked in rounds before,
         and at first the prompt.
@@ -75,9 +69,7 @@ class Round:
         Of all rounds before, those of other texts of the run too.
     """
 
-    entropies: Grown[float] = field(default_factory=Grown)
-    top_p: Grown[float] = field(default_factory=Grown)
-    token_p: Grown[float] = field(default_factory=Grown)
+    drafted: list[Certainty] = field(default_factory=list)
     previous: History = field(default_factory=History)
     unread: int = 1
     room: float = math.inf
@@ -88,56 +80,24 @@ class Round:
 Policy = Callable[[Round], Decision]
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A number that a policy depends on.
-
-    Attributes
-    ----------
-    default : float
-    limit : Limit
-    meaning : str
-    grid : tuple of float
-        Values that a search tries; empty: the default alone.
-    """
+class Parameter(NamedTuple):
+    """A number that a policy depends on; of its grid a search tries all values, without one the default."""
 
     default: float
     limit: Limit
-    meaning: str
     grid: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """A policy whose parameters are open.
 
-    Attributes
-    ----------
-    decide
-        Called with a round, the parameters by name, and, where there is `from_costs`, what that returned as
-        `known`.
-    parameters : dict of Parameter
-    from_costs : callable or None
-        What is computed once, from costs and parameters; None: it needs no costs.
+    `decide` is called with a round and the parameters by name; where there is `from_costs`, that is called
+    once with costs and parameters, and what it returns is `known`.
     """
 
     decide: Callable[..., Decision]
     parameters: dict[str, Parameter]
     from_costs: Callable[[Costs, dict[str, float]], Any] | None = None
 
-    @property
-    def meaning(self) -> str:
-        """Sentence that says when it stops."""
-        return (self.decide.__doc__ or "").partition("\n")[0]
 
-
-LONGEST = 100  # tokens of a draft, whatever a policy says
-KEEP = Parameter(1, Limit(0, 1), "1: the unsure token is verified too; 0: it is dropped", (1, 0))
-MOST = Parameter(LONGEST, Limit(1, 1 << 10), "tokens of a draft, at most")
-
-
-def unless(unsure: bool, entropies: list[float], keep: int, most: int) -> Decision:
-    """Go on, unless the last token is unsure or there are as many as are allowed."""
-    if unsure:
-        return Decision.STOP if keep else Decision.DROP
-    return Decision.MORE if len(entropies) < most else Decision.STOP
+MOST = Parameter(LONGEST, Limit(1, 1 << 10))  # tokens of a draft

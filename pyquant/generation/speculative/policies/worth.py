@@ -20,11 +20,9 @@ class Worth:
 
     Attributes
     ----------
-    more : list of float
-        The chance that all drafted tokens are accepted above which another one pays, by how many these are,
-        from 0.
-    place : list of float
-        The chance below which the last one's place in the pass does not pay, by the same; 0 without tokens.
+    more, place : list of float
+        Chances that all drafted tokens are accepted, by how many these are, from 0: above which another one
+        pays, and below which the last one's place in the pass does not pay.
     saved : float
         Seconds of each token of a text that drafts of the best fixed length save, beside the target alone;
         below 0 where none saves any.
@@ -40,17 +38,12 @@ def worths(costs: Costs, most: int) -> list[Worth]:
     """Return what drafting is worth, by the share of tokens that are accepted, in steps of a hundredth.
 
     Seconds are worth the rate of the best fixed length, which is no lower than the target's own. Each further
-    token that is looked at is as likely to be accepted as those were lately.
-
-    Parameters
-    ----------
-    costs
-    most
-        Tokens of a draft.
+    token that is looked at is as likely to be accepted as those were lately. most: tokens of a draft.
     """
     most = min(most, LONGEST)
     n_ahead = min(most, len(costs.verify))
-    rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])
+    rounds = np.array([costs.of_round(k) for k in range(most + n_ahead + 1)])  # by drafted tokens
+    # Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted, and of the last place in a pass.
     drafted, ahead = np.arange(most)[:, None], np.arange(1, n_ahead + 1)
     takes = rounds[drafted + ahead] - rounds[drafted]
     takes[drafted + ahead > most] = np.inf
@@ -62,21 +55,6 @@ def worths(costs: Costs, most: int) -> list[Worth]:
 def _worth(
     chance: float, rounds: np.ndarray, n_measured: int, takes: np.ndarray, places: np.ndarray
 ) -> Worth:
-    """Return the bounds for one chance.
-
-    Parameters
-    ----------
-    chance
-        The chance of each further token to be accepted.
-    rounds : (n_ahead + 1,) float64
-        Seconds of rounds with 0, 1, ... drafted tokens.
-    n_measured
-        How many of these costs were measured for.
-    takes : (most, n_ahead) float64
-        Seconds of 1, 2, ... tokens behind 0, 1, ... that were drafted; infinite beyond the longest draft.
-    places : (most + 1,) float64
-        Seconds of the last place in a pass, by drafted tokens.
-    """
     bring = np.cumsum(chance ** np.arange(len(rounds)))  # tokens of a round
     rate = float((bring[:n_measured] / rounds[:n_measured]).max())
     more = (rate * takes / np.maximum(bring[1:] - 1, NOTHING)).min(axis=1)

@@ -1,1 +1,1 @@
-"""Replay policies on records, without a model."""
+"""Replay policies on a record: what they would take, without a model."""

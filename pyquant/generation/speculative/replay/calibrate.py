@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generation.speculative.policies.expected_value import FAMILY, NEARLY
+from pyquant.generation.speculative.policies.expected_value import EXPECTED_VALUE, NEARLY
+from pyquant.generation.speculative.policies.policy import Certainty
 
 MOST_STEPS = 50
 PRIOR = 1 / 5**2  # of weights: a normal distribution whose standard deviation is 5
 
+EMPTY = np.empty((0, 3))
 
-def calibrate(
-    top_p: NDArray[np.float64], entropy: NDArray[np.float64], accepted: NDArray[np.float64]
-) -> dict[str, float]:
+
+def calibrate(drafted: Sequence[tuple[Certainty, bool]]) -> dict[str, float]:
     """Fit the chance a of acceptance by maximum likelihood: logit(a) = bias + slope * logit(p) + c * sqrt(H).
 
     Newton's method on the logistic regression (Platt, 1999), with one accepted and one refused token added
@@ -21,25 +24,15 @@ def calibrate(
     one where all are accepted, are moderate. Of two tokens with the same p, the one of more entropy may well
     be the surer: what is not p is spread among more rivals.
 
-    Parameters
-    ----------
-    top_p, entropy, accepted : (n,) float64
-        Probability of the draft's most likely token, entropy of its distribution (nats), and the chance or
-        the fact that the token was accepted.
-
-    Returns
-    -------
-    dict
-        bias, slope, entropy (which is c), and the mean acceptance.
+    Takes certainty and acceptance of each drafted token; returns bias, slope and entropy, which is c.
     """
+    entropy, top_p, accepted = np.array([(sure.entropy, sure.top_p, its) for sure, its in drafted] or EMPTY).T
     p = np.clip(np.concatenate([top_p, [0.01, 0.01, 0.99, 0.99]]), NEARLY, 1 - NEARLY)
     root = np.sqrt(np.concatenate([entropy, [5.0, 5.0, 0.05, 0.05]]))
     target = np.concatenate([accepted, [0, 1, 0, 1]])
     inputs = np.stack([np.ones_like(p), np.log(p / (1 - p)), root], axis=1)
-    weights = _fit(inputs, target)
-    mean = accepted.mean() if len(accepted) else target.mean()
-    found = dict(zip(("bias", "slope", "entropy"), weights)) | {"mean": mean}
-    limits = {name: FAMILY.parameters[name].limit for name in found}
+    found = dict(zip(("bias", "slope", "entropy"), _fit(inputs, target)))
+    limits = {name: EXPECTED_VALUE.parameters[name].limit for name in found}
     return {
         name: round(float(np.clip(its, limits[name].low, limits[name].high)), 4)
         for name, its in found.items()
@@ -47,7 +40,7 @@ def calibrate(
 
 
 def _fit(inputs: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fit a logistic regression: Newton's steps, halved until the likelihood grows."""
+    """Return weights; Newton's steps are halved until the likelihood grows."""
     weights = np.zeros(inputs.shape[1])
 
     def loss(weights: NDArray[np.float64]) -> float:

@@ -8,26 +8,18 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generation.speculative.policies.policy import Certainty
+
 
 class Drafted(NamedTuple):
-    """A token that a draft proposes.
+    """A token that a draft proposes, how sure it is, and what it was drawn from.
 
-    Attributes
-    ----------
-    token : int
-    logits : (n_vocab,) float32 or None
-        What it was drawn from; None where the draft had no choice.
-    entropy : float
-        Of the draft's distribution at temperature 1 among allowed tokens, in nats.
-    top_p, token_p : float
-        Probabilities there of the most likely token, and of the one that is proposed.
+    logits: (n_vocab,) float32; None where the draft had no choice.
     """
 
     token: int
     logits: NDArray[np.float32] | None
-    entropy: float
-    top_p: float
-    token_p: float
+    sure: Certainty
 
 
 class Draft(Protocol):
@@ -53,7 +45,7 @@ class Draft(Protocol):
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the draft has nothing to say.
+        """Propose a token; None where the draft has nothing to say. Raises ModelFileError.
 
         Parameters
         ----------
@@ -63,10 +55,6 @@ class Draft(Protocol):
             Bit j % 32 of word j // 32 allows token j.
         uniform
             A random number in [0, 1).
-
-        Raises
-        ------
-        ModelFileError
         """
 
     def keep(self, length: int) -> None:

@@ -6,8 +6,7 @@ likely but for these, a verified draft may go on with the other one.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +15,10 @@ from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 
 
-@dataclass(frozen=True)
-class Flip:
-    """A token of a text in whose place the target alone would write another one.
+class Flip(NamedTuple):
+    """A token of a text, behind `position` others, in whose place the target alone would write another one.
 
-    Attributes
-    ----------
-    position : int
-        Tokens of the text before it.
-    written, alone : int
-        The token of the text, and that of the target alone.
-    gap : float
-        By how much the logit of `alone` is larger, where the target reads token by token.
+    gap: by how much the logit of that is larger, where the target reads token by token.
     """
 
     position: int
@@ -35,14 +26,8 @@ class Flip:
     alone: int
     gap: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as `pyquant draft run --check --json` prints it."""
-        return asdict(self)
 
-
-def find_flips(
-    session: Session, prompt: NDArray[np.int32], tokens: list[int], *, ended: bool = False
-) -> list[Flip]:
+def find_flips(session: Session, prompt: NDArray[np.int32], tokens: list[int], *, ended: bool) -> list[Flip]:
     """Let the target read a greedy text token by token, and find where it would go on otherwise.
 
     Without flips the text is the one that the target writes alone; with some, it is the same up to the first.
@@ -52,26 +37,21 @@ def find_flips(
     session
         Of the target, with one sequence.
     prompt : (n,) int32
-    tokens
-        Of the text.
-    ended
-        Whether the target ended it.
+    tokens, ended
+        Of the text, and whether the target ended it.
 
     Raises
     ------
     ModelFileError
     """
-    sampling = Sampling(temperature=0)
     ends = session.model.vocabulary.end_tokens()
     session.roll_back(0, 0)
-    logits = session.extend(0, prompt)[None]
-    flips = []
+    logits, flips = session.extend(0, prompt), []
     for position in range(len(tokens) + ended):
         if position:
-            logits = session.step(np.zeros(1, np.int64), np.array([tokens[position - 1]], np.int32))
-        alone = int(sampling.draw(logits, np.zeros(1)).tokens[0])
-        written = tokens[position] if position < len(tokens) else int(ends[logits[0, ends].argmax()])
+            logits = session.extend(0, np.array(tokens[position - 1 : position], np.int32))
+        alone = int(Sampling(temperature=0).draw(logits[None], np.zeros(1)).tokens[0])
+        written = tokens[position] if position < len(tokens) else int(ends[logits[ends].argmax()])
         if alone != written:
-            gap = float(logits[0, alone]) - float(logits[0, written])
-            flips.append(Flip(position, written, alone, gap))
+            flips.append(Flip(position, written, alone, float(logits[alone] - logits[written])))
     return flips

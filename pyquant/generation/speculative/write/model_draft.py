@@ -16,26 +16,15 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.write.draft import Drafted
 
 
 class ModelDraft:
     """Proposes what a model writes. It reads tokens only when it is asked for one.
 
-    Parameters
-    ----------
-    session
-        With one sequence, of the draft's model.
-    sampling
-        How the target draws: a draft draws alike.
-    giver
-        The target's session, whose keys and values the draft takes of all that is verified; None: it reads
-        all tokens itself.
-
-    Attributes
-    ----------
-    takes : bool
-        Whether there is a giver.
+    The session is of its model, with one sequence; it draws as its target does. Of all that is verified it
+    takes keys and values of `giver`, the target's session; without one it reads all tokens itself.
     """
 
     def __init__(self, session: Session, sampling: Sampling, giver: Session | None = None) -> None:
@@ -52,17 +41,7 @@ class ModelDraft:
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the context has no room for the text, or the mask allows none.
-
-        Parameters
-        ----------
-        tokens, mask, uniform
-            As `Draft.propose` has them.
-
-        Raises
-        ------
-        ModelFileError
-        """
+        """Propose a token; None where the context has no room for the text, or the mask allows none."""
         session = self._session
         if len(tokens) > session.n_ctx:
             return None
@@ -79,7 +58,7 @@ class ModelDraft:
         self.sure_seconds += sure_seconds
         if not np.isfinite(log_p):
             raise ModelFileError(f"{session.model.path}: its logits are not numbers")
-        return Drafted(token, logits, *sure) if token >= 0 else None
+        return Drafted(token, logits, Certainty(*sure)) if token >= 0 else None
 
     def keep(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.write.draft import Drafted
 
 LONGEST, SHORTEST = 4, 2  # tokens that have to be the same
@@ -36,13 +37,7 @@ class NgramDraft:
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the last tokens are new, or what followed is not allowed.
-
-        Parameters
-        ----------
-        tokens, mask, uniform
-            As `Draft.propose` has them; it draws nothing.
-        """
+        """Propose a token; None where the last tokens are new, or what followed is not allowed."""
         begin = time.perf_counter()
         self._read(tokens)
         found = next(filter(None, map(self._followers, range(LONGEST, SHORTEST - 1, -1))), None)
@@ -56,7 +51,7 @@ class NgramDraft:
         self.sure_seconds += time.perf_counter() - begin
         if mask is not None and not mask[token // 32] >> (token % 32) & 1:
             return None
-        return Drafted(token, None, entropy, count / total, count / total)
+        return Drafted(token, None, Certainty(entropy, count / total, count / total))
 
     def keep(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyquant.errors import ConfigError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.costs import Costs, check_models
+from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.write.draft import Draft
 from pyquant.generation.speculative.write.model_draft import ModelDraft
 from pyquant.generation.speculative.write.ngram_draft import NgramDraft
-from pyquant.generation.speculative.write.shared_cache import N_VIEWS, suits
+from pyquant.generation.speculative.write.shared_cache import suits
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.check_vocabulary import TOKENS
 from pyquant.llama.model import Model
@@ -28,8 +27,7 @@ NGRAM = "ngram"  # the draft that looks up what was written
 TOKENIZER = "tokenizer.ggml.model"
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Bytes of a model's weights, and of the cache of one sequence."""
 
     weights: int
@@ -50,12 +48,7 @@ def sha256_of(model: AnyModel) -> str:
 def check_pair(target: AnyModel, draft: AnyModel) -> None:
     """Refuse a draft whose tokens are not its target's: numbers of tokens go from one to the other.
 
-    Raises
-    ------
-    ConfigError
-        The message names the first token that differs, as both have it.
-    ModelFileError
-        A header cannot be read.
+    Raises ConfigError, which names the first token that differs, and ModelFileError.
     """
     files = open_model(target), open_model(draft)
     both = f"{files[1].path} cannot draft for {files[0].path}"
@@ -76,29 +69,14 @@ def check_pair(target: AnyModel, draft: AnyModel) -> None:
 def check_both(target: AnyModel, draft: AnyModel, n_ctx: int, costs: Costs | None = None) -> None:
     """Refuse a pair that does not fit together, or not into memory, before a model is loaded.
 
-    Parameters
-    ----------
-    target
-    draft
-        A model, or "ngram".
-    n_ctx
-        Tokens that each has room for, at least.
-    costs
-        What times of theirs are taken from; both files are hashed for it.
-
-    Raises
-    ------
-    ConfigError, ModelFileError, NotEnoughMemory
+    Each has room for n_ctx tokens at least. Costs, if there are any, have to be of this pair; both files are
+    hashed for it. Raises ConfigError, ModelFileError and NotEnoughMemory.
     """
     if costs is not None:
-        check_models(costs, sha256_of(target), sha256_of(draft), "these files")
-    if draft != NGRAM:
-        check_pair(target, draft)
-        require_for_pair(target, draft, n_ctx)
-
-
-def require_for_pair(target: AnyModel, draft: AnyModel, n_ctx: int) -> None:
-    """Refuse to load two models for which there is no room together. Raises NotEnoughMemory."""
+        costs.check_models(sha256_of(target), sha256_of(draft))
+    if draft == NGRAM:
+        return
+    check_pair(target, draft)
     files = open_model(target), open_model(draft)
     sizes = [size_of(file, n_ctx) for file in files]
     n_bytes = sum(size.weights + size.cache for size in sizes) + 2 * (LOADING + RUNNING)
@@ -111,25 +89,12 @@ def open_draft(
 ) -> Iterator[Draft]:
     """Make a draft ready.
 
-    Parameters
-    ----------
-    draft
-        A model, or "ngram".
-    session
-        Of the target, with one sequence, and a view if the draft is to take its keys and values where these
-        suit it; what it has read is forgotten. A draft that was trained with fewer tokens than its target has
-        no more room than for these, and drafts nothing beyond.
-    sampling
-        How the target draws.
-    threads
-        None: all processors.
+    One that was trained with fewer tokens than its target has no more room than for these, and drafts nothing
+    beyond.
 
-    Raises
-    ------
-    ConfigError
-        The vocabularies differ.
-    ModelFileError
-    NotEnoughMemory
+    The session is of the target, with one sequence, and a view if the draft is to take its keys and values
+    where these suit it; what it has read is forgotten. sampling: how the target draws. Raises ConfigError,
+    ModelFileError and NotEnoughMemory.
     """
     if draft == NGRAM:
         yield NgramDraft()
@@ -138,10 +103,8 @@ def open_draft(
     check_both(target, draft, n_ctx)
     with Model(draft) as model:
         room = min(n_ctx, draft_ctx(target, draft) or n_ctx)
-        with Session(model, 1, room, n_views=N_VIEWS, threads=threads) as its_own:
-            session.roll_back(0, 0)
-            giver = session if suits(session.context, its_own.context) else None
-            yield ModelDraft(its_own, sampling, giver)
+        with Session(model, 1, room, n_views=1, threads=threads) as its_own:
+            yield ModelDraft(its_own, sampling, session if suits(session, its_own) else None)
 
 
 def draft_ctx(target: AnyModel, draft: AnyModel) -> int | None:

@@ -6,34 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyquant.generation.sampling.result import Sample
-from pyquant.generation.speculative.policies.policy import History
+from pyquant.generation.speculative.rounds import Played
 
 
 @dataclass
 class DraftedText:
     """A text that a target wrote with a draft, or is writing.
 
-    Attributes
-    ----------
-    sample : Sample
-    rounds : History
-        Of each round, how many tokens were drafted, and how many of them accepted. A round is a draft and its
-        verification; the first token follows the prompt without one.
-    spent : list of (int, float)
-        Of each round, how many tokens the draft computed, dropped ones too, and seconds of all of it.
-    seconds : float
-        All of it, the prompts of both models too.
-    prompt_seconds : float
-        The target's prompt.
-    draft_seconds, verify_seconds : float
-        Drafting, with the draft's prompt; and verifying.
-    policy_seconds : float
-        Asking the policy, and making what it decides by: entropies and probabilities.
+    The first token follows the prompt without a round. Seconds are of all, the prompts of both models too; of
+    the target's prompt; of drafting, with the draft's prompt; of verifying; and of asking the policy, with
+    making what it decides by: entropies and probabilities.
     """
 
     sample: Sample
-    rounds: History = field(default_factory=History)
-    spent: list[tuple[int, float]] = field(default_factory=list)
+    rounds: list[Played] = field(default_factory=list)
     seconds: float = 0.0
     prompt_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -48,12 +34,12 @@ class DraftedText:
     @property
     def n_drafted(self) -> int:
         """Tokens that were drafted and verified."""
-        return sum(drafted for drafted, _ in self.rounds)
+        return sum(played.drafted for played in self.rounds)
 
     @property
     def n_accepted(self) -> int:
         """Tokens that were drafted, and are in the text."""
-        return sum(accepted for _, accepted in self.rounds)
+        return sum(played.accepted for played in self.rounds)
 
     @property
     def acceptance(self) -> float | None:

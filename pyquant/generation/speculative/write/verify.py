@@ -20,20 +20,15 @@ from pyquant.generation.sampling.result import Sample
 from pyquant.generation.sampling.sampling import Sampling, uniform
 from pyquant.generation.speculative.write.draft import Drafted
 
+# Uses of random numbers: a draft draws, a drafted token is accepted, another one is drawn in its place.
+DRAFT, ACCEPT, ANOTHER = 1, 2, 3
 Mask = Optional[NDArray[np.int32]]  # (ceil(n_vocab / 32),) int32; None: all tokens may come
 
 
 class Verified(NamedTuple):
-    """What comes at a position of the text.
+    """What comes at a position of the text: a token, -1 where the mask allows none.
 
-    Attributes
-    ----------
-    token : int
-        -1 where the mask allows none.
-    log_p : float
-        Of the token with the target, among all at temperature 1, in nats.
-    accepted : bool
-        Whether it is the drafted one.
+    log_p: of it with the target, among all at temperature 1, in nats. accepted: it is the drafted one.
     """
 
     token: int
@@ -48,13 +43,7 @@ class Numbers:
     A position may be drafted in several rounds, until a token is accepted there. How far a draft goes depends
     on numbers of tokens that are thrown away, so no later round may use these again.
 
-    Attributes
-    ----------
-    seed : int
-    sample : int
-        Which of a run's texts it is.
-    begin : int
-        Tokens that the text has at the round's beginning.
+    Of the run's `seed`, the text that is `sample`, and tokens that it has at the round's beginning.
     """
 
     seed: int
@@ -70,19 +59,8 @@ class Numbers:
         """Return the number with which the target draws by itself, i tokens after the beginning."""
         return uniform(self.seed, self.sample, self.begin + i)
 
-    def draft(self, i: int) -> float:
-        """Return the number with which the draft draws."""
-        return self._of_round(i, 1)
-
-    def accept(self, i: int) -> float:
-        """Return the number that decides whether a drafted token is accepted."""
-        return self._of_round(i, 2)
-
-    def another(self, i: int) -> float:
-        """Return the number with which another token is drawn in place of a refused one."""
-        return self._of_round(i, 3)
-
-    def _of_round(self, i: int, use: int) -> float:
+    def other(self, i: int, use: int) -> float:
+        """Return the number of another use there: DRAFT, ACCEPT or ANOTHER."""
         return uniform(self.seed, self.sample, self.begin + i, 4 * i + use)
 
 
@@ -95,21 +73,16 @@ def verify(
 ) -> Iterator[Verified]:
     """Yield what comes at each position: accepted tokens, then one of the target's own.
 
-    Parameters
-    ----------
-    drafted
-    masks
-        Before each drafted token, and after the last one if the text can go on there.
-    logits : (len(masks), n_vocab) float32
-        Of the target, at the same places.
-    sampling, numbers
+    Masks are before each drafted token, and after the last one if the text can go on there; the target's
+    logits, (len(masks), n_vocab) float32, are of the same places.
     """
     if sampling.temperature == 0:
         yield from _greedy(drafted, masks, logits, sampling)
         return
     for i, (of_draft, mask) in enumerate(zip(drafted, masks)):
         accepted, token, log_p = _core.verify(
-            logits[i], of_draft.logits, mask, of_draft.token, numbers.accept(i), numbers.another(i),
+            logits[i], of_draft.logits, mask, of_draft.token,
+        numbers.other(i, ACCEPT), numbers.other(i, ANOTHER),
             temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p,
             min_p=sampling.min_p,
         )  # fmt: skip

@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.files.text import Text
-from pyquant.generation.speculative.measure.measure_pair import (
-    Cell,
-    Length,
-    PairReport,
-    PairSettings,
-    measure_pair,
-)
-from pyquant.generation.speculative.record.prompts import SORTS
+from pyquant.generation.sampling.prompt import Prompt
+from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.speculative.measure.measure_costs import measure_costs
+from pyquant.generation.speculative.measure.run import run_policies
+from pyquant.generation.speculative.policies import FAMILIES
+from pyquant.generation.speculative.policies.costs import costs_from
+from pyquant.generation.speculative.replay.record import make_record
+from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
+from pyquant.generation.speculative.replay.search import search
 from pyquant.generation.speculative.write.pair import NGRAM
+from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
-from pyquant.generation.study.report.drafting_figures import drawings
-from pyquant.generation.study.report.drafting_tables import tables
+from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
 from pyquant.quantize.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
-from pyquant.study.items import Items
 from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer
-from pyquant.study.results.columns import Flat
 from pyquant.study.results.figures import Drawing
-from pyquant.study.results.read import ModelResults, RowResults
-from pyquant.study.store import Run
+from pyquant.study.results.read import ModelResults
 from pyquant.study.task import Measured, Progress, Task
 
-ALONE = 2  # each token of a record is run over once, and some are drafted in earnest
-
-
-def _known_sort(name: str) -> str:
-    if name not in SORTS:
-        raise ValueError(f"choices: {', '.join(map(repr, SORTS))}")
-    return name
-
-
-class TextsConfig(BaseModel):
-    """Texts of a length."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    prompt: Annotated[int, limits.TOKENS.interval] = Field(description="tokens of a prompt")
-    new: Annotated[int, limits.TOKENS.interval] = Field(description="tokens behind it, at most")
-    texts: Annotated[int, limits.SAMPLES.interval] = Field(description="prompts of each sort")
+PASSES = 3  # each text is recorded, and some are drafted in earnest
 
 
 class DraftingConfig(BaseModel):
@@ -59,12 +43,10 @@ class DraftingConfig(BaseModel):
     targets: list[str] = Field(
         ["unquantized"], min_length=1, description="the model as it is, or in a stock type such as ggml:Q8_0"
     )
-    sorts: list[Annotated[str, AfterValidator(_known_sort)]] = Field(
-        list(SORTS), min_length=1, description="of prompts"
-    )
-    lengths: list[TextsConfig] = Field(
-        [TextsConfig(prompt=25, new=100, texts=8)], min_length=1, description="of texts"
-    )
+    sorts: list[Sort] = Field(["code", "prose", "chat"], min_length=1, description="of prompts")
+    prompt: Annotated[int, limits.TOKENS.interval] = Field(25, description="tokens of a prompt")
+    new: Annotated[int, limits.TOKENS.interval] = Field(100, description="tokens behind it, at most")
+    texts: Annotated[int, limits.SAMPLES.interval] = Field(8, description="prompts of each sort")
     rounds: Annotated[int, limits.ROUNDS.interval] = Field(5, description="measurements of each cost")
     confirm: Annotated[int, limits.SAMPLES.interval] = Field(
         2, description="prompts of each sort that texts are drafted for in earnest"
@@ -75,71 +57,53 @@ class DraftingConfig(BaseModel):
 
 
 class Drafting(Metric):
-    """Records what each quantized model would draft for the unquantized one, and replays policies on it."""
+    """Records what each quantized model would draft, replays policies on it, and writes with the best."""
 
     name = "drafting"
-    version = 9  # drafts take over what their targets have read
+    version = 10  # texts of one length, whole; records are made token by token
     unit = "sample"
     alone = True
     by_default = False
-    has_items = True
     settings = DraftingConfig
     title = "Drafting: a quantized model writes ahead"
-    own_table = True
     note = (
         "Greedy texts; the row unquantized has n-grams for a draft. Gains are times as fast as the target "
-        "alone, by replays of policies with their best parameters on texts up to their first repetition, "
-        "with costs that were measured here; the oracle is the least that any policy could take."
+        "alone, by the clock, or by replays on records with costs that were measured here; the oracle is the "
+        "least that any policy could take."
     )
-    columns = report.COLUMNS
 
     def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
         return asked.settings[self.name].model_dump()
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
         own: DraftingConfig = asked.settings[self.name]
-        n_tokens = sum(its.texts * (its.prompt + its.new) for its in own.lengths)
-        return Work(ALONE * len(own.targets) * len(own.sorts) * n_tokens, own.model_dump())
+        n_tokens = own.texts * (own.prompt + own.new)
+        return Work(PASSES * len(own.targets) * len(own.sorts) * n_tokens, own.model_dump())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         asked = DraftingConfig.model_validate(dict(task.options))
-        assert task.finished is not None
+        sorts = {sort: make_prompts(task.model, sort, asked.texts, asked.prompt) for sort in asked.sorts}
         draft = NGRAM if task.modes == (None,) else task.files[0]
-        lengths = [Length(its.prompt, its.new, its.texts) for its in asked.lengths]
-        settings = PairSettings(asked.sorts, lengths, asked.rounds, asked.confirm, asked.turns)
-        made: dict[str, PairReport] = {}
-        took = []
-        (run,) = task.runs
-        assert run is not None
-        every_draft = task.finished.with_stem(Run(self.name, run.inputs | {"quantizer": None}).key)
+        assert task.finished is not None
+        cells, took = [], []
         for n, name in enumerate(asked.targets):
-            work, of_target = (path.with_name(f"{path.stem}.{n}") for path in (task.finished, every_draft))
             target = task.model
             if name != "unquantized":
-                target = work.with_name(f"{work.name}.target.gguf")
-                if not target.exists():
-                    quantize_model(task.model, target, make_mode({"mode": name}), threads=threads)
-            made[name] = measure_pair(
-                target, draft, settings, work=work, of_target=of_target, threads=threads,
-                progress=_part(progress, n, len(asked.targets)),
-            )  # fmt: skip
-            took.append(_took(name, made[name]))
+                target = task.finished.with_name(f"{task.finished.stem}.target.gguf")
+                quantize_model(task.model, target, make_mode({"mode": name}), threads=threads, force=True)
+            part = _part(progress, n, len(asked.targets))
+            counted, of_pair = _measure(target, draft, sorts, asked, threads, part)
+            cells += [{"target": name, **cell} for cell in counted]
+            took.append({"target": name, **of_pair})
             if target != task.model:
                 target.unlink()
-        cells = [_counted(name, cell) for name, pair in made.items() for cell in pair.cells]
-        return [Measured({"cells": cells}, _items(made), {"drafting": took})]
-
-    def cells(self, row: RowResults, text: int) -> Flat:
-        return report.flat(row)
+        return [Measured({"cells": cells}, None, {"drafting": took})]
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
-        return drawings(model)
-
-    def findings(self, model: ModelResults, text: int) -> list[str]:
-        return report.findings(model)
+        return report.drawings(model)
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        return [Grid(*table) for table in tables(model)]
+        return report.grids(model)
 
 
 def _part(progress: Progress, n: int, of: int) -> Progress:
@@ -147,59 +111,41 @@ def _part(progress: Progress, n: int, of: int) -> Progress:
     return lambda share, what: progress((n + share) / of, what)
 
 
-def _counted(target: str, cell: Cell) -> dict[str, Any]:
-    fresh = cell.record.before_repetitions()
-    length = cell.length
-    return {
-        "target": target,
-        "sort": cell.sort,
-        "prompt": length.prompt,
-        "new": length.new,
-        "texts": len(cell.record.texts),
-        **{
-            f"{which}_{name}": value
-            for which, record in (("all", cell.record), ("fresh", fresh))
-            for name, value in {
-                "tokens": record.n_tokens,
-                "drafted": record.n_drafted,
-                "acceptance": record.acceptance,
-                "entropy": record.mean("entropy"),
-            }.items()
-        },
-    }
+def _measure(
+    target: Path,
+    draft: Path | str,
+    sorts: Mapping[Sort, Sequence[Prompt]],
+    asked: DraftingConfig,
+    threads: int | None,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Measure a pair, and with prompts of each sort record, replay and run policies.
 
-
-def _took(target: str, pair: PairReport) -> dict[str, Any]:
-    costs = pair.costs.to_json()
-    return {
-        "target": target,
-        "costs": {name: costs[name] for name in ("n_threads", "depth", "alone", "verify")}
-        | {"draft": {key: value for key, value in costs["draft"].items() if key != "model"}},
-        "best": {sort: [its.to_json() for its in best] for sort, best in pair.best.items()},
-        "runs": pair.runs,
-    }
-
-
-def _items(made: dict[str, PairReport]) -> Items | None:
-    texts = [
-        (name, cell, text) for name, pair in made.items() for cell in pair.cells for text in cell.record.texts
-    ]
-    if not texts:
-        return None
-    sizes = [len(text) for *_, text in texts]
-    facts = {
-        "target": [name for name, *_ in texts],
-        "sort": [cell.sort for _, cell, _ in texts],
-        "prompt": [cell.length.prompt for _, cell, _ in texts],
-        "new": [cell.length.new for _, cell, _ in texts],
-        "text": [text.prompt for *_, text in texts],
-        "ended": [text.ended for *_, text in texts],
-    }
-    items: Items = {name: np.repeat(np.array(values), sizes) for name, values in facts.items()}
-    items["fresh"] = np.concatenate(
-        [np.arange(len(text)) < (len(text) if text.fresh is None else text.fresh) for *_, text in texts]
-    )
-    for name in ("entropy", "top_p", "token_p", "accepted"):
-        values = np.concatenate([getattr(text, name) for *_, text in texts])
-        items[name] = values.astype(np.float32)
-    return items
+    Returns cells, which are the same on every machine, and costs, replays and runs, which are not. Runs are
+    of no draft, Transformers' heuristic, the best strategy of entropy drafting, and the expected value.
+    """
+    progress(0, "costs")
+    measured = measure_costs(target, draft, rounds=asked.rounds, threads=threads)
+    costs, cells, took = costs_from(measured), [], {}
+    given: dict[str, Any] = {"sampling": Sampling(temperature=0), "max_tokens": asked.new, "threads": threads}
+    for n, (sort, prompts) in enumerate(sorts.items()):
+        progress((n + 0.2) / len(sorts), f"record of {sort}")
+        record = make_record(target, draft, prompts, **given)
+        progress((n + 0.6) / len(sorts), f"policies for {sort}")
+        replay = Replay(record, costs)
+        best = {name: search(replay, name) for name in FAMILIES}
+        strategy = min((best[name] for name in STRATEGIES), key=lambda its: its.ms_per_token)
+        chosen = [its.policy for its in (best[HEURISTIC], strategy, best[EXPECTED])]
+        runs = run_policies(
+            target, draft, chosen, prompts[: asked.confirm], turns=asked.turns, costs=costs, **given
+        )
+        replays = [replay.run(NONE), *best.values(), replay.run(ORACLE)]
+        took[sort] = {
+            "replays": [asdict(its) for its in replays],
+            "runs": [run.to_json(runs[0]) for run in runs],
+        }
+        of_record = {"texts": len(record.texts), "tokens": record.n_tokens, "drafted": len(record.drafted)}
+        cells.append({"sort": sort, **of_record, "acceptance": record.acceptance})
+    kept = {name: measured[name] for name in ("n_threads", "depth", "draft", "alone", "verify")}
+    kept["draft"] = {key: value for key, value in measured["draft"].items() if key != "model"}
+    return cells, {"costs": kept, "sorts": took}

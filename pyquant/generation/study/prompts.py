@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+from typing import Literal
 
 from pyquant.data import excerpts
 from pyquant.data.chat import QUESTIONS
 from pyquant.errors import ConfigError
+from pyquant.generation.sampling.prompt import Prompt
 from pyquant.llama.model import Model
 
-SORTS = ("code", "prose", "chat")
+Sort = Literal["code", "prose", "chat"]
 CHARACTERS = 16  # of a text for each token that is wanted: more than a token has
 
 
-def make_prompts(model: Model, sort: str, n_prompts: int, n_tokens: int) -> bytes:
-    """Make prompts of a sort, as `read_prompts` reads them.
+def make_prompts(path: Path, sort: Sort, n_prompts: int, n_tokens: int) -> list[Prompt]:
+    """Make prompts of a sort for a model.
 
     Code and prose are beginnings of the standard library's modules and of their docstrings, cut after so many
-    tokens of the model. Chat is what users ask; it is as long as it is.
+    of the model's tokens; cut into tokens again, one may have one more or less. Chat is what users ask, by
+    the model's template if it has one; it is as long as it is.
 
-    Parameters
-    ----------
-    model
-        Whose tokens are counted.
-    sort
-        "code", "prose" or "chat".
-    n_prompts
-    n_tokens
-        Tokens of a prompt of code or prose. Cut into tokens again, it may have one more or less.
-
-    Raises
-    ------
-    ConfigError
-        There are not so many prompts.
+    Raises ConfigError where there are not so many prompts, and ModelFileError.
     """
-    texts = list(QUESTIONS[:n_prompts] if sort == "chat" else islice(_cut(model, sort, n_tokens), n_prompts))
+    with Model(path) as model:
+        by_template = sort == "chat" and model.chat_template() is not None
+        every = iter(QUESTIONS) if sort == "chat" else _cut(model, sort, n_tokens)
+        texts = list(islice(every, n_prompts))
     if len(texts) < n_prompts:
         raise ConfigError(f"prompts: there are {len(texts)} of {sort}, not {n_prompts}")
-    lines = [json.dumps({"prompt": text, "name": f"{sort} {n}"}) for n, text in enumerate(texts, start=1)]
-    return "".join(f"{line}\n" for line in lines).encode()
+    prompts = [Prompt(text, name=f"{sort} {n}") for n, text in enumerate(texts, start=1)]
+    return [prompt.chat() for prompt in prompts] if by_template else prompts
 
 
-def _cut(model: Model, sort: str, n_tokens: int) -> Iterator[str]:
+def _cut(model: Model, sort: Sort, n_tokens: int) -> Iterator[str]:
     """Yield beginnings of so many tokens, each another one."""
     pieces, seen = model.vocabulary.pieces(), set()
     for text in excerpts.code() if sort == "code" else excerpts.prose():

@@ -1,1 +1,0 @@
-"""Record what a draft would say along texts of its target."""

@@ -1,0 +1,141 @@
+"""Replay policies on a record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyquant.generation.speculative.policies import make_policy
+from pyquant.generation.speculative.policies.costs import Costs
+from pyquant.generation.speculative.policies.ledger import Ledger
+from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.replay.oracle import best_rounds
+from pyquant.generation.speculative.replay.record import Along, Record
+from pyquant.generation.speculative.rounds import Played, play
+
+NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any policy could take
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a policy on all texts of a record.
+
+    Attributes
+    ----------
+    ms_per_token_error : float
+        One standard error, texts being what is drawn at random.
+    gain : float
+        Milliseconds of the target alone over these.
+    tokens : int
+        Of the texts, but for the first one of each, which comes from the prompt's pass.
+    rounds, calls, drafted, accepted : int
+        Passes of the target, and sums of what `Played` has.
+    """
+
+    policy: str
+    ms_per_token: float
+    ms_per_token_error: float
+    gain: float
+    tokens_per_round: float
+    acceptance: float | None
+    tokens: int
+    rounds: int
+    calls: int
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A record, and costs of rounds, on which any policy can be replayed.
+
+    decides: what policies decide by, which may be an earlier measurement; None: the costs.
+    """
+
+    record: Record
+    costs: Costs
+    decides: Costs | None = None
+
+    def run(self, policy: str) -> Replayed:
+        """Replay a policy, or "none" or "oracle", which policies are compared with. Raises ConfigError."""
+        texts = self.rounds(policy)
+        every = [played for rounds in texts for played in rounds]
+        tokens = np.array([max(len(text.said) - 1, 0) for text in self.record.texts], float)
+        seconds = np.array([sum(played.seconds for played in rounds) for rounds in texts])
+        n, n_tokens = len(texts), max(float(tokens.sum()), 1.0)
+        mean = float(seconds.sum()) / n_tokens
+        spread = float(((seconds - mean * tokens) ** 2).sum())
+        calls, drafted, accepted = (sum(played[i] for played in every) for i in range(3))
+        return Replayed(
+            policy=policy,
+            ms_per_token=1000 * mean,
+            ms_per_token_error=1000 * math.sqrt(spread * n / max(n - 1, 1)) / n_tokens,
+            gain=self.costs.alone / mean if mean else 1.0,
+            tokens_per_round=n_tokens / max(len(every), 1),
+            acceptance=accepted / drafted if drafted else None,
+            tokens=int(tokens.sum()),
+            rounds=len(every),
+            calls=int(calls),
+            drafted=int(drafted),
+            accepted=int(accepted),
+        )
+
+    def rounds(self, policy: str) -> list[list[Played]]:
+        """Return the rounds of each text. Raises ConfigError."""
+        record, costs = self.record, self.costs
+        if policy == ORACLE:
+            return [best_rounds(text, costs) for text in record.texts]
+        decide = make_policy("fixed:k=0" if policy == NONE else policy, self.decides or costs)
+        ledger, drops = Ledger(), not record.drawn  # as where models write
+        return [
+            list(play(_ReplayedText(text, record.max_tokens, drops, costs), decide, ledger))
+            for text in record.texts
+        ]
+
+
+class _ReplayedText:
+    """A `rounds.Text` behind its first token. What a draft takes to read the prompt is left out."""
+
+    unread = 1
+
+    def __init__(self, along: Along, most: int, drops: bool, costs: Costs) -> None:
+        self.drops = drops
+        self._said, self._costs, self._most = along.said, costs, most
+        self._end = len(along.said) - (not along.ended)  # a pass brings one more, but behind the end
+        self._at, self._n_calls, self._n_drafted = 1, 0, 0
+
+    @property
+    def done(self) -> bool:
+        return self._at >= len(self._said)
+
+    @property
+    def room(self) -> int:
+        return self._most - self._at
+
+    @property
+    def goes_on(self) -> bool:
+        return self._at + self._n_calls < self._end
+
+    def propose(self) -> Certainty | None:
+        at = self._at + self._n_calls
+        if (sure := self._said[at].sure) is not None:
+            self._last = sure  # n-grams go on behind a refused token, though they say nothing on the text
+        elif all(said.accepted for said in self._said[self._at : at]):
+            return None
+        self._n_calls += 1
+        self._n_drafted += 1
+        return self._last
+
+    def drop(self) -> None:
+        self._n_drafted -= 1
+
+    def verify(self) -> tuple[int, float]:
+        n_accepted = 0
+        while n_accepted < self._n_drafted and self._said[self._at + n_accepted].accepted:
+            n_accepted += 1
+        seconds = self._costs.of_round(self._n_calls, self._n_drafted)
+        self._at += n_accepted + 1
+        self._n_calls = self._n_drafted = 0
+        return n_accepted, seconds

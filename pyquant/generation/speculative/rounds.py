@@ -1,0 +1,89 @@
+"""The one loop of speculative decoding: draft as far as a policy wants, and verify.
+
+Models write a text in it (`write.speculate`), and a record is replayed in it (`replay.replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from pyquant.generation.speculative.policies.ledger import Ledger
+from pyquant.generation.speculative.policies.policy import (
+    LONGEST,
+    Certainty,
+    Decision,
+    History,
+    Policy,
+    Round,
+)
+
+
+class Played(NamedTuple):
+    """A round: tokens that the draft computed, of them those that were verified and accepted, and seconds."""
+
+    calls: int
+    drafted: int
+    accepted: int
+    seconds: float
+
+
+class Text(Protocol):
+    """A text that grows by rounds.
+
+    Attributes
+    ----------
+    unread : int
+        Tokens that the draft has to read before its first one.
+    drops : bool
+        Whether a policy may drop a token for what it is.
+    done, goes_on : bool
+        Whether it is complete, and whether another token can be drafted in this round.
+    room : int
+        Tokens that it may still have.
+    """
+
+    unread: int
+    drops: bool
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def room(self) -> int: ...
+    @property
+    def goes_on(self) -> bool: ...
+
+    def propose(self) -> Certainty | None:
+        """Draft the next token; None where the draft has nothing to say."""
+
+    def drop(self) -> None:
+        """Take the last drafted token back."""
+
+    def verify(self) -> tuple[int, float]:
+        """Verify what was drafted; return how many tokens are accepted, and the seconds of the round."""
+
+
+def play(text: Text, policy: Policy, ledger: Ledger) -> Iterator[Played]:
+    """Let a text grow until it is complete, and yield each round.
+
+    The text is behind its first token, which comes from the prompt's pass. The ledger is of all texts of the
+    run; each round is entered.
+    """
+    history, unread = History(), text.unread
+    while not text.done:
+        known = Round(previous=history, unread=unread, room=text.room, ledger=ledger)
+        n_dropped = 0
+        while len(known.drafted) < LONGEST and text.goes_on:
+            decision = policy(known)
+            if decision is Decision.DROP and known.drafted and text.drops:
+                text.drop()
+                n_dropped = 1
+            if decision is not Decision.MORE or (sure := text.propose()) is None:
+                break
+            known.drafted.append(sure)
+        n_calls = len(known.drafted)
+        n_accepted, seconds = text.verify()
+        history.append((n_calls - n_dropped, n_accepted))
+        ledger.add(n_calls, n_accepted + 1, seconds)
+        unread = 1 if n_calls else unread + 1
+        yield Played(n_calls, n_calls - n_dropped, n_accepted, seconds)
