@@ -24,7 +24,7 @@ from pyquant.data import excerpts
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.text import Text, make_text, read_text
 from pyquant.llama.model import Model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 SEED = 7  # of answers; not that of what is calibrated on

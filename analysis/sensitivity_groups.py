@@ -24,8 +24,8 @@ from pyquant.fit.measure_sensitivity import output_power
 from pyquant.models.model_file import open_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
-from pyquant.quantize.factors import matrices
-from pyquant.quantize.row_weights import TOGETHER, RowWeights
+from pyquant.rounding.factors import matrices
+from pyquant.rounding.row_weights import TOGETHER, RowWeights
 
 Numbers = NDArray[np.float64]
 

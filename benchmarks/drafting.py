@@ -22,7 +22,7 @@ from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.generation.speculative.write.pair import open_draft
 from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 TOKENS = 96  # of a text

@@ -14,7 +14,7 @@ from benchmarks.timing import Runs, interleave, row
 from pyquant.data.generated import GeneratedModel
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 # Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.

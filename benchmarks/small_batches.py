@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.inputs import LARGE, ORACLE, model
 from pyquant import _core
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 MODES: dict[str, dict[str, str] | None] = {

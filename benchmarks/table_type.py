@@ -15,7 +15,7 @@ from benchmarks.inputs import MEMORY_BOUND, model
 from benchmarks.timing import Runs
 from pyquant.evaluate.speed import measure_speed
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 # Pure: every matrix is of the type, so that types are compared and not mixtures.

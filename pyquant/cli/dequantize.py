@@ -30,7 +30,7 @@ def dequantize(
     json: options.Json = False,
 ) -> None:
     """Write the weights that a quantized model's blocks stand for as floats."""
-    from pyquant.quantize.dequantize import dequantize_model
+    from pyquant.rounding.dequantize import dequantize_model
 
     result = convert(
         "dequantize",

@@ -36,7 +36,7 @@ def equalize(
     json: options.Json = False,
 ) -> None:
     """Scale a model's channels by powers of two, so that quantizing loses less; it computes the same."""
-    from pyquant.quantize.equalize.equalize_model import equalize_model
+    from pyquant.rounding.equalize.equalize_model import equalize_model
 
     convert(
         "equalize",

@@ -94,7 +94,7 @@ def mix(
     from pyquant.fit.mixtures import WantedSize, read_types
     from pyquant.fit.target import parse_size
     from pyquant.models.model_file import ModelFile
-    from pyquant.quantize.quantize_model import quantize_model
+    from pyquant.rounding.quantize_model import quantize_model
     from pyquant.schemes.settings import make_mode
 
     if sum(given is not None for given in (target_size, bits, like)) != 1:

@@ -20,8 +20,8 @@ from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.fit.target import Target
-    from pyquant.quantize.result import QuantizeResult
-    from pyquant.quantize.to_pqz import PqzResult
+    from pyquant.rounding.result import QuantizeResult
+    from pyquant.rounding.to_pqz import PqzResult
     from pyquant.schemes import Mode
 
 
@@ -124,8 +124,8 @@ def quantize(
     from pyquant.fit.step_search import START
     from pyquant.fit.target import parse_size
     from pyquant.models.model_file import ModelFile
-    from pyquant.quantize.quantize_model import quantize_model
-    from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
+    from pyquant.rounding.quantize_model import quantize_model
+    from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
 
     bound = None if memory is None else parse_size("memory", memory)
     if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:

@@ -50,7 +50,7 @@ def recipe(
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.models.model_file import ModelFile
     from pyquant.models.type_policy import quantizable
-    from pyquant.quantize.types import choose_types
+    from pyquant.rounding.types import choose_types
     from pyquant.schemes.settings import make_mode
     from pyquant.schemes.tensor_types import read_tensor_types, to_tensor_types
 

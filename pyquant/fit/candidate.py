@@ -9,7 +9,7 @@ from pathlib import Path
 from pyquant.evaluate.baseline import Baseline
 from pyquant.files.text import AnyText
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes import Mode
 
 

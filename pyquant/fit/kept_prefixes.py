@@ -22,7 +22,7 @@ from pyquant.llama.chunks import BATCH, Chunks, together
 from pyquant.llama.model import Model
 from pyquant.machine.processor import n_threads
 from pyquant.models.tensor_name import EMBEDDINGS
-from pyquant.quantize.staged_context import StagedContext
+from pyquant.rounding.staged_context import StagedContext
 
 
 class KeptPrefixes:

@@ -19,8 +19,8 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import Progress, TensorReader
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.factors import matrices
-from pyquant.quantize.types import choose_types
+from pyquant.rounding.factors import matrices
+from pyquant.rounding.types import choose_types
 from pyquant.schemes.fold_table import N_CODES
 from pyquant.schemes.q8_0 import Q8_0
 from pyquant.schemes.table_set import TableSet

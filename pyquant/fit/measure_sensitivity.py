@@ -25,8 +25,8 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import weight_errors
 from pyquant.models.type_policy import quantizable
-from pyquant.quantize.factors import Factors, matrices
-from pyquant.quantize.row_weights import RowWeights
+from pyquant.rounding.factors import Factors, matrices
+from pyquant.rounding.row_weights import RowWeights
 from pyquant.schemes.damping import ON_ITS_OWN
 from pyquant.schemes.uniform import uniform
 

@@ -30,7 +30,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import padded
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.recipe_file import MADE, Choice, Recipe
 from pyquant.schemes.settings import make_mode
 

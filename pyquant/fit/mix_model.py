@@ -19,9 +19,9 @@ from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.equalize.equalize_model import equalized_files
-from pyquant.quantize.factors import matrices
-from pyquant.quantize.row_weights import TOGETHER, RowWeights
+from pyquant.rounding.equalize.equalize_model import equalized_files
+from pyquant.rounding.factors import matrices
+from pyquant.rounding.row_weights import TOGETHER, RowWeights
 
 CTX = 128  # tokens of a chunk that sensitivities are measured on
 LEAST_CHUNKS, MOST_CHUNKS = 2, 16

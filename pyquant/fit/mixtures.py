@@ -16,9 +16,9 @@ from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
-from pyquant.quantize.factors import COMPENSATED
-from pyquant.quantize.make_plan import make_plan
-from pyquant.quantize.types import choose_types
+from pyquant.rounding.factors import COMPENSATED
+from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.types import choose_types
 from pyquant.schemes.recipe_file import Choice, Recipe, divides
 from pyquant.schemes.settings import make_mode
 

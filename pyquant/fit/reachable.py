@@ -10,9 +10,9 @@ from pyquant.fit.target import LARGEST_CODE_BITS
 from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.make_plan import only
-from pyquant.quantize.plan import Plan
-from pyquant.quantize.quantize_model import write_plan
+from pyquant.rounding.make_plan import only
+from pyquant.rounding.plan import Plan
+from pyquant.rounding.quantize_model import write_plan
 
 LEAST_CODE_BITS = 0.1  # even codes that are nearly all 0 take something
 

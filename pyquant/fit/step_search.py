@@ -15,10 +15,10 @@ from pyquant.fit.reachable import check_before, parts_of
 from pyquant.fit.target import LARGEST_CODE_BITS, Target
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor_reader import Progress
-from pyquant.quantize.equalize.equalize_model import equalized
-from pyquant.quantize.make_plan import make_plan
-from pyquant.quantize.plan import Plan
-from pyquant.quantize.to_pqz import PqzResult, quantize_to_pqz
+from pyquant.rounding.equalize.equalize_model import equalized
+from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.plan import Plan
+from pyquant.rounding.to_pqz import PqzResult, quantize_to_pqz
 from pyquant.schemes import Mode
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.uniform import Uniform

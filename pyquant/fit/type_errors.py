@@ -17,7 +17,7 @@ from pyquant.machine.processor import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.factors import COMPENSATED, Factors, Matrix, matrices
+from pyquant.rounding.factors import COMPENSATED, Factors, Matrix, matrices
 from pyquant.schemes.damping import ON_ITS_OWN
 
 ROWS = 128  # of a tensor, spread evenly: errors of types beside each other are then known to a few percent

@@ -21,8 +21,8 @@ from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.make_plan import make_plan
-from pyquant.quantize.plan import Plan
+from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.plan import Plan
 from pyquant.schemes import Mode
 from pyquant.schemes.q8_0 import Q8_0
 
@@ -56,7 +56,7 @@ def count_codes(
     """
     model = open_model(model)
     if mode is not None and mode.equalize:
-        from pyquant.quantize.equalize.equalize_model import equalized
+        from pyquant.rounding.equalize.equalize_model import equalized
 
         with equalized(model, mode, threads) as (scaled, plain):
             seen = count_codes(scaled, plain, threads=threads, progress=progress)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyquant import _core
 from pyquant.files.text import Text, read_text
-from pyquant.quantize.to_pqz import SUFFIX
+from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig
 from pyquant.study.metric import Asked, Metric

@@ -12,8 +12,8 @@ from pyquant.fit.target import Target
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import StreamUse
 from pyquant.models.tensor_reader import Progress
-from pyquant.quantize.quantize_model import quantize_model
-from pyquant.quantize.to_pqz import SUFFIX, quantize_to_pqz
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
 from pyquant.schemes import Mode
 from pyquant.schemes.uniform import Uniform
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import shared_cache
 from pyquant import data
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 

@@ -10,8 +10,8 @@ import pytest
 from analysis.shuffle_channels import shuffle_channels
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.llama.model import Model
-from pyquant.quantize.dequantize import dequantize_model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.dequantize import dequantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model as Graph
 

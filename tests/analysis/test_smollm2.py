@@ -11,7 +11,7 @@ import pytest
 from analysis import smollm2
 from pyquant.files.sha256 import files_sha256
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 

@@ -20,7 +20,7 @@ from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model as LlamaModel
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.bf16 import rounded
 from tests.support.command import run

@@ -12,7 +12,7 @@ from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.stats_file import KEY, VERSION
 from pyquant.errors import ModelFileError
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 from tests.support.stats import everything, with_value

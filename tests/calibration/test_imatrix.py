@@ -16,7 +16,7 @@ from pyquant.data import model_path
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 from tests.support.oracle import Oracle

@@ -15,7 +15,7 @@ from pyquant.errors import ModelFileError, NotEnoughMemory
 from pyquant.machine import memory as machine
 from pyquant.models import shard
 from pyquant.models.pqz.pack import pack_model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyquant.inspect.error_map import measure_error
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metrics import Metric
 from pyquant.study.task import Task

@@ -14,7 +14,7 @@ from pyquant.evaluate.baseline import Baseline
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.kept_logits import KeptLogits
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.decodes import counted_decodes
 from tests.support.models import F32, Model

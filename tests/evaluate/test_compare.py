@@ -20,7 +20,7 @@ from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.divergence import Scores, divergence
 from pyquant.evaluate.memory import check_budget, memory_of_comparison
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.models import Model

@@ -13,7 +13,7 @@ import pytest
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.families import CHUNKS, CTX, FAMILIES
 from tests.support.oracle import Oracle

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyquant.evaluate.compare import compare_models
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.damping import IN_ORDER
 from pyquant.schemes.settings import make_mode
 from tests.support.families import CHUNKS, FAMILIES

@@ -16,9 +16,9 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.equalize import equalize_model as module
-from pyquant.quantize.equalize.equalize_model import equalize_model
-from pyquant.quantize.equalize.links import Link, links_of
+from pyquant.rounding.equalize import equalize_model as module
+from pyquant.rounding.equalize.equalize_model import equalize_model
+from pyquant.rounding.equalize.links import Link, links_of
 from tests.support.families import CTX, FAMILIES
 
 # Links of a layer: Q, K and V; gate and up; values; neurons (of experts, too). The output's norm is one more.

@@ -14,8 +14,8 @@ from pyquant.inspect.histogram import count_codes
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.unpack import unpack_model
-from pyquant.quantize.dequantize import dequantize_model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.dequantize import dequantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.families import FAMILIES
 

@@ -10,7 +10,7 @@ import pytest
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import OUTPUT, kind_of
 from pyquant.models.treatment import untreated
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.families import FAMILIES
 

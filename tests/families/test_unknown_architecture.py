@@ -13,7 +13,7 @@ from pyquant.errors import ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.inspect.histogram import count_codes
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType as Type
 from pyquant import _core
 from pyquant.errors import OutputError
 from pyquant.files.output_file import OutputFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 

@@ -21,7 +21,7 @@ from pyquant.inspect.error_map import measure_error
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.table_set import TableSet, read_table_set
 from tests.support.blocks import sample_blocks

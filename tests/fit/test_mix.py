@@ -25,7 +25,7 @@ from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mixtures import WantedSize
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 

@@ -10,7 +10,7 @@ from pyquant.errors import ConfigError
 from pyquant.fit.mixtures import Files, candidates, recipe_of
 from pyquant.fit.solver import Solver
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import EXPERTS, F32, ODD_ROWS
 

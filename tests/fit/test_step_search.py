@@ -25,8 +25,8 @@ from pyquant.fit.target import Target
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.pqz.unpack import unpack_model
-from pyquant.quantize.quantize_model import quantize_model
-from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.decodes import counted_decodes

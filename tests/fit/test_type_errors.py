@@ -10,7 +10,7 @@ from pyquant.errors import ModelFileError
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import EXPERTS, F32, Model
 

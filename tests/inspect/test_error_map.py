@@ -25,7 +25,7 @@ from pyquant.inspect.error_map import measure_error
 from pyquant.inspect.figures.error_map import error_figure
 from pyquant.inspect.figures.style import save_figure
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.twins import kernels as reference
 

@@ -21,7 +21,7 @@ from pyquant.errors import ConfigError, ModelFileError, RuntimeLibraryError
 from pyquant.llama import log as llama_log
 from pyquant.llama.library import bindings
 from pyquant.llama.model import Model as LlamaModel
-from pyquant.quantize.inside_llama import quantize_patched
+from pyquant.rounding.inside_llama import quantize_patched
 from pyquant.schemes.settings import make_mode
 from tests.support.families import FAMILIES
 from tests.support.models import Model

@@ -11,7 +11,7 @@ import pytest
 
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 

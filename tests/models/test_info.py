@@ -17,7 +17,7 @@ from pyquant.errors import ModelFileError
 from pyquant.machine.environment import environment
 from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 

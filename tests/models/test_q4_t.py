@@ -23,7 +23,7 @@ from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.unpack_q4_t import unpack_q4_t
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.fold_table import basic
 from pyquant.schemes.settings import make_mode
 from tests.support.imatrix import legacy_imatrix

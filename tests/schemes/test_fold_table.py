@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.inspect.histogram import code_counts, count_codes
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes import fold_table as tables
 from pyquant.schemes.fold_table import N_CODES, Table, balanced, basic, named_table, read_table
 from pyquant.schemes.q8_table import q8_table

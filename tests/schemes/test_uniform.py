@@ -14,10 +14,10 @@ from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.quantize.factors import matrices
-from pyquant.quantize.quantize_model import quantize_model
-from pyquant.quantize.row_weights import RowWeights
-from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.rounding.factors import matrices
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.row_weights import RowWeights
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from tests.support.command import run
 from tests.support.factors import factor_of
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model

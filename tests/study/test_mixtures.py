@@ -9,7 +9,7 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError
 from pyquant.fit.mixtures import WantedSize, read_wanted_size
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.results.figures import figure

@@ -14,8 +14,8 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError
 from pyquant.evaluate.compare import compare_models
 from pyquant.fit.learn_tables import learn_tables
-from pyquant.quantize.quantize_model import quantize_model
-from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from pyquant.study import prerequisites
 from pyquant.study.config import read_study

@@ -11,7 +11,7 @@ import pytest
 
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.inspect.histogram import count_codes
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.plan import make_plan

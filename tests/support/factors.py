@@ -6,7 +6,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
-from pyquant.quantize.factors import MIXED
+from pyquant.rounding.factors import MIXED
 from pyquant.schemes.damping import FIRST_TOKEN
 
 

@@ -11,7 +11,7 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
-from pyquant.quantize.in_order import write_in_order
+from pyquant.rounding.in_order import write_in_order
 
 
 def in_order(path: Path, stats: Path, write: Callable, names: str = "blk") -> list[str]:

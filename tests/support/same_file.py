@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pyquant.quantize.inside_llama import quantize_patched
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.inside_llama import quantize_patched
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 

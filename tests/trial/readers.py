@@ -22,7 +22,7 @@ from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.pqz.pqz_file import PqzFile, scratch_file
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.fold_table import read_table
 from pyquant.schemes.recipe_file import read_recipe
 from pyquant.schemes.settings import make_mode, read_config

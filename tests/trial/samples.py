@@ -14,8 +14,8 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.inspect.histogram import count_codes
 from pyquant.models.pqz.pack import pack_model
-from pyquant.quantize.quantize_model import quantize_model
-from pyquant.quantize.to_pqz import quantize_to_pqz
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from tests.support.costs import write_costs
 from tests.support.imatrix import legacy_imatrix

@@ -11,7 +11,7 @@ from pyquant.files.text import Text
 from pyquant.fit.method.quantize import Quantized
 from pyquant.fit.method.stages import Progress
 from pyquant.models.model_file import AnyModel
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 

@@ -25,7 +25,7 @@ from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 N_CHUNKS = 128  # that are calibrated on, at most

@@ -11,7 +11,7 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")

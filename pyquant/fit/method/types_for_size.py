@@ -14,7 +14,7 @@ from pyquant.fit.mix import Progress
 from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mixtures import STOCK, WantedSize
 from pyquant.models.model_file import ModelFile
-from pyquant.quantize.make_plan import make_plan
+from pyquant.rounding.make_plan import make_plan
 from pyquant.schemes.settings import make_mode
 
 

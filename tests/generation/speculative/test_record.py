@@ -15,7 +15,7 @@ from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
 from pyquant.generation.speculative.write.shared_cache import SPAN
 from pyquant.llama.model import Model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.families import FAMILIES
 from tests.support.taken_cache import taken_logits

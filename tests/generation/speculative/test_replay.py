@@ -28,7 +28,7 @@ from pyquant.generation.speculative.write.pair import NGRAM, open_draft
 from pyquant.generation.speculative.write.result import DraftedText
 from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 COSTS = Costs(0.004, tuple(0.010 + 0.001 * n for n in range(32)))

@@ -15,7 +15,7 @@ from pyquant.generation.speculative.write.model_draft import ModelDraft
 from pyquant.generation.speculative.write.pair import open_draft
 from pyquant.generation.speculative.write.shared_cache import suits
 from pyquant.llama.model import Model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model as Generated
 from tests.support.taken_cache import taken_logits

@@ -39,7 +39,7 @@ LIST = {
 @pytest.fixture(scope="module")
 def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model in the box in 4 bits."""
-    from pyquant.quantize.quantize_model import quantize_model
+    from pyquant.rounding.quantize_model import quantize_model
     from pyquant.schemes.settings import make_mode
 
     path = tmp_path_factory.mktemp("draft") / "q4_0.gguf"

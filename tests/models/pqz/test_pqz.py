@@ -27,7 +27,7 @@ from pyquant.models.pqz.layout_of_type import LAYOUTS, codes
 from pyquant.models.pqz.pack import PackResult, entropy_bytes, pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.pqz.unpack import unpack_model
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import MODELS, Model
 from tests.support.plain_reader import read

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyquant.evaluate.compare import compare_models
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metrics.ranks import CLASSES
 from pyquant.study.report.export import export

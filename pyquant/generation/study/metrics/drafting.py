@@ -24,7 +24,7 @@ from pyquant.generation.speculative.write.pair import NGRAM
 from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
-from pyquant.quantize.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer

@@ -1,0 +1,237 @@
+"""Write a model with its channels at scales that are easier to quantize; it computes the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from pyquant import _core
+from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.rescale import rescale_stats
+from pyquant.errors import ModelFileError
+from pyquant.evaluate.baseline import BaseRun
+from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.temporary import temporary_folder
+from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model
+from pyquant.models.conversion import Conversion, Converted
+from pyquant.models.header import EQUALIZED_FROM, set_metadata
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.progress import Progress
+from pyquant.models.tensor import UNQUANTIZED, padded
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.rounding.equalize.exponents import exponents_of
+from pyquant.rounding.equalize.links import links_of
+from pyquant.rounding.equalize.rescaling import Rescaling
+from pyquant.rounding.metadata import LAYOUT_KEYS
+from pyquant.schemes import Mode
+
+AnyMode = TypeVar("AnyMode", bound=Mode)
+
+TRIED = 64  # random tokens that both models are run over
+SAME = 1e-4  # nats: a model that computes something else is tenths away; F16 that gets too small, millionths
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualizeResult(Converted):
+    """Result of equalizing.
+
+    Attributes
+    ----------
+    calibration
+        The STATS file of `output`; None if none was wanted.
+    n_links
+        Groups of channels that may have other scales.
+    n_channels, n_scaled
+        Channels of these, and how many have another scale now.
+    rounded
+        Root mean square of what rounding changed in scaled tensors, relative to their weights: 0 where no
+        number left the range of its type.
+    divergence
+        What the outputs of both models differ by, on some random tokens: mean KLD in nats.
+    """
+
+    SCHEMA = "pyquant.equalize/1"
+
+    calibration: str | None
+    n_links: int
+    n_channels: int
+    n_scaled: int
+    rounded: float
+    divergence: float
+
+
+def equalize_model(
+    source: AnyModel,
+    calibration: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    stats: str | os.PathLike[str] | None = None,
+    stats_called: Path | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> EqualizeResult:
+    """Write a model whose channels have other scales, each a power of two, and which computes the same.
+
+    Both models are run over some random tokens before the file gets its name.
+
+    Parameters
+    ----------
+    source
+        A path, or an opened model: F32, F16 or BF16.
+    calibration
+        What `pyquant calibrate` wrote of it, or an importance matrix.
+    output
+        The GGUF to write. It appears complete or not at all.
+    stats
+        Where to write what `calibration` is of `output`; None: nowhere.
+    stats_called
+        What quantized models are to call `stats`, if it is temporary; None: by its path.
+    threads
+        None: one for each processor. The file does not depend on it.
+    force
+        Replace existing files.
+    progress
+        Called while it goes on.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be read, is quantized, or is of a family that computes otherwise than its tensors'
+        names say; or the calibration is of another model.
+    ConfigError
+        `stats` is wanted of an importance matrix.
+    OutputError
+        A file cannot be written.
+    """
+    model, output = open_model(source), Path(output)
+    work = Conversion([*model.paths, Path(calibration)], output, force=force)
+    if stats:
+        check_output(Path(stats), sources=work.sources, force=force)
+    known = Calibration.read(calibration)
+    known.check_model(model, model.sha256())
+    rescaling, n_links, n_channels, n_scaled = Rescaling(), 0, 0, 0
+    for link in links_of(model):
+        if (exponents := exponents_of(link, known)) is not None:
+            rescaling.add(link, exponents)
+            n_links += 1
+            n_channels += exponents.size
+            n_scaled += int(np.count_nonzero(exponents))
+    header = _header(model)
+    n_bytes = len(header.header()) + sum(padded(tensor.n_bytes) for tensor in model.tensors)
+    with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
+        error = _write(model, rescaling, header, file, threads, progress)
+        divergence = _divergence(model.path, file.partial, threads)
+        if not divergence <= SAME:  # also where it is no number
+            raise ModelFileError(
+                f"{model.path}: cannot be equalized: with other scales of channels a model of architecture "
+                f"{model.architecture} computes something else (a divergence of {divergence:.3g})"
+            )
+        if stats:
+            sha256 = ModelFile(file.partial).sha256()
+            inputs = rescaling.of_inputs(known.matrices)
+            rescale_stats(
+                calibration, stats, inputs, rescaling.rows, sha256, called=stats_called, force=force
+            )
+        file.commit()
+    return work.result(
+        EqualizeResult,
+        source_bytes=model.n_bytes,
+        output_bytes=n_bytes,
+        calibration=str(stats) if stats else None,
+        n_links=n_links,
+        n_channels=n_channels,
+        n_scaled=n_scaled,
+        rounded=error,
+        divergence=divergence,
+    )
+
+
+@contextmanager
+def equalized(model: ModelFile, mode: AnyMode, threads: int | None) -> Iterator[tuple[ModelFile, AnyMode]]:
+    """Give the model and the mode that a mode stands for: with `equalize`, temporary files of both.
+
+    Errors are those of `equalize_model`.
+    """
+    if not mode.equalize:
+        yield model, mode
+        return
+    assert mode.calibration is not None
+    with equalized_files(model, mode.calibration, threads) as (scaled, stats):
+        yield scaled, mode.model_copy(update={"calibration": stats, "equalize": False})
+
+
+@contextmanager
+def equalized_files(
+    model: ModelFile, calibration: Path, threads: int | None
+) -> Iterator[tuple[ModelFile, Path]]:
+    """Give an equalized model and its STATS, in temporary files. Errors are those of `equalize_model`."""
+    with temporary_folder() as folder:
+        path, stats, called = folder / "equalized.gguf", folder / "stats", Path(calibration)
+        equalize_model(model, calibration, path, stats=stats, stats_called=called, threads=threads)
+        yield ModelFile(path), stats
+
+
+def _header(model: ModelFile) -> _core.Gguf:
+    header = _core.Gguf()
+    header.copy_keys(model.header)
+    for key in LAYOUT_KEYS:
+        header.remove(key)
+    set_metadata(header, {EQUALIZED_FROM: model.sha256()})
+    for tensor in model.tensors:
+        header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
+    return header
+
+
+def _write(
+    model: ModelFile,
+    rescaling: Rescaling,
+    header: _core.Gguf,
+    file: OutputFile,
+    threads: int | None,
+    progress: Progress | None,
+) -> float:
+    """Write all tensors; return what rounding changed in scaled ones, relative to them."""
+    begin = header.header()
+    offsets = {name: len(begin) + offset for name, _, _, offset, _ in header.tensors()}
+    squared_error = squared_weight = 0.0
+    file.write(begin, 0)
+    with TensorReader(model, model.tensors, threads, progress) as reader:
+        for tensor in model.tensors:
+            where = {"out_file": file.fileno(), "out_offset": offsets[tensor.name]}
+            if not rescaling.changes(tensor.name):
+                reader.run(tensor, check=True, **where)
+                continue
+            if tensor.type not in UNQUANTIZED:
+                raise ModelFileError(
+                    f"{tensor.path}: tensor {tensor.name!r} is {tensor.type.name}, and only floats can be "
+                    f"scaled; `pyquant dequantize` makes floats of it"
+                )
+            done = reader.run(
+                tensor, weights=rescaling.scaled(tensor), measure=True,
+                target=_core.ggml_encoder(int(tensor.type)), **where,
+            )  # fmt: skip
+            squared_error += done.squared_error
+            squared_weight += done.squared_weight
+    return float(np.sqrt(squared_error / squared_weight)) if squared_weight else 0.0
+
+
+def _divergence(base: Path, other: Path, threads: int | None) -> float:
+    """Run two models over the same random tokens: the mean divergence of their outputs, in nats."""
+    with Model(base) as model:
+        ordinary = model.vocabulary.ordinary_tokens()
+        n = min(TRIED, model.n_ctx_train)
+        chunks = Chunks(np.random.default_rng(0).choice(ordinary, (1, n)).astype(np.int32))
+        with BaseRun(model, chunks, threads, _unseen) as run, Model(other) as scaled:
+            return float(run.score(scaled, _unseen).kld.mean())
+
+
+def _unseen(n_tokens: int) -> None:
+    """Take progress that nobody is shown."""

@@ -1,0 +1,114 @@
+"""Decide a quantization before any work is done: types, scheme, what is known of inputs, the new header."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.imatrix import ImportanceMatrix
+from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.rounding.metadata import fill_header
+from pyquant.rounding.plan import Plan
+from pyquant.rounding.types import choose_types, whole_blocks
+from pyquant.schemes import Mode, Scheme
+from pyquant.schemes.q8_0 import q8_0
+
+
+def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Plan:
+    """Decide everything about a quantization.
+
+    The model's weights are read only where its table is made from them, or its hash is needed.
+
+    Parameters
+    ----------
+    model, mode
+        What is quantized, and how.
+    threads
+        None: one for each processor.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be quantized, or the calibration is of another model.
+    ConfigError
+        The mode does not fit the model or the calibration.
+    """
+    calibration = Calibration.read(mode.calibration) if mode.calibration else None
+    if mode.sequential and not (calibration and calibration.origin):
+        raise ConfigError("sequential: needs --calibration with a file that `pyquant calibrate` wrote")
+    importance = _importance(mode, calibration)
+    types, wanted = choose_types(model, mode, has_importance=importance is not None)
+    sha256 = None
+    if calibration:
+        sha256 = model.sha256()
+        calibration.check_model(model, sha256)
+    folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
+    scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=threads))
+    if scheme is not None and mode.q4_t:
+        scheme = replace(scheme, q4_t=True)
+    if scheme is not None:
+        types = {t.name: _scheme_type(scheme, t, types[t.name], calibration) for t in model.tensors}
+        wanted = {
+            t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
+        }
+    plan = Plan(model, mode, scheme, calibration, importance, types, wanted, _core.Gguf(), sha256)
+    if mode.sequential and plan.requantized_from:
+        raise ConfigError(
+            f"sequential: {model.path} is quantized, and a running copy of it could not hold other weights; "
+            f"`pyquant dequantize` makes a model that can be rounded in order"
+        )
+    if calibration and calibration.origin:  # an importance matrix has no moments to be singular
+        names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
+        calibration.check_tokens(name for name in names if name in calibration.matrices)
+    fill_header(plan)
+    return plan
+
+
+def only(plan: Plan, tensors: list[Tensor]) -> Plan:
+    """Restrict a plan to some of the model's tensors: a file of these alone, none rounded in order."""
+    model = copy(plan.model)
+    model.tensors = tensors
+    mode = plan.mode.model_copy(update={"sequential": None})
+    part = replace(plan, model=model, mode=mode, header=_core.Gguf())
+    fill_header(part)
+    return part
+
+
+def _scheme_type(scheme: Scheme, tensor: Tensor, chosen: Type, calibration: Calibration | None) -> Type:
+    """Give the type that the scheme makes of a tensor for which llama.cpp's policy chose another."""
+    if chosen != scheme.stock or chosen == tensor.type:
+        return chosen
+    its_own = scheme.type_of(tensor, calibration)
+    return scheme.storage if its_own == scheme.stock else its_own
+
+
+def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix | None:
+    if calibration and mode.imatrix:
+        raise ConfigError("imatrix: a calibration holds one; give either --imatrix or --calibration")
+    known = calibration or (Calibration.read(mode.imatrix) if mode.imatrix else None)
+    return known.importance() if known else None
+
+
+def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
+    """Count the codes of tensors that are made Q8_0.
+
+    Returns
+    -------
+    (256,) uint64
+        How often each code occurs, indexed by the code modulo 256.
+    """
+    counts = np.zeros(256, np.uint64)
+    target = _core.scheme_encoder(q8_0().kernel())
+    with TensorReader(model, tensors, threads, None) as reader:
+        for tensor in tensors:
+            counts += reader.run(tensor, target=target, count=True).codes
+    return counts

@@ -1,0 +1,105 @@
+"""Write what a file says of its making: metadata under "pyquant." and "quantize.imatrix."."""
+
+from __future__ import annotations
+
+from gguf import GGML_QUANT_VERSION
+
+from pyquant.calibration.imatrix import ImportanceMatrix
+from pyquant.models.header import set_metadata
+from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
+from pyquant.rounding.plan import Plan
+from pyquant.schemes.damping import ROWS
+
+# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
+# the default nevertheless, and then no reader finds the tensors.
+LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
+
+
+def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
+    """List what pyquant says of a file's making: only what was done.
+
+    Parameters
+    ----------
+    plan
+        The quantization.
+    sha256
+        The hash of the source, in hex.
+
+    Returns
+    -------
+    Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
+        pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the
+        mode's parameters. pyquant.damping, and pyquant.sequential, where errors are compensated;
+        pyquant.row_damping, where rows make up for each other.
+        pyquant.not_compensated: the names of quantized tensors where they are not, separated by spaces.
+        Tables of Q4_T tensors. pyquant.source.sha256.
+    """
+    mode, scheme = plan.mode, plan.scheme
+    entries: dict[str, str | int] = {}
+    if plan.requantized_from:
+        entries["pyquant.requantized_from"] = " ".join(plan.requantized_from)
+    if scheme is None and plan.calibration is None:
+        return entries
+    entries["pyquant.mode"] = mode.mode
+    for key, value in mode.parameters(scheme).items():
+        entries[f"pyquant.{key}"] = value
+    if any(plan.compensated(tensor) for tensor in plan.model.tensors):
+        entries["pyquant.damping"] = f"{mode.damping:g}"
+        if mode.sequential:
+            entries["pyquant.sequential"] = mode.sequential
+        if any(plan.has_row_feedback(tensor) for tensor in plan.model.tensors):
+            entries["pyquant.row_damping"] = f"{ROWS:g}"
+        others = [tensor.name for tensor in plan.model.tensors if plan.not_compensated(tensor)]
+        if others:
+            entries["pyquant.not_compensated"] = " ".join(others)
+    if scheme is not None and scheme.q4_t:
+        q4_t = (name for name, type_ in plan.types.items() if type_ == scheme.storage)
+        entries |= table_entries((name, scheme.table_of(name)) for name in q4_t)
+        entries["general.file_type"] = Q4_T_FILE_TYPE
+    return {**entries, "pyquant.source.sha256": sha256}
+
+
+def importance_metadata(plan: Plan) -> dict[str, str | int]:
+    """List the keys that llama-quantize writes for an importance matrix; none if the file owes it nothing."""
+    return _importance_entries(plan.importance) if plan.importance and plan.uses_importance else {}
+
+
+def _importance_entries(importance: ImportanceMatrix) -> dict[str, str | int]:
+    entries: dict[str, str | int] = {"quantize.imatrix.file": _cut(str(importance.path))}
+    if importance.datasets:
+        entries["quantize.imatrix.dataset"] = _cut(importance.datasets[0])
+    entries["quantize.imatrix.entries_count"] = len(importance.weights)
+    if importance.n_chunks > 0:
+        entries["quantize.imatrix.chunks_count"] = importance.n_chunks
+    return entries
+
+
+def _outdated(plan: Plan) -> set[str]:
+    """List what the source says of blocks that its quantized tensors no longer have."""
+    tensors = plan.model.tensors
+    if not any(plan.changes_quantized(tensor) for tensor in tensors):
+        return set()
+    kept = ((tensor.name, tensor.table) for tensor in tensors if tensor.table and not plan.changes(tensor))
+    return {key for key in plan.model.keys if key.startswith("pyquant.")} - table_entries(kept).keys()
+
+
+def _cut(text: str) -> str:
+    """Cut a text to what llama-quantize keeps: 127 bytes."""
+    return text.encode(errors="surrogateescape")[:127].decode(errors="surrogateescape")
+
+
+def fill_header(plan: Plan) -> None:
+    """Write the new file's metadata and tensors into `plan.header`.
+
+    The source's hash is written as zeros where it is not known yet.
+    """
+    header, model = plan.header, plan.model
+    header.copy_keys(model.header)
+    header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
+    header.set_u32("general.file_type", int(plan.mode.file_type))
+    for key in (*LAYOUT_KEYS, *_outdated(plan)):
+        header.remove(key)
+    set_metadata(header, importance_metadata(plan))
+    set_metadata(header, metadata(plan, sha256=plan.sha256 or "0" * 64))
+    for tensor in model.tensors:
+        header.add_tensor(tensor.name, int(plan.types[tensor.name]), tensor.shape)

@@ -1,0 +1,256 @@
+"""Hold what a quantization will do to a model: the type of every tensor, the scheme, the new header."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.imatrix import ImportanceMatrix
+from pyquant.errors import ModelFileError
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.models.treatment import why_embeddings_are_not
+from pyquant.rounding.factors import COMPENSATED, Factors, Matrix, matrices
+from pyquant.rounding.row_feedback import RowFeedback
+from pyquant.rounding.row_weights import RowWeights
+from pyquant.rounding.types import choose_types
+from pyquant.schemes import Mode, Scheme
+from pyquant.schemes.damping import ROWS
+
+# Types that GGML's quantizers make in the same way with and without an importance matrix.
+WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Work of one pass: a tensor, or an expert's part of one.
+
+    Attributes
+    ----------
+    tensor
+        The weights.
+    target
+        The encoder that quantizes them; None: they are copied.
+    importance
+        (n_experts, n_per_row) float32 for the encoder, or None.
+    n_bytes
+        The size of what is written.
+    """
+
+    tensor: Tensor
+    target: _core.Encoder | None
+    importance: NDArray[np.float32] | None
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A quantization decided on, of which nothing is done yet.
+
+    Attributes
+    ----------
+    model, mode
+        What is quantized, and how.
+    scheme
+        What makes the blocks of the scheme's type; None: GGML's own quantizers make all.
+    calibration
+        What errors are compensated by.
+    importance
+        The calibration's diagonals, or an importance matrix.
+    types
+        What each tensor becomes, by name.
+    wanted
+        What each tensor would become if blocks of every type divided its rows, by name.
+    header
+        The new file's.
+    sha256
+        The hash of the model, in hex, where it was needed.
+    """
+
+    model: ModelFile
+    mode: Mode
+    scheme: Scheme | None
+    calibration: Calibration | None
+    importance: ImportanceMatrix | None
+    types: dict[str, Type]
+    wanted: dict[str, Type]
+    header: _core.Gguf
+    sha256: str | None
+
+    def changes(self, tensor: Tensor) -> bool:
+        """Say whether a tensor gets another type."""
+        return self.types[tensor.name] != tensor.type
+
+    def changes_quantized(self, tensor: Tensor) -> bool:
+        """Say whether a tensor that is quantized already gets another type."""
+        return self.changes(tensor) and tensor.type not in UNQUANTIZED
+
+    @property
+    def requantized_from(self) -> list[str]:
+        """The types of quantized tensors that are rounded again, in the order of their names."""
+        again = (
+            tensor
+            for tensor in self.model.tensors
+            if self.changes_quantized(tensor) and self.types[tensor.name] not in UNQUANTIZED
+        )
+        return sorted({tensor.type.name for tensor in again})
+
+    def fell_back_from(self, tensor: Tensor) -> Type | None:
+        """Give the type that a tensor would have got if that type's blocks divided its rows; else None."""
+        wanted = self.wanted[tensor.name]
+        return wanted if wanted != self.types[tensor.name] else None
+
+    def n_bytes(self, tensor: Tensor) -> int:
+        """Count the bytes that a tensor becomes."""
+        return tensor.n_rows * _core.row_bytes(int(self.types[tensor.name]), tensor.n_per_row)
+
+    @property
+    def output_bytes(self) -> int:
+        """The size of the new file."""
+        data = sum(padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
+        return len(self.header.header()) + data
+
+    def searched(self, tensor: Tensor) -> bool:
+        """Say whether csrc/compensate rounds a tensor, with errors compensated or not."""
+        if not self.changes(tensor):
+            return False
+        if scheme := self._scheme_of(tensor):
+            return scheme.searches(tensor.name, self.calibration)
+        return self.calibration is not None and self.types[tensor.name] in COMPENSATED
+
+    def compensated(self, tensor: Tensor) -> bool:
+        """Say whether errors in a tensor's columns are made up for by its other columns."""
+        if self.calibration is None or not self.searched(tensor):
+            return False
+        return self.calibration.has_moments(tensor.name)
+
+    def not_compensated(self, tensor: Tensor) -> str | None:
+        """Say why errors of a quantized tensor are not compensated though a calibration is given.
+
+        Returns
+        -------
+        The reason; None where errors are compensated, nothing is quantized, or no calibration is given.
+        """
+        if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
+            return None
+        if tensor.name in self.calibration.matrices and not self.searched(tensor):
+            if self._scheme_of(tensor):
+                return f"mode {self.mode.mode} rounds every weight to the nearest code"
+            return f"type {self.types[tensor.name].name} cannot be compensated"
+        if tensor.name == EMBEDDINGS and tensor.name not in self.calibration.matrices:
+            return why_embeddings_are_not(tied=all(other.name != OUTPUT for other in self.model.tensors))
+        return self.calibration.why_no_moments(tensor.name)
+
+    @property
+    def uses_importance(self) -> bool:
+        """Say whether the importance matrix has a part in the file: in rounding, or in the choice of types.
+
+        A file without a scheme is llama-quantize's, which says that it was given one whatever came of it.
+        """
+        if self.importance is None or self.scheme is None:
+            return self.importance is not None
+        if any(self._weighted(tensor, self.importance) for tensor in self.model.tensors):
+            return True
+        without = choose_types(self.model, self.mode, has_importance=False)
+        return without != choose_types(self.model, self.mode, has_importance=True)
+
+    def _weighted(self, tensor: Tensor, importance: ImportanceMatrix) -> bool:
+        if not self.changes(tensor) or importance.of(tensor) is None:
+            return False
+        if self.searched(tensor):
+            return self.calibration is not None
+        if scheme := self._scheme_of(tensor):
+            return scheme.grid == "q4_0"  # whose scale GGML then searches for; csrc/stream
+        return self.types[tensor.name] not in WITHOUT_IMPORTANCE
+
+    def offset(self, tensor: Tensor) -> int:
+        """Say where a tensor's data begin in the new file, in bytes."""
+        return self._offsets[tensor.name]
+
+    @cached_property
+    def _offsets(self) -> dict[str, int]:
+        sizes = (padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
+        offsets = itertools.accumulate(sizes, initial=len(self.header.header()))
+        return {tensor.name: offset for tensor, offset in zip(self.model.tensors, offsets)}
+
+    @property
+    def in_order(self) -> list[Tensor]:
+        """The tensors that are rounded while the model runs, in about its order; see `sequential`.
+
+        Not embeddings that are the output matrix too: what corrects that changes what is looked up.
+        """
+        if not self.mode.sequential or self.calibration is None:
+            return []
+        by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
+        names = (name for name in self.calibration.matrices if name != EMBEDDINGS)
+        return [by_name[name] for name in names if name in by_name]
+
+    def factors(self) -> Factors:
+        """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
+        first = self.in_order
+        rest = [tensor for tensor in self.model.tensors if tensor not in first]
+        wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
+        return Factors(self.calibration, self.mode.damping, wanted)
+
+    def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
+        """Make the parts of a tensor, in the order in which they are stored."""
+        n_bytes = self.n_bytes(tensor)
+        type_, scheme = int(self.types[tensor.name]), self._scheme_of(tensor)
+        if not self.changes(tensor):
+            yield Part(tensor, None, None, n_bytes)
+        elif self.searched(tensor):
+            matrices = self._matrices(tensor)
+            for matrix in matrices:
+                factor = factors.of(matrix)
+                if scheme:
+                    rows = self._rows.of(matrix) if scheme.weighs_rows else None
+                    if scheme.weighs_tensors:
+                        rows = self._rows.whole(matrix) * (np.ones(1) if rows is None else rows)
+                    encoder = scheme.searched(tensor.name, factor, rows)
+                else:
+                    encoder = _core.compensated_encoder(type_, factor)
+                yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
+        else:
+            importance = self.importance.of(tensor) if self.importance else None
+            encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
+            yield Part(tensor, encoder, importance, n_bytes)
+
+    def has_row_feedback(self, tensor: Tensor) -> bool:
+        """Say whether rows of a tensor make up for each other; not those with steps of their own."""
+        scheme = self._scheme_of(tensor)
+        if self.calibration is None or not self.mode.output_side or not self.compensated(tensor):
+            return False
+        if scheme and scheme.weighs_rows:
+            return False
+        return tensor.n_experts == 1 and self.calibration.has_gradients(tensor.name)
+
+    def row_feedback(self, tensor: Tensor) -> RowFeedback | None:
+        """Say how rows of a tensor make up for each other; None: not. Raises ModelFileError."""
+        if self.calibration is None or not self.has_row_feedback(tensor):
+            return None
+        gradients = self.calibration.gradients(tensor.name)
+        if gradients is None or len(gradients) != tensor.n_rows:
+            raise ModelFileError(
+                f"{self.calibration.called}: the gradients of {tensor.name} are not of {tensor.n_rows:,} rows"
+            )
+        return RowFeedback.of(gradients, ROWS)
+
+    @cached_property
+    def _rows(self) -> RowWeights:
+        return RowWeights(self.model, self.calibration)
+
+    def _scheme_of(self, tensor: Tensor) -> Scheme | None:
+        """Give the scheme if it makes this tensor's blocks."""
+        return self.scheme if self.scheme and self.types[tensor.name] == self.scheme.storage else None
+
+    def _matrices(self, tensor: Tensor) -> list[Matrix]:
+        return list(matrices(tensor, _core.columns_together(int(self.types[tensor.name]))))

@@ -1,0 +1,169 @@
+"""Quantize a model tensor by tensor, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant.errors import ConfigError
+from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.sha256 import SourceHash
+from pyquant.models.header import set_metadata
+from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.progress import Progress
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.plan import Plan
+from pyquant.rounding.result import QuantizeResult, TensorResult
+from pyquant.rounding.tensor_writer import Passed, TensorWriter
+from pyquant.schemes import Mode
+
+Tell = Callable[[str], None]  # told a remark
+
+
+def quantize_model(
+    source: AnyModel,
+    output: str | os.PathLike[str],
+    mode: Mode,
+    *,
+    threads: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    memory: int | None = None,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> QuantizeResult:
+    """Quantize a model, and say what that did.
+
+    Parameters
+    ----------
+    source
+        A path, or an opened model: F32, F16 or BF16.
+    output
+        The GGUF to write. It appears complete or not at all.
+    mode
+        How, as `pyquant.make_mode` makes it.
+    threads
+        None: one for each processor. The file does not depend on it.
+    force
+        Replace an existing `output`.
+    dry_run
+        Decide the types and sizes; write nothing.
+    memory
+        In order: bytes that what is kept of the passes may take in memory, the rest being beside `output`;
+        None: all of it. The file does not depend on it.
+    progress
+        Called while it goes on.
+    tell
+        Told remarks before the work begins: in order, how much memory and disk it takes.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be read or quantized. The message names tensor and weight.
+    ConfigError
+        The mode does not fit the model.
+    OutputError
+        `output` cannot be written.
+    """
+    begin = time.perf_counter()
+    model = given = open_model(source)
+    if memory is not None and not mode.sequential:
+        raise ConfigError("memory: is of --sequential, and without it little memory is taken")
+    if not dry_run:
+        check_output(Path(output), sources=model.paths, force=force)
+    with ExitStack() as stack:
+        if mode.equalize and not dry_run:
+            from pyquant.rounding.equalize.equalize_model import equalized
+
+            model, mode = stack.enter_context(equalized(model, mode, threads))
+        plan = make_plan(model, mode, threads=threads)
+        results = (
+            [_result(plan, tensor) for tensor in model.tensors]
+            if dry_run
+            else write_plan(plan, Path(output), threads, force, progress, memory, tell)
+        )
+    return QuantizeResult(
+        source=str(given.path),
+        output=str(output),
+        mode=mode.mode,
+        parameters=mode.parameters(plan.scheme),
+        source_bytes=given.n_bytes,
+        output_bytes=plan.output_bytes,
+        n_weights=given.n_weights,
+        seconds=time.perf_counter() - begin,
+        tensors=results,
+    )
+
+
+def write_plan(
+    plan: Plan,
+    output: Path,
+    threads: int | None,
+    force: bool,
+    progress: Progress | None,
+    memory: int | None = None,
+    tell: Tell | None = None,
+) -> list[TensorResult]:
+    """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
+    model, mode = plan.model, plan.mode
+    results: dict[str, TensorResult] = {}
+    with (
+        SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
+        OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
+        TensorReader(model, model.tensors, threads, progress) as reader,
+        plan.factors() as factors,
+    ):
+        writer = TensorWriter(plan, factors, reader, file, threads)
+
+        def write(
+            tensor: Tensor,
+            weights: NDArray[np.float32] | None = None,
+            copy: NDArray[np.uint8] | None = None,
+        ) -> None:
+            results[tensor.name] = _result(plan, tensor, writer.write(tensor, weights, copy))
+
+        if mode.sequential and plan.calibration:
+            from pyquant.rounding.in_order import write_in_order
+
+            write_in_order(
+                model, plan.calibration, plan.in_order, mode.sequential, write,
+                folder=output.resolve().parent, threads=threads, memory=memory, tell=tell,
+            )  # fmt: skip
+        for tensor in model.tensors:
+            if tensor.name not in results:
+                write(tensor)
+        if plan.scheme is not None and plan.sha256 is None:
+            set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
+        file.write(plan.header.header(), 0)
+        file.commit()
+    return [results[tensor.name] for tensor in model.tensors]
+
+
+def _result(plan: Plan, tensor: Tensor, passes: Sequence[Passed] = ()) -> TensorResult:
+    wanted = plan.fell_back_from(tensor)
+    result = TensorResult(
+        name=tensor.name,
+        source_type=tensor.type.name,
+        type=plan.types[tensor.name].name,
+        n_weights=tensor.n_weights,
+        n_bytes=plan.n_bytes(tensor),
+        fell_back_from=wanted.name if wanted is not None else None,
+        not_compensated=plan.not_compensated(tensor),
+    )
+    if not passes or not plan.changes(tensor):
+        return result
+    return replace(
+        result,
+        squared_error=sum(one_pass.squared_error for one_pass in passes),
+        squared_weight=sum(one_pass.squared_weight for one_pass in passes),
+        zeros=sum(one_pass.zeros for one_pass in passes),
+    )

@@ -1,0 +1,91 @@
+"""Round the tensors of a plan, and write each where it belongs in the new file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.files.output_file import OutputFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.rounding.factors import Factors
+from pyquant.rounding.plan import Plan
+from pyquant.rounding.row_feedback import RowFeedback, RowsPassed, rows_passed
+
+Passed: TypeAlias = _core.PassResult | RowsPassed
+Values = NDArray[np.float32]
+Copy = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class TensorWriter:
+    """Writes tensors as a plan has them.
+
+    Attributes
+    ----------
+    plan, factors
+        The quantization, and what it knows of inputs.
+    reader, file
+        The model, and the new file.
+    threads
+        None: one for each processor. What is written does not depend on it.
+    """
+
+    plan: Plan
+    factors: Factors
+    reader: TensorReader
+    file: OutputFile
+    threads: int | None
+
+    def write(self, tensor: Tensor, weights: Values | None = None, copy: Copy | None = None) -> list[Passed]:
+        """Round a tensor and write it.
+
+        Parameters
+        ----------
+        tensor
+            One of the plan's.
+        weights
+            (n_rows, n_per_row) float32: rounded instead of its own.
+        copy
+            (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
+
+        Returns
+        -------
+        What each pass over its parts measured.
+        """
+        feedback = self.plan.row_feedback(tensor)
+        if feedback is not None:
+            return [self._by_rows(tensor, feedback, tensor.weights() if weights is None else weights, copy)]
+        return self._in_passes(tensor, weights, copy)
+
+    def _in_passes(self, tensor: Tensor, weights: Values | None, copy: Copy | None) -> list[Passed]:
+        passes: list[Passed] = []
+        offset, row = self.plan.offset(tensor), 0
+        for part in self.plan.parts(tensor, self.factors):
+            work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
+            rows = slice(row, row + part.tensor.n_rows)
+            if copy is not None:
+                work |= {"copy": copy[rows], "copy_as": _core.ggml_encoder(int(tensor.type))}
+            passes.append(
+                self.reader.run(
+                    part.tensor, weights=None if weights is None else weights[rows],
+                    out_file=self.file.fileno(), out_offset=offset, target=part.target,
+                    importance=part.importance, **work,
+                )
+            )  # fmt: skip
+            offset, row = offset + part.n_bytes, rows.stop
+        return passes
+
+    def _by_rows(self, tensor: Tensor, feedback: RowFeedback, weights: Values, copy: Copy | None) -> Passed:
+        (part,) = self.plan.parts(tensor, self.factors)
+        assert part.target is not None
+        self.reader.check(tensor, weights)
+        stored, values = feedback.round(weights, part.target, threads=self.threads)
+        self.file.write(stored.data.cast("B"), self.plan.offset(tensor))
+        if copy is not None:
+            copy[:] = _core.ggml_encoder(int(tensor.type)).encode(values)
+        return rows_passed(weights, values)

@@ -1,0 +1,47 @@
+"""Check what rounding in order refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import F32
+
+
+def refused(source: Path, output: Path, error: type[Exception], message: str, **settings: object) -> None:
+    with pytest.raises(error, match=message):
+        quantize_model(source, output, make_mode({"mode": "ggml:IQ4_NL", **settings}))
+    assert not output.exists()
+    assert not list(output.parent.glob(".*partial"))
+
+
+def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> None:
+    source, stats, out = generated(F32), stats_of(F32), tmp_path / "out.gguf"
+    refused(source, out, ConfigError, "sequential: is of a calibration, and none is given", sequential=32)
+    imatrix = tmp_path / "imatrix.gguf"
+    calibrate_model(source, [text], tmp_path / "few", n_ctx=64, n_chunks=2, imatrix=imatrix)
+    refused(source, out, ConfigError, "sequential: needs --calibration", calibration=imatrix, sequential=32)
+    few = r"2 chunks of 64 tokens of .* are too few: blk.*weight, with rows of 96, needs 768 tokens"
+    refused(source, out, ConfigError, few, calibration=stats, sequential=2)
+    with pytest.raises(ConfigError, match="sequential"):
+        make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
+
+
+def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("pyquant.rounding.in_order_memory.available_memory", lambda: 10_000)
+    message = r"about 0\.\d+ GB of memory: .*; 1e-05 GB of memory are free: give fewer chunks, or --memory"
+    settings = {"calibration": stats_of(F32), "sequential": 32}
+    refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)
+
+
+def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Path) -> None:
+    calibration = Calibration.read(stats_of(F32))
+    del calibration._rows.tensors["tokens"]
+    with pytest.raises(ModelFileError, match="holds no tokens to run the model over; calibrate anew"):
+        calibration.tokens(32)

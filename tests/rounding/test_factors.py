@@ -1,0 +1,35 @@
+"""Check what rounding has of inputs: the first token of a chunk counts more where attention mixes values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.models.model_file import ModelFile
+from pyquant.rounding.factors import Factors, matrices
+from pyquant.schemes.damping import FIRST_TOKEN, ON_ITS_OWN
+from tests.support.models import Model
+
+
+@pytest.mark.parametrize(("name", "counts_more"), [("attn_q", True), ("attn_v", True), ("ffn_up", False)])
+def test_the_first_token_counts_for_what_attention_mixes(
+    name: str, counts_more: bool, text: Path, tmp_path: Path
+) -> None:
+    path = Model(n_embd=64, n_ff=96, n_layer=1, seed=4).write(tmp_path / "model.gguf")
+    calibrate_model(path, [text], tmp_path / "stats", n_ctx=48, n_chunks=4)
+    stats = Calibration.read(tmp_path / "stats")
+    (tensor,) = (tensor for tensor in ModelFile(path).tensors if tensor.name == f"blk.0.{name}.weight")
+    (matrix,) = matrices(tensor, 32)
+    with Factors(stats, ON_ITS_OWN, [matrix]) as factors:
+        factor = factors.of(matrix)
+    moments = stats.moments(tensor.name).astype(np.float64)
+    expected = moments + ON_ITS_OWN * moments.trace() / 64 * np.eye(64)
+    if counts_more:
+        first = stats.first_token(tensor.name).astype(np.float64)
+        expected += FIRST_TOKEN * np.outer(first, first)
+    expected = expected[np.ix_(factor.order, factor.order)]
+    np.testing.assert_allclose(factor.moments, expected, rtol=1e-4, atol=1e-5 * expected.max())

@@ -1,0 +1,76 @@
+"""Files by recipes are those that llama-quantize makes with --tensor-type-file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.types import choose_types
+from pyquant.schemes.settings import make_mode
+from pyquant.schemes.tensor_types import read_tensor_types, to_tensor_types
+from tests.support.models import EXPERTS, IN_THE_BOX, ODD_ROWS
+from tests.support.oracle import Oracle
+
+# The second pattern finds output.weight as well, but the first counts. Blocks of Q5_K do not divide rows of
+# 64. The mixture goes on otherwise beside a tensor that a pattern found.
+PATTERNS = "OUTPUT=q8_0 t.weight=q5_0\nblk.0.attn_v=Q5_K token_embd=iq4_nl\n"
+
+
+def as_recipe(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def patterns(tmp_path: Path) -> Path:
+    path = tmp_path / "types.txt"
+    path.write_text(PATTERNS)
+    return path
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("source", [IN_THE_BOX, EXPERTS, ODD_ROWS], indirect=True)
+def test_a_recipe_of_llama_quantizes_types_gives_its_file(
+    source: Path, patterns: Path, oracle: Oracle, tmp_path: Path
+) -> None:
+    recipe = read_tensor_types(patterns, ModelFile(source), "Q4_K_M", has_importance=False)
+    mode = make_mode({"mode": "recipe", "recipe": as_recipe(tmp_path, recipe.to_toml())})
+    quantize_model(source, tmp_path / "ours.gguf", mode)
+    theirs = oracle.quantize(source, tmp_path / "theirs.gguf", "Q4_K_M", "--tensor-type-file", patterns)
+    assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("source", [IN_THE_BOX, EXPERTS], indirect=True)
+def test_llama_quantize_makes_the_file_of_a_recipe(source: Path, oracle: Oracle, tmp_path: Path) -> None:
+    text = 'version = 1\nbase = "Q4_K_M"\n[tensors]\n"output.weight" = "Q5_K"\n"blk.0.attn_v.weight" = "Q8_0"'
+    mode = make_mode({"mode": "recipe", "recipe": as_recipe(tmp_path, text)})
+    quantize_model(source, tmp_path / "ours.gguf", mode)
+    model = ModelFile(source)
+    chosen = choose_types(model, mode).chosen
+    types = {tensor.name: chosen[tensor.name] for tensor in model.tensors if len(tensor.shape) > 1}
+    (tmp_path / "types.txt").write_text(to_tensor_types(types))
+    theirs = oracle.quantize(
+        source, tmp_path / "theirs.gguf", "Q4_K_M", "--tensor-type-file", tmp_path / "types.txt"
+    )
+    assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("output", "expected PATTERN=TYPE, got 'output'"),
+        ("output=q9", "output: 'q9' is no type of GGML"),
+        ("attn_w=q8_0", "'attn_w' finds no tensor of "),
+        ("attn_(=q8_0", r"'attn_\(' is not a regular expression"),
+    ],
+)
+def test_patterns_that_are_wrong_are_named(generated, patterns: Path, text: str, says: str) -> None:
+    patterns.write_text(text)
+    with pytest.raises(ConfigError, match=f"{patterns}: .*{says}"):
+        read_tensor_types(patterns, ModelFile(generated(EXPERTS)), "Q4_0")
