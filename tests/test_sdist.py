@@ -33,6 +33,7 @@ def execute(command: list[object], **options) -> str:
     return done.stdout
 
 
+@pytest.mark.ci
 def test_all_of_the_source_is_in_it_and_nothing_else(sdist: Path):
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers()}

@@ -1,4 +1,4 @@
-"""Readers, fuzzed for half a minute each; `make fuzz SECONDS=3600` takes longer."""
+"""Readers, fuzzed for some seconds each; `make fuzz SECONDS=3600` takes longer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyquant.models.pqz.block_layout import block_bytes, kernel
 from tests.support import ROOT
 from tests.support.fuzz_targets import CORPUS, TARGETS, NoFuzzer, command_of, frame_layouts, fuzz
 
-SECONDS = 30
 
-
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(5, marks=pytest.mark.ci), pytest.param(30, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_input_ends_a_reader(target: str, tmp_path: Path) -> None:
+def test_no_input_ends_a_reader(target: str, seconds: int, tmp_path: Path) -> None:
     try:
-        said = fuzz(target, tmp_path, SECONDS)
+        said = fuzz(target, tmp_path, seconds)
     except NoFuzzer as error:
         pytest.skip(str(error))
     assert " executions, " in said

@@ -138,6 +138,7 @@ def encode_each(scheme, x: np.ndarray, block_bytes: int) -> np.ndarray:
     return blocks
 
 
+@pytest.mark.slow
 @under("memory", "memory-native", "threads")
 def test_kernels(program: Program, build: str, tmp_path: Path) -> None:
     """Builds with and without the processor's instructions also give the bits of the one under test."""
@@ -164,31 +165,37 @@ def test_kernels(program: Program, build: str, tmp_path: Path) -> None:
     assert np.isnan(halves.view(np.float16)[~number]).all()
 
 
+@pytest.mark.slow
 @under("memory-native", slow=("memory",))
 def test_compensation(program: Program, build: str) -> None:
     run(program("compensate", build))
 
 
+@pytest.mark.slow
 @under("memory-native", slow=("memory", "threads"))
 def test_stream(program: Program, build: str) -> None:
     run(program("stream", build))
 
 
+@pytest.mark.slow
 @under("memory-native")
 def test_spool(program: Program, build: str) -> None:
     run(program("spool", build))
 
 
+@pytest.mark.slow
 @under("memory")
 def test_staged_pass(program: Program, build: str) -> None:
     run(program("staged_pass", build))
 
 
+@pytest.mark.slow
 @under(slow=("memory", "memory-native", "threads"))
 def test_pqz(program: Program, build: str) -> None:
     run(program("pqz", build), 50 if build == "threads" else 10_000)
 
 
+@pytest.mark.slow
 @under("memory", slow=("memory-native", "threads"))
 @pytest.mark.parametrize(
     ("name", "letters"),

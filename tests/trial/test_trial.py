@@ -26,6 +26,7 @@ def trial(*words: object) -> dict:
     return told
 
 
+@pytest.mark.ci
 def test_quick_attacks() -> None:
     told = trial("--cases", 3000, *(word for name in QUICK for word in ("--attack", name)))
     assert told["failures"] == []
@@ -43,6 +44,7 @@ def test_all_attacks() -> None:
     assert [attack["attack"] for attack in told["attacks"]] == [attack.name for attack in every_attack()]
 
 
+@pytest.mark.ci
 def test_a_case_is_the_same_again() -> None:
     once, again = (
         trial("--attack", "mode", "--attack", "table", "--cases", 200, "--seed", 5) for _ in range(2)

@@ -28,6 +28,7 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.ci
 def test_the_text_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
     alone = run("generate", MODEL, *GREEDY)
     for draft in (q4_0, "ngram"):
@@ -41,6 +42,7 @@ def test_the_text_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> No
     assert f"{q4_0.name}: " in sizes
 
 
+@pytest.mark.slow
 def test_json_has_what_drafting_brought(q4_0: Path) -> None:
     done = run("generate", MODEL, *GREEDY, "--draft", q4_0, "--policy", "fixed:k=3", "--json", "-n", 2)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -54,6 +56,7 @@ def test_json_has_what_drafting_brought(q4_0: Path) -> None:
         assert line["tokens_per_second"] > 0
 
 
+@pytest.mark.ci
 def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
     other = Generated(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2).write(tmp_path / "other.gguf")
     for words, says in [
@@ -71,6 +74,7 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
     assert run("generate", MODEL, *GREEDY, "--draft", tmp_path / "nowhere.gguf").returncode == 1
 
 
+@pytest.mark.ci
 def test_a_larger_draft_is_remarked_on(q4_0: Path) -> None:
     done = run("generate", q4_0, *GREEDY, "--draft", MODEL)
     assert done.returncode == 0
@@ -78,6 +82,7 @@ def test_a_larger_draft_is_remarked_on(q4_0: Path) -> None:
     assert done.stdout == run("generate", q4_0, *GREEDY).stdout
 
 
+@pytest.mark.ci
 def test_costs_are_measured_and_used(q4_0: Path, tmp_path: Path) -> None:
     costs = tmp_path / "costs.json"
     done = run("draft", "costs", MODEL, q4_0, "--rounds", 1, "-o", costs)
@@ -100,6 +105,7 @@ def test_costs_are_measured_and_used(q4_0: Path, tmp_path: Path) -> None:
         assert "`pyquant draft costs` measures them" in refused.stderr
 
 
+@pytest.mark.ci
 def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def main("}\n{"prompt": "The module"}\n')

@@ -44,6 +44,7 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
     assert "from" in out_of_range.stderr or "above" in out_of_range.stderr
 
 
+@pytest.mark.ci
 def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
     arguments = [
         "generate",

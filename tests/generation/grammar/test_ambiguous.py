@@ -66,6 +66,7 @@ def rules_of_letters(draw: st.DrawFn) -> str:
     return "\n".join(f"{name}: " + " | ".join(draw(alternatives)) for name in names)
 
 
+@pytest.mark.ci
 @settings(max_examples=60, deadline=None)
 @given(rules_of_letters())
 def test_texts_are_those_of_an_earley_parser(rules: str) -> None:

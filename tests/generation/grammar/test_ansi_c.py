@@ -116,6 +116,7 @@ def test_ansi_c_reads_names_either_way(text: str) -> None:
     assert not refusal("ansi_c", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "repeated",
     ["a*b;", "(a)", "a(b);", "a(b);{", "if(a(b)){a*b;", "x=(((", "a(b,c(", "case(a)+b:", "(a[b])-c*("]
@@ -127,6 +128,7 @@ def test_the_time_and_memory_of_ambiguous_statements_grow_with_their_number_and_
     assert_each_takes_as_long("ansi_c", "f(){x;", repeated)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["c", "ansi_c"])
 @pytest.mark.parametrize(
     ("begin", "repeated"),

@@ -47,6 +47,7 @@ def references(n: int) -> Grammar:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("engine", "grammar"),
     [
@@ -65,6 +66,7 @@ def test_near_the_bounds_engines_work(engine: str, grammar: Grammar, vocabulary:
     assert time.process_time() - begin < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_chains_of_rules_do_not_depend_on_the_order_of_sets(seed: int, tmp_path: Path) -> None:
     """lark calls itself along a chain, in an order that the seed of Python's hashes decides."""

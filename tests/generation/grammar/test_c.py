@@ -87,6 +87,7 @@ def taken(grammar: LrGrammar, text: str) -> bool:
     return all(state.kernel.advance(byte) for byte in text.encode()) and state.may_end
 
 
+@pytest.mark.ci
 def test_names_of_types_can_be_given_by_a_list_or_by_their_spelling() -> None:
     assert refusal("c", WITH_OWN)
     assert taken(own_names('"Own" | "Other"'), WITH_OWN)
@@ -95,6 +96,7 @@ def test_names_of_types_can_be_given_by_a_list_or_by_their_spelling() -> None:
     assert taken(own_names('"Own"'), "int Owner; size_t n = Owner;")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["example", "fitblk", "gun", "gzjoin", "gzlog", "minigzip", "zpipe", "zran"])
 def test_examples_of_zlib_are_taken_as_they_are_with_their_names(name: str) -> None:
     file = EXAMPLES / f"{name}.c"
@@ -106,6 +108,7 @@ def test_examples_of_zlib_are_taken_as_they_are_with_their_names(name: str) -> N
     assert taken(own_names(" | ".join(f'"{each}"' for each in names)), text)
 
 
+@pytest.mark.ci
 def test_a_grammar_in_which_any_name_is_one_of_a_type_has_conflicts() -> None:
     """So names of types have to be known; llguidance, which tries all ways, is what the message offers."""
     grammar = Grammar(Language.LARK, with_names_as_types(), "c.lark")
@@ -118,5 +121,6 @@ def test_a_grammar_in_which_any_name_is_one_of_a_type_has_conflicts() -> None:
         assert state.may_end
 
 
+@pytest.mark.ci
 def test_it_has_all_productions() -> None:
     assert len(make_tables(read_grammar(Path("c"))).lengths) >= 211  # as the grammar in the standard

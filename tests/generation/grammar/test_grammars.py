@@ -9,6 +9,7 @@ from tests.support.grammars import corpus, refusal
 NAMES = ["c", "markdown_sql", "python", "sql"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 def test_grammars_accept_their_corpus(name: str) -> None:
     for text in corpus(name, "accept"):

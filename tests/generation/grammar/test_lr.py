@@ -73,6 +73,7 @@ def grammars(draw: st.DrawFn) -> str:
     return "\n".join([*rules, ignored, reserved, ambiguous])
 
 
+@pytest.mark.ci
 @settings(max_examples=40, deadline=None)
 @given(
     grammar=grammars(),

@@ -53,6 +53,7 @@ def test_what_is_refused_is_no_python_but_for_blocks() -> None:
     assert texts == ["[a,\nb]", "while a: b", "def f(): pass"]
 
 
+@pytest.mark.ci
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), n_choices=st.integers(5, 60))
 def test_python_reads_what_the_grammar_makes(seed: int, n_choices: int) -> None:
@@ -75,6 +76,7 @@ def is_in_the_grammar(statement: ast.stmt) -> bool:
     return isinstance(statement, SIMPLE) and isinstance(target, ast.Name | None) and not stars
 
 
+@pytest.mark.ci
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), n_choices=st.integers(5, 40), data=st.data())
 def test_python_reads_what_is_left_when_words_are_changed(
@@ -90,6 +92,7 @@ def test_python_reads_what_is_left_when_words_are_changed(
         assert not refusal("python", text), text
 
 
+@pytest.mark.ci
 def test_lines_of_the_standard_library_are_taken() -> None:
     n_taken, refused = 0, []
     for name in ("argparse", "ast", "fractions", "imaplib", "statistics", "tarfile"):

@@ -71,6 +71,7 @@ def test_refusals_come_soon(text: str, message: str) -> None:
     assert time.process_time() - begin < 5
 
 
+@pytest.mark.ci
 def test_a_long_terminal_is_read_soon() -> None:
     begin = time.process_time()
     make_tables(Grammar(Language.LARK, f'start: "{"ab" * 2000}" | "c"', "g.lark"))
@@ -85,6 +86,7 @@ def test_a_terminal_may_match_everything() -> None:
     assert mask_of(state, 6).tolist() == [False] * 6  # what a character is cut into cannot begin again
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
 def test_imports_in_a_circle(names: list[str], tmp_path: Path) -> None:
     for name, following in zip(names, names[1:] + names[:1]):
@@ -127,6 +129,7 @@ def test_special_tokens_are_never_part_of_a_text(vocabulary: Vocabulary) -> None
         np.testing.assert_array_equal(np.flatnonzero(ends), vocabulary.end_tokens())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arithmetic", "c", "ansi_c", "json"])
 def test_time_and_memory_grow_with_the_depth_and_no_faster(name: str) -> None:
     """Nest a megabyte of parentheses, and a part of it."""

@@ -56,6 +56,7 @@ def test_what_is_refused_is_no_sql() -> None:
         assert not is_sql(text), text
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), n_choices=st.integers(5, 60))
 def test_sqlite_reads_what_the_grammar_makes(seed: int, n_choices: int) -> None:
@@ -64,6 +65,7 @@ def test_sqlite_reads_what_the_grammar_makes(seed: int, n_choices: int) -> None:
     assert ";" in text or is_sql(text), text
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), n_choices=st.integers(5, 40), data=st.data())
 def test_sqlite_reads_what_is_left_when_words_are_changed(

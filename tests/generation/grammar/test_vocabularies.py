@@ -46,6 +46,7 @@ def follow(vocabulary: Vocabulary, name: str) -> None:
         assert allowed(state, vocabulary.n_tokens)[vocabulary.end_tokens()].all()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["c", "python"])
 def test_each_token_of_the_corpus_is_allowed(name: str) -> None:
     with vocabulary("llama-bpe") as loaded:

@@ -45,6 +45,7 @@ class Fixed:
 P = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("measure", [False, True])
 @pytest.mark.parametrize(
     ("settings", "expected"),

@@ -110,6 +110,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly, "Session", SmallSession)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("adapt", [False, True])
 def test_texts_come_as_often_as_the_model_writes_them(small: None, adapt: bool) -> None:
     expected = every_text()
@@ -119,6 +120,7 @@ def test_texts_come_as_often_as_the_model_writes_them(small: None, adapt: bool) 
     assert p_value([tuple(text.tokens) for text in texts], expected) > 1e-3
 
 
+@pytest.mark.ci
 def test_masks_alone_give_other_frequencies() -> None:
     expected = every_text()
     rng, texts = np.random.default_rng(1), []
@@ -135,6 +137,7 @@ def test_masks_alone_give_other_frequencies() -> None:
     assert p_value(texts, expected) < 1e-9
 
 
+@pytest.mark.slow
 def test_attempts_learn(small: None) -> None:
     plain, learned = (
         sum(text.attempts for text in generate_exactly(MODEL, PLAN, FREE, Rising(), adapt=adapt))
@@ -157,6 +160,7 @@ def test_a_grammar_without_texts_is_given_up(small: None) -> None:
         assert (text.finish, text.tokens, text.attempts) == (REFUSED, [], 1)
 
 
+@pytest.mark.ci
 def test_attempts_are_bounded(small: None) -> None:
     texts = list(generate_exactly(MODEL, PLAN, FREE, Rising(), adapt=False, most_attempts=2))
     assert {text.attempts for text in texts} == {1, 2}

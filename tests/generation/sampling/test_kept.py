@@ -52,6 +52,7 @@ def vocabulary(random: np.random.Generator, name: str, n: int) -> list[bytes]:
     return [*(bytes([byte]) for byte in range(256)), *pieces, b"", b""]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize(
     ("grammar", "text"), [("json", "figures.json"), ("c", "words.c"), ("ansi_c", "words.c")]

@@ -42,6 +42,7 @@ def test_texts_that_are_refused_are_told() -> None:
     assert written["attempts_per_text"] == 1
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("option", [[], ["--json"]])
 def test_the_command_shows_both(option: list[str]) -> None:
     arguments = ["-n", 1, "--length", 3, "--technique", "free", "--exact", 1]

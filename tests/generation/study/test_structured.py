@@ -107,6 +107,7 @@ def test_what_texts_took_is_provenance(results: Path) -> None:
         assert round(cost["tokens"], 9) >= longest["tokens_per_text"]
 
 
+@pytest.mark.ci
 def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None:
     """Three of ten texts are written where seven are there and the eighth is cut off; the result is equal."""
     results = shutil.copytree(results.parent, tmp_path / "copy") / "results"
@@ -128,6 +129,7 @@ def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None
     assert [part["n"] for part in written["provenance"]["writing"]] == [3]
 
 
+@pytest.mark.slow
 def test_more_samples_go_on_from_fewer(tmp_path: Path) -> None:
     """Texts depend on neither how many there are, nor on which techniques: none is written twice."""
     fewer = STUDY.replace("samples = 5", "samples = 2").replace('"free", "grammar"', '"grammar"')
