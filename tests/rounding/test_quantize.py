@@ -208,7 +208,7 @@ def test_a_dry_run_foretells_sizes_and_types(source: Path, name: str, tmp_path: 
     written = {t.name: (t.tensor_type.name, t.n_bytes) for t in GGUFReader(tmp_path / "out.gguf").tensors}
     for told in (foretold, report):
         assert {t.name: (t.type, t.n_bytes) for t in told.tensors} == written
-        assert told.bits_per_weight == 8 * sum(n for _, n in written.values()) / report.n_weights
+        assert told.bits_per_weight == 8 * report.output_bytes / report.n_weights
 
 
 def test_what_the_report_says_of_errors(generated, tmp_path: Path) -> None:

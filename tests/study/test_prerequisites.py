@@ -142,7 +142,7 @@ def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Pat
         report = quantize_model(bench.model, path, make_mode({**settings, "tensors": "blk"})).to_json()
         row = model.row(label)
         assert row.result("size")["snr_db"] == report["snr_db"]
-        assert row.result("size")["tensor_bits"] == report["bits_per_weight"]
+        assert row.result("size")["bits"] == report["bits_per_weight"]
         (alone,) = compare_models(bench.model, [path], bench.text, n_ctx=32, n_chunks=3).to_json()[
             "candidates"
         ]
@@ -308,7 +308,7 @@ def _toml(**settings: object) -> str:
 @pytest.mark.parametrize(
     ("key", "value", "ending", "inputs"),
     [
-        ("code_bits", 4.0, "4 bits", {"bpw": 4.0}),
+        ("code_bits", 4.0, "4 bits", {"code_bits": 4.0}),
         ("bits", 5.5, "5.5 bits in all", {"bits": 5.5}),
         ("size", "3MB", "3,000,000 bytes", {"size": 3_000_000}),
         ("like", "Q4_K", "like Q4_K", {"like": {"type": "Q4_K", "n_ctx": 32}}),

@@ -93,7 +93,7 @@ def test_results_are_the_librarys(lab: Lab, finished_study: Path, tmp_path: Path
     report = quantize_model(lab.models[0], tmp_path / "q.gguf", mode).to_json()
     assert row.result("size")["bytes"] == report["output_bytes"] == (tmp_path / "q.gguf").stat().st_size
     assert row.result("size")["snr_db"] == report["snr_db"]
-    assert row.result("size")["tensor_bits"] == report["bits_per_weight"]
+    assert row.result("size")["bits"] == report["bits_per_weight"]
     alone = measure_perplexity(tmp_path / "q.gguf", lab.text, n_ctx=32, n_chunks=3)
     assert row.result("quality")["perplexity"] == pytest.approx(alone.ppl, rel=1e-6)
     assert row.result("codes")["totals"] == count_codes(lab.models[0], mode).to_json()["totals"]
