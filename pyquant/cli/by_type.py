@@ -174,13 +174,16 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
     }
     if not dry_run:
         lines["time"] = f"{result['seconds']:.1f} s"
-    for stage in result["stages"]:
-        if stage["kld"]:
-            kept = "" if stage["kept"] else ", not kept"
-            lines[stage["name"]] = (
-                f"held-out KLD {stage['kld']['mean']:.5f} ± {stage['kld']['error']:.5f}{kept}"
-            )
     print_lines(lines | {"not written" if dry_run else "written to": result["output"]})
+    if result["stages"]:
+        print_table(
+            ["stage", "held-out KLD", "kept"],
+            [
+                [stage["name"], f"{kld['mean']:.5f} ± {kld['error']:.5f}", "yes" if stage["kept"] else "no"]
+                for stage in result["stages"]
+                if (kld := stage["kld"])
+            ],
+        )
     if "evaluation" in result:
         from pyquant.cli.compare import print_comparison
 

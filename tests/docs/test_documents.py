@@ -10,7 +10,7 @@ DOCS = ROOT / "docs"
 
 def test_the_index_has_every_document():
     index = (DOCS / "README.md").read_text()
-    missing = [path.name for path in DOCS.glob("*.md") if f"({path.name})" not in index]
+    missing = [path.name for path in DOCS.glob("**/*.md") if f"({path.relative_to(DOCS)})" not in index]
     assert missing == ["README.md"]
 
 

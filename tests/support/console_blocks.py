@@ -90,7 +90,7 @@ def shows_this_text() -> bool:
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+    return [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def rerun(text: str, *, keep_figures: bool = False) -> str:
