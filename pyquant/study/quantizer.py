@@ -48,48 +48,25 @@ class OfStudies(BaseModel):
 
 @dataclass(frozen=True)
 class Reference:
-    """A calibration of the study, as a quantizer uses it.
-
-    Attributes
-    ----------
-    name
-        What the study calls it.
-    uses
-        Its second moments, or its importance matrix alone.
-    """
+    """A calibration of the study, as a quantizer uses it."""
 
     name: str
-    uses: Literal["moments", "imatrix"]
+    uses: Literal["moments", "imatrix"]  # its second moments, or its importance matrix alone
 
 
 @dataclass(frozen=True)
 class Quantizer:
-    """A quantizer of a study.
+    """A quantizer of a study."""
 
-    Attributes
-    ----------
-    mode
-        As it is written: names stand where files are that the study makes, and any step where it is
-        searched for.
-    target
-        What the step is searched for; None where it is given, or there is none.
-    pqz
-        Whether its files are entropy-coded.
-    calibration, imatrix
-        What names there refer to.
-    label
-        Its mode, and what is not as usual.
-    alike
-        The same without what it knows of inputs.
-    """
-
+    # As it is written: names stand where files are that the study makes, and any step where it is searched
+    # for.
     mode: Mode
-    target: Target | None
-    pqz: bool
-    calibration: Reference | None
+    target: Target | None  # what the step is searched for; None where it is given, or there is none
+    pqz: bool  # whether its files are entropy-coded
+    calibration: Reference | None  # what names there refer to
     imatrix: Reference | None
-    label: str
-    alike: str
+    label: str  # its mode, and what is not as usual
+    alike: str  # the same without what it knows of inputs
 
     @property
     def information(self) -> Reference | None:
@@ -143,19 +120,10 @@ def make_quantizers(
 ) -> list[Quantizer]:
     """Make every combination of the lists in every quantizer, in order, each once.
 
-    Parameters
-    ----------
-    quantizers
-        Settings of each: keys of its mode, and of `OfStudies`.
-    common
-        Settings of all that do not have their own.
-    calibrations
-        Names of the study's calibrations.
-
-    Raises
-    ------
-    ConfigError
-        A setting is wrong. The message says of which quantizer.
+    quantizers: settings of each: keys of its mode, and of `OfStudies`.
+    common: settings of all that do not have their own.
+    calibrations: names of the study's calibrations.
+    Raises ConfigError: a setting is wrong. The message says of which quantizer.
     """
     made: dict[tuple[Mode, Target | None, bool], Quantizer] = {}
     for i, settings in enumerate(quantizers, 1):

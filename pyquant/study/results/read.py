@@ -20,22 +20,12 @@ ABOUT_ROW = ("label", "alike", "mode", "knows")  # all other keys of a row in st
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one run, and where and when it was made.
-
-    Attributes
-    ----------
-    key
-        Name of the run.
-    result, provenance
-        As the run's file has them.
-    items_file
-        File with the results per item, or None.
-    """
+    """The result of one run, and where and when it was made."""
 
     key: str
-    result: Result
+    result: Result  # as the run's file has them
     provenance: dict[str, Any]
-    items_file: Path | None
+    items_file: Path | None  # file with the results per item, or None
 
     def items(self) -> Items | None:
         """Read the results per item, or return None where there are none. Raises StudyError."""
@@ -44,40 +34,19 @@ class Measurement:
 
 @dataclass(frozen=True)
 class RowResults:
-    """Measurements of a model through a quantizer.
-
-    Attributes
-    ----------
-    label
-        Name of the quantizer.
-    alike
-        The same name without what the quantizer knows of inputs.
-    mode
-        Name of the mode; None for the unquantized model.
-    knows
-        What it knows of inputs, as `Quantizer.knows` has it.
-    keys
-        Keys of its runs by metric: one, or one for each text.
-    measurements
-        The same runs' results; None where there is none yet.
-    """
+    """Measurements of a model through a quantizer."""
 
     label: str
-    alike: str
-    mode: str | None
-    knows: dict[str, str] | None
-    keys: dict[str, list[str]]
-    measurements: dict[str, list[Measurement | None]]
+    alike: str  # the same name without what the quantizer knows of inputs
+    mode: str | None  # name of the mode; None for the unquantized model
+    knows: dict[str, str] | None  # what it knows of inputs, as `Quantizer.knows` has it
+    keys: dict[str, list[str]]  # keys of its runs by metric: one, or one for each text
+    measurements: dict[str, list[Measurement | None]]  # the same runs' results; None where there is none yet
 
     def measurement(self, metric: str, text: int = 0) -> Measurement | None:
         """Return the result of a metric with its provenance, or None where there is none.
 
-        Parameters
-        ----------
-        metric
-            Name of the metric.
-        text
-            Index of the text, for metrics that are measured on texts.
+        text: index of the text, for metrics that are measured on texts.
         """
         measured = self.measurements.get(metric, [])
         return measured[text] if len(measured) > text else None
@@ -90,31 +59,15 @@ class RowResults:
 
 @dataclass(frozen=True)
 class ModelResults:
-    """Measurements of a model and its quantizers.
+    """Measurements of a model and its quantizers."""
 
-    Attributes
-    ----------
-    name, sha256
-        The model's file.
-    texts
-        Names of the study's texts.
-    rows
-        The unquantized model first, then the quantizers in the study's order.
-    """
-
-    name: str
+    name: str  # the model's file
     sha256: str
-    texts: list[str]
-    rows: list[RowResults]
+    texts: list[str]  # names of the study's texts
+    rows: list[RowResults]  # the unquantized model first, then the quantizers in the study's order
 
     def row(self, label: str) -> RowResults:
-        """Return the row of a quantizer.
-
-        Raises
-        ------
-        StudyError
-            The study has no such quantizer.
-        """
+        """Return the row of a quantizer. Raises StudyError: the study has no such quantizer."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -124,19 +77,7 @@ class ModelResults:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the last `study run` asked for, as far as it is done.
-
-    Attributes
-    ----------
-    folder
-        The results folder.
-    title, question, command, ctx, chunks
-        As the study has them.
-    texts
-        Name and SHA-256 of each.
-    models
-        In the study's order.
-    """
+    """Everything that the last `study run` asked for, as far as it is done."""
 
     folder: Path
     title: str
@@ -144,8 +85,8 @@ class Results:
     command: str
     ctx: int
     chunks: int | None
-    texts: list[dict[str, str]]
-    models: list[ModelResults]
+    texts: list[dict[str, str]]  # name and SHA-256 of each
+    models: list[ModelResults]  # in the study's order
 
     @property
     def complete(self) -> bool:
@@ -175,15 +116,8 @@ class Results:
 def understood(results: str | os.PathLike[str]) -> Iterator[None]:
     """Refuse a results folder whose files do not say what a metric of this version gives.
 
-    Parameters
-    ----------
-    results
-        The folder, to be named.
-
-    Raises
-    ------
-    StudyError
-        Something was looked up in a result that is not in it, or is of another sort.
+    results: the folder, to be named.
+    Raises StudyError: something was looked up in a result that is not in it, or is of another sort.
     """
     try:
         yield
@@ -198,10 +132,7 @@ def understood(results: str | os.PathLike[str]) -> Iterator[None]:
 def read_results(store: Store) -> Results:
     """Read what the last `study run` asked for, as far as it is done.
 
-    Raises
-    ------
-    StudyError
-        There is no study in the folder, or one of another version.
+    Raises StudyError: there is no study in the folder, or one of another version.
     """
     with understood(store.folder):
         return _read_results(store)
