@@ -28,19 +28,8 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
 
     The model's weights are read only where its table is made from them, or its hash is needed.
 
-    Parameters
-    ----------
-    model, mode
-        What is quantized, and how.
-    threads
-        None: one for each processor.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be quantized, or the calibration is of another model.
-    ConfigError
-        The mode does not fit the model or the calibration.
+    Raises ModelFileError: the model cannot be quantized, or the calibration is of another model. ConfigError:
+    the mode does not fit the model or the calibration.
     """
     calibration = Calibration.read(mode.calibration) if mode.calibration else None
     if mode.sequential and not (calibration and calibration.origin):
@@ -101,10 +90,7 @@ def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix
 def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
     """Count the codes of tensors that are made Q8_0.
 
-    Returns
-    -------
-    (256,) uint64
-        How often each code occurs, indexed by the code modulo 256.
+    Returns (256,) uint64: how often each code occurs, indexed by the code modulo 256.
     """
     counts = np.zeros(256, np.uint64)
     target = _core.scheme_encoder(q8_0().kernel())
