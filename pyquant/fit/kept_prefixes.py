@@ -30,23 +30,10 @@ class KeptPrefixes:
 
     Chunks are computed whole, about 2048 tokens of them at once.
 
-    Parameters
-    ----------
-    running
-        The model, as it is.
-    matrices
-        Names of those that will be changed.
-    chunks
-        What it is run over.
-    threads
-        None: all processors.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be run.
-    OutputError
-        The folder for temporary files has no room.
+    running: the model, as it is.
+    matrices: names of those that will be changed.
+    chunks: what it is run over.
+    Raises ModelFileError: the model cannot be run. OutputError: the folder for temporary files has no room.
     """
 
     def __init__(self, running: Model, matrices: Iterable[str], chunks: Chunks, threads: int | None) -> None:
@@ -99,14 +86,8 @@ class KeptPrefixes:
     def divergence_by_chunk(self) -> NDArray[np.float64]:
         """Run the model, changed where `go_to` went or behind it, and compare it with what it was.
 
-        Returns
-        -------
-        (n_chunks,) float64
-            The mean divergence per token of each chunk, in nats.
-
-        Raises
-        ------
-        ModelFileError
+        Returns (n_chunks,) float64: the mean divergence per token of each chunk, in nats.
+        Raises ModelFileError.
         """
         scores, n_scored = Scores.empty(self._chunks.n_chunks * self._chunks.n_scored), self._chunks.n_scored
         targets = np.ascontiguousarray(self._chunks.tokens[:, self._chunks.n_ctx - n_scored :]).reshape(-1)
