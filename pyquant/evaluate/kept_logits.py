@@ -31,19 +31,10 @@ class KeptLogits:
     It is in memory as far as `bytes_in_memory` goes, and otherwise in a file without a name in the folder
     for temporary files, all of whose room is taken at once.
 
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    n_vocab
-        Logits after each of them.
-    n_ctx
-        Tokens of the chunks that they are from.
-
-    Raises
-    ------
-    OutputError
-        The folder for temporary files lacks the room.
+    n: number of tokens.
+    n_vocab: logits after each of them.
+    n_ctx: tokens of the chunks that they are from.
+    Raises OutputError: the folder for temporary files lacks the room.
     """
 
     def __init__(self, n: int, n_vocab: int, *, n_ctx: int) -> None:
@@ -81,9 +72,7 @@ class KeptLogits:
     def get(self, begin: int, n: int) -> NDArray[np.float32]:
         """Return the logits after tokens begin..begin+n-1, valid until the next call.
 
-        Returns
-        -------
-        logits : (n, n_vocab) float32
+        Returns (n, n_vocab) float32.
         """
         if self._logits is not None:
             return self._logits[begin : begin + n]
@@ -100,13 +89,8 @@ class KeptLogits:
     ) -> Scores:
         """Score what another model says after tokens begin, begin+1, ... beside what is kept.
 
-        Parameters
-        ----------
-        begin
-        logits : (n, n_vocab) float32
-        targets : (n,) int32
-            The tokens that came.
-        n_threads
+        logits: (n, n_vocab) float32.
+        targets: (n,) int32: the tokens that came.
         """
         kept = self.get(begin, len(logits))
         return Scores(*_core.compare_logits(kept, logits, targets, n_threads))
