@@ -55,7 +55,6 @@ class ImportanceMatrix:
 def read_imatrix(file: AnyModel) -> ImportanceMatrix:
     """Read an importance matrix, GGUF or legacy.
 
-    file: a path, or an opened GGUF.
     Raises ModelFileError: the file cannot be read, or its values are not finite or negative. The message
     names file and tensor.
     """

@@ -23,7 +23,6 @@ def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     """Unfold a matrix.
 
     triangle: (triangle_size(n),) the values that are kept of it.
-    n: its rows and columns.
     Returns (n, n), symmetric, of the triangle's dtype.
     """
     matrix = np.zeros((n, n), triangle.dtype)

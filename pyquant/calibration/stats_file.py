@@ -100,7 +100,6 @@ def make_header(
     counts and, where they were collected, moments and the sum of first tokens; in the order of `n_out`
     moments of gradients; and the checksums of all these.
 
-    inputs: what was collected.
     streams: by matrix, the mean logarithm of the squared length of the stream that a norm made its input of.
     n_kept: chunks of tokens that are kept.
     n_out: how many numbers matrices give whose gradients are known, by their names.

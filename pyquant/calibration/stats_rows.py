@@ -81,7 +81,6 @@ class RowReader:
     def read(self, name: str, dtype: Any, first: int = 0, n_rows: int | None = None) -> NDArray[Any]:
         """Read rows of a tensor.
 
-        name, dtype: the tensor, and its type in numpy.
         first, n_rows: which rows; None: all from the first on.
         Returns (n_rows, n_per_row).
         Raises ModelFileError: a row has another checksum.

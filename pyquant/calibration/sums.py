@@ -29,7 +29,6 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
     """Take the sums of squares and counts before the first random token, or read them if that is past.
 
     output: the STATS file, beside which they are kept.
-    collector: the sums so far.
     batch: the first batch of random tokens.
     """
     path = squares_file(output)

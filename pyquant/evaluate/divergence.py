@@ -194,7 +194,6 @@ def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
 def divergence(model: str, base: Scores, scores: Scores) -> Divergence:
     """Sum up what a model and its base said of the same tokens.
 
-    model: the model's path.
     base, scores: what the base said, and what the model said.
     """
     n = len(base.nll)

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from pyquant import _core
 from pyquant.errors import OutputError
@@ -102,9 +101,7 @@ class OutputFile:
     def __enter__(self) -> OutputFile:
         return self
 
-    def __exit__(
-        self, cause: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._file == OPENING:  # Ctrl-C came when it was made, before its number was known
             _remove_unlocked(self.partial)
         elif self._file != CLOSED:

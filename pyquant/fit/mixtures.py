@@ -88,10 +88,7 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
 
 
 class Files:
-    """Sizes of the files that recipes give, to the byte.
-
-    folder: for temporary files.
-    """
+    """Sizes of the files that recipes give, to the byte."""
 
     def __init__(self, model: ModelFile, calibration: Path, folder: Path) -> None:
         self.model, self.calibration, self._folder = model, calibration, folder
@@ -185,7 +182,6 @@ def refuse_size(files: Files, n_bytes: int, least: int, smallest: Mapping[str, T
     """Make the error that says why a size is not reachable.
 
     n_bytes, least: the size that is wanted, and the least.
-    smallest: the smallest type of each tensor.
     """
 
     def in_bits(size: int) -> str:

@@ -60,9 +60,7 @@ def check_before(plan: Plan, n_bytes: int, wanted: str, folder: Path, threads: i
     What is not codes is at most as large as in a GGUF, and that the plan knows. Only where it might not
     leave enough for the codes, it is made: the tensors whose input was not collected, and the metadata.
 
-    plan: of mode `uniform`.
     n_bytes, wanted: the size, and what the user asked for.
-    folder: for temporary files.
     Raises ConfigError.
     """
     at_most = _parts(plan, plan.output_bytes - sum(plan.n_bytes(tensor) for tensor in _coded(plan)), wanted)

@@ -64,7 +64,7 @@ class Piece:
     It is the chunk's whole scored part, unless the chunk is longer than a batch.
     """
 
-    chunk: int  # the chunk's index
+    chunk: int
     targets: NDArray[np.int32]  # (n,): the tokens that came
     # (n, n_vocab): row i was given before targets[i]. A view of llama.cpp's buffer, valid until the next
     # piece is asked for.
@@ -74,7 +74,6 @@ class Piece:
 def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) -> Chunks:
     """Cut a text into chunks of this model's tokens.
 
-    n_ctx: tokens of a chunk.
     n_chunks: how many chunks are used, if there are as many; None: all.
     Raises ConfigError. TextError: there are too few tokens for one chunk. ModelFileError: the model has no
     vocabulary.

@@ -96,7 +96,6 @@ class Vocabulary:
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes that a token stands for; they may be part of a character.
 
-        token: its number.
         special: whether a token that controls is spelled; without, it stands for nothing.
         """
         size = 64

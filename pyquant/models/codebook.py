@@ -60,7 +60,6 @@ CODEBOOKS = {
 def codebook(type_: Type, table: NDArray[np.int8] | None) -> Codebook | None:
     """Give the codebook of a type.
 
-    type_: a type of blocks.
     table: (16,) int8: of Q4_T tensors their table; of Q8_0 tensors the table that their file was made with.
     Returns None if the type's codes cannot be counted.
     """
@@ -75,7 +74,6 @@ def codebook(type_: Type, table: NDArray[np.int8] | None) -> Codebook | None:
 def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook | None:
     """Give the codebook of a tensor of a file.
 
-    stored: what `stored_table` says of the file.
     Returns None if the codes cannot be counted.
     """
     return codebook(tensor.type, tensor.table.array() if tensor.table else stored)

@@ -20,7 +20,7 @@ class Shard:
     """One file of a model."""
 
     path: Path
-    header: _core.Gguf  # the GGUF's metadata
+    header: _core.Gguf
     tensors: list[Tensor]  # the tensors in it, in the file's order
     pqz: PqzFile | None  # the opened file where it is a pqz file, else None
 

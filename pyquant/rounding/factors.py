@@ -64,7 +64,6 @@ class Factors:
 
         calibration: what is known of inputs; None: nothing.
         damping: what is added to the diagonal of second moments, in units of its mean.
-        wanted: the matrices, in the order of use.
         """
         self._calibration = calibration
         self._damping = damping

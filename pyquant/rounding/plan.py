@@ -34,7 +34,7 @@ WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
 class Part:
     """Work of one pass: a tensor, or an expert's part of one."""
 
-    tensor: Tensor  # the weights
+    tensor: Tensor
     target: _core.Encoder | None  # the encoder that quantizes them; None: they are copied
     importance: NDArray[np.float32] | None  # (n_experts, n_per_row) float32 for the encoder, or None
     n_bytes: int  # the size of what is written

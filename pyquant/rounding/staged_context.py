@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,6 @@ class StagedContext:
     """A model's pass over pieces; a context manager.
 
     stages: where it can stop: before the first of the matrices that share an input.
-    path: the model's.
     n_vocab, n_ctx, n_pieces, n_together: tokens of the vocabulary, of a chunk; pieces; and tokens of the
     largest piece.
     """
@@ -148,7 +146,5 @@ class StagedContext:
     def __enter__(self) -> StagedContext:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._context.__exit__(type_, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self._context.__exit__(*raised)

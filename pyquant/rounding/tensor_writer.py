@@ -34,7 +34,6 @@ class TensorWriter:
     def write(self, tensor: Tensor, weights: Values | None = None, copy: Copy | None = None) -> list[Passed]:
         """Round a tensor and write it.
 
-        tensor: one of the plan's.
         weights: (n_rows, n_per_row) float32: rounded instead of its own.
         copy: (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
         Returns: what each pass over its parts measured.

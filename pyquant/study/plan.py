@@ -117,7 +117,6 @@ class StudyPlan:
 def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None) -> StudyPlan:
     """Read texts and hash models; refuse what cannot work before anything runs.
 
-    store: its results folder.
     hashing: told the name of each model that is read for its hash.
     Raises ConfigError, ModelFileError, TextError: something is wrong with the study, a model or a text.
     """

@@ -102,7 +102,6 @@ def quantizer_inputs(
 ) -> dict[str, Any]:
     """Return the settings that results depend on: files by hash, files the study makes by their inputs.
 
-    calibrations: those of the study, by name.
     evaluation: how sensitivities are measured, and `like`.
     Raises ConfigError: a file cannot be read.
     """
@@ -169,7 +168,6 @@ class Preparations:
         """Prepare for the quantizers of one model.
 
         folder: where files are made.
-        calibrations: those of the study, by name.
         inputs_of: gives what every run of a metric, by its name, depends on that is made of the model.
         n_ctx: tokens in a chunk where divergence is measured.
         """

@@ -63,7 +63,7 @@ class Quantizer:
     mode: Mode
     target: Target | None  # what the step is searched for; None where it is given, or there is none
     pqz: bool  # whether its files are entropy-coded
-    calibration: Reference | None  # what names there refer to
+    calibration: Reference | None  # what names in the mode refer to
     imatrix: Reference | None
     label: str  # its mode, and what is not as usual
     alike: str  # the same without what it knows of inputs
@@ -122,7 +122,6 @@ def make_quantizers(
 
     quantizers: settings of each: keys of its mode, and of `OfStudies`.
     common: settings of all that do not have their own.
-    calibrations: names of the study's calibrations.
     Raises ConfigError: a setting is wrong. The message says of which quantizer.
     """
     made: dict[tuple[Mode, Target | None, bool], Quantizer] = {}

@@ -59,7 +59,6 @@ class Store:
     quantized models and calibration/ with what they are made of, both made again when they are missing;
     study.json, which says what the last `study run` asked for; and report.html, its report.
 
-    folder: where it is, or will be.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -25,7 +25,7 @@ class Task:
 
     name: str  # what people read, unique in a study
     metric: str
-    model: Path  # the unquantized model
+    model: Path
     modes: tuple[Mode | None, ...]  # how each model is quantized; None stands for the unquantized one
     # Where these models are. A prerequisite has here what it writes.
     files: tuple[Path, ...]

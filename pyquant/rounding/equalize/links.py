@@ -48,7 +48,7 @@ class Giver:
 class Link:
     """Channels, what gives them, and the matrices that they enter."""
 
-    givers: tuple[Giver, ...]  # what gives them
+    givers: tuple[Giver, ...]
     entered: tuple[Tensor, ...]  # matrices that they enter as columns; a vector is a matrix of one row
     n_channels: int  # how many there are, in each expert
     # Heads of keys: each channel enters once for every head of queries that shares its head. 1 where each

@@ -61,9 +61,9 @@ class RowResults:
 class ModelResults:
     """Measurements of a model and its quantizers."""
 
-    name: str  # the model's file
+    name: str
     sha256: str
-    texts: list[str]  # names of the study's texts
+    texts: list[str]
     rows: list[RowResults]  # the unquantized model first, then the quantizers in the study's order
 
     def row(self, label: str) -> RowResults:

@@ -64,7 +64,7 @@ FAMILIES = (
 class Point:
     """A quantizer in the figure."""
 
-    family: Family  # how it is drawn
+    family: Family
     calibration: str | None  # name of the calibration or file that tells it of inputs, or None
     label: str  # its parameters
     bits: float  # per weight: of the quantized tensors, or of the whole file (`of_whole_files`)
