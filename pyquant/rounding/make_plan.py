@@ -90,7 +90,10 @@ def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix
 def q8_0_codes(model: ModelFile, tensors: list[Tensor], *, threads: int | None = None) -> NDArray[np.uint64]:
     """Count the codes of tensors that are made Q8_0.
 
-    Returns (256,) uint64: how often each code occurs, indexed by the code modulo 256.
+    Returns
+    -------
+    (256,) uint64
+        How often each code occurs, indexed by the code modulo 256.
     """
     counts = np.zeros(256, np.uint64)
     target = _core.scheme_encoder(q8_0().kernel())

@@ -56,17 +56,32 @@ class Reference:
 
 @dataclass(frozen=True)
 class Quantizer:
-    """A quantizer of a study."""
+    """A quantizer of a study.
 
-    # As it is written: names stand where files are that the study makes, and any step where it is searched
-    # for.
+    Attributes
+    ----------
+    mode
+        As it is written: names stand where files are that the study makes, and any step where it is
+        searched for.
+    target
+        What the step is searched for; None where it is given, or there is none.
+    pqz
+        Whether its files are entropy-coded.
+    calibration, imatrix
+        What names there refer to.
+    label
+        Its mode, and what is not as usual.
+    alike
+        The same without what it knows of inputs.
+    """
+
     mode: Mode
-    target: Target | None  # what the step is searched for; None where it is given, or there is none
-    pqz: bool  # whether its files are entropy-coded
-    calibration: Reference | None  # what names in the mode refer to
+    target: Target | None
+    pqz: bool
+    calibration: Reference | None
     imatrix: Reference | None
-    label: str  # its mode, and what is not as usual
-    alike: str  # the same without what it knows of inputs
+    label: str
+    alike: str
 
     @property
     def information(self) -> Reference | None:

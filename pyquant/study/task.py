@@ -21,31 +21,63 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Task:
-    """Work for one worker, with one result for each of its models."""
+    """Work for one worker, with one result for each of its models.
 
-    name: str  # what people read, unique in a study
+    Attributes
+    ----------
+    name
+        What people read, unique in a study.
+    metric
+        Name of the metric that is measured.
+    model
+        The unquantized model.
+    modes
+        How each model is quantized; None stands for the unquantized one.
+    files
+        Where these models are. A prerequisite has here what it writes.
+    runs
+        For each of `modes` the run whose result is missing, or None.
+    cost
+        Estimate of the time it takes, in tokens times weights.
+    after
+        Names of the tasks that make its files.
+    text
+        The text that models are run over.
+    finished
+        File of the samples that are finished, from which a task goes on; None for other metrics.
+    options
+        Further arguments of the library's function, by name.
+    """
+
+    name: str
     metric: str
     model: Path
-    modes: tuple[Mode | None, ...]  # how each model is quantized; None stands for the unquantized one
-    # Where these models are. A prerequisite has here what it writes.
+    modes: tuple[Mode | None, ...]
     files: tuple[Path, ...]
-    runs: tuple[Run | None, ...]  # for each of `modes` the run whose result is missing, or None
-    cost: float = 0.0  # estimate of the time it takes, in tokens times weights
-    after: frozenset[str] = frozenset()  # names of the tasks that make its files
+    runs: tuple[Run | None, ...]
+    cost: float = 0.0
+    after: frozenset[str] = frozenset()
     text: Path | None = None
-    # file of the samples that are finished, from which a task goes on; None for other metrics
     finished: Path | None = None
-    options: tuple[tuple[str, Any], ...] = ()  # further arguments of the library's function, by name
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one run."""
+    """The result of one run.
 
-    result: dict[str, Any]  # numbers and names, as JSON
-    # columns with a value for each item (a token, say), which are stored beside the JSON
+    Attributes
+    ----------
+    result
+        Numbers and names, as JSON.
+    items
+        Columns with a value for each item (a token, say), which are stored beside the JSON.
+    costs
+        Times and memory, as JSON: a part of the provenance, as they differ from run to run.
+    """
+
+    result: dict[str, Any]
     items: Items | None = None
-    # times and memory, as JSON: a part of the provenance, as they differ from run to run
     costs: dict[str, Any] = field(default_factory=dict)
 
 

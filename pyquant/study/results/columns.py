@@ -13,16 +13,33 @@ Flat = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table.
 
-    key: str  # name of its values in a flat row
-    head: str  # what stands above it
-    meaning: str  # one sentence that defines the number
-    # how it is written: as a number, as percent (of a share), or as megabytes (of bytes)
+    Attributes
+    ----------
+    key
+        Name of its values in a flat row.
+    head
+        What stands above it.
+    meaning
+        One sentence that defines the number.
+    style
+        How it is written: as a number, as percent (of a share), or as megabytes (of bytes).
+    error
+        Name of its standard error in a flat row.
+    ends
+        Names of the ends of its range.
+    lesser
+        Whether a page shows it only to those who ask for all columns.
+    """
+
+    key: str
+    head: str
+    meaning: str
     style: Literal["number", "percent", "bytes"] = "number"
-    error: str | None = None  # name of its standard error in a flat row
-    ends: tuple[str, str] | None = None  # names of the ends of its range
-    lesser: bool = False  # whether a page shows it only to those who ask for all columns
+    error: str | None = None
+    ends: tuple[str, str] | None = None
+    lesser: bool = False
 
     def text(self, row: Flat) -> str:
         """Write a cell: rounded to its error where it has one; a dash where nothing is known."""

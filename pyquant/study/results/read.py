@@ -34,14 +34,30 @@ class Measurement:
 
 @dataclass(frozen=True)
 class RowResults:
-    """Measurements of a model through a quantizer."""
+    """Measurements of a model through a quantizer.
+
+    Attributes
+    ----------
+    label
+        Name of the quantizer.
+    alike
+        The same name without what the quantizer knows of inputs.
+    mode
+        Name of the mode; None for the unquantized model.
+    knows
+        What it knows of inputs, as `Quantizer.knows` has it.
+    keys
+        Keys of its runs by metric: one, or one for each text.
+    measurements
+        The same runs' results; None where there is none yet.
+    """
 
     label: str
-    alike: str  # the same name without what the quantizer knows of inputs
-    mode: str | None  # name of the mode; None for the unquantized model
-    knows: dict[str, str] | None  # what it knows of inputs, as `Quantizer.knows` has it
-    keys: dict[str, list[str]]  # keys of its runs by metric: one, or one for each text
-    measurements: dict[str, list[Measurement | None]]  # the same runs' results; None where there is none yet
+    alike: str
+    mode: str | None
+    knows: dict[str, str] | None
+    keys: dict[str, list[str]]
+    measurements: dict[str, list[Measurement | None]]
 
     def measurement(self, metric: str, text: int = 0) -> Measurement | None:
         """Return the result of a metric with its provenance, or None where there is none.
@@ -77,7 +93,19 @@ class ModelResults:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the last `study run` asked for, as far as it is done."""
+    """Everything that the last `study run` asked for, as far as it is done.
+
+    Attributes
+    ----------
+    folder
+        The results folder.
+    title, question, command, ctx, chunks
+        As the study has them.
+    texts
+        Name and SHA-256 of each.
+    models
+        In the study's order.
+    """
 
     folder: Path
     title: str
@@ -85,8 +113,8 @@ class Results:
     command: str
     ctx: int
     chunks: int | None
-    texts: list[dict[str, str]]  # name and SHA-256 of each
-    models: list[ModelResults]  # in the study's order
+    texts: list[dict[str, str]]
+    models: list[ModelResults]
 
     @property
     def complete(self) -> bool:
