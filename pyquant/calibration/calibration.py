@@ -344,9 +344,6 @@ AnyCalibration: TypeAlias = Calibration | str | os.PathLike[str]
 def open_calibration(calibration: AnyCalibration) -> Calibration:
     """Read a calibration by its path, or hand one on that was read.
 
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read.
+    Raises ModelFileError: the file cannot be read.
     """
     return calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)

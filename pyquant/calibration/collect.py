@@ -55,10 +55,7 @@ def list_work(cuts: list[Chunks], weights: list[float]) -> list[Work]:
 def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> None:
     """Learn which inputs there are, and so how much room their sums take, from a few tokens.
 
-    Raises
-    ------
-    ModelFileError
-        The model has no matrices in blocks.
+    Raises ModelFileError: the model has no matrices in blocks.
     """
     tokens = chunks.tokens[:1, : int(limits.CALIBRATION_CTX.low)]
     context.clear()
@@ -80,10 +77,7 @@ def run(
 ) -> None:
     """Do the work from where the collector is up to `until`, with checkpoints.
 
-    Raises
-    ------
-    ModelFileError
-        llama.cpp cannot run the model, or what enters a matrix is not finite.
+    Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix is not finite.
     """
     saved = time.monotonic()
     for batch in range(collector.batch, until):
@@ -116,14 +110,8 @@ def spool(
 ) -> Iterator[None]:
     """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
 
-    Raises
-    ------
-    ConfigError
-        `memory` is less than the sums of one input need.
-    NotEnoughMemory
-        This process may use less.
-    OutputError
-        There is no room.
+    Raises ConfigError: `memory` is less than the sums of one input need. NotEnoughMemory: this process may
+    use less. OutputError: there is no room.
     """
     sums, largest = 4 * sum(collector.sizes), 4 * max(collector.sizes, default=0)
     memory = sums if memory is None else memory

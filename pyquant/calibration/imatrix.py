@@ -23,38 +23,20 @@ MOST_TENSORS = 1 << 15  # as many as a GGUF may have
 
 @dataclass(frozen=True)
 class ImportanceMatrix:
-    """Mean squared activations that met each column of a matrix.
-
-    Attributes
-    ----------
-    path
-        The file.
-    weights
-        (n_experts, n_per_row) float32 by tensor name.
-    counts
-        (n_experts,) by tensor name: tokens that are in the means; the older format counts chunks instead.
-    datasets, n_chunks
-        What it was made from: texts, and chunks of them.
-    """
+    """Mean squared activations that met each column of a matrix."""
 
     path: Path
-    weights: Mapping[str, NDArray[np.float32]]
+    weights: Mapping[str, NDArray[np.float32]]  # (n_experts, n_per_row) float32 by tensor name
+    # (n_experts,) by tensor name: tokens that are in the means; the older format counts chunks instead
     counts: Mapping[str, NDArray[np.float64]]
-    datasets: list[str] = field(default_factory=list)
+    datasets: list[str] = field(default_factory=list)  # what it was made from: texts, and chunks of them
     n_chunks: int = 0
 
     def of(self, tensor: Tensor) -> NDArray[np.float32] | None:
         """Give the weights of a tensor's columns.
 
-        Returns
-        -------
-        (n_experts, n_per_row) float32
-            None if the tensor is not in the matrix.
-
-        Raises
-        ------
-        ModelFileError
-            The matrix has another number of values for the tensor.
+        Returns (n_experts, n_per_row) float32: None if the tensor is not in the matrix.
+        Raises ModelFileError: the matrix has another number of values for the tensor.
         """
         weights = self.weights.get(tensor.name)
         if weights is None:
@@ -73,15 +55,8 @@ class ImportanceMatrix:
 def read_imatrix(file: AnyModel) -> ImportanceMatrix:
     """Read an importance matrix, GGUF or legacy.
 
-    Parameters
-    ----------
-    file
-        A path, or an opened GGUF.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read, or its values are not finite or negative. The message names file and tensor.
+    Raises ModelFileError: the file cannot be read, or its values are not finite or negative. The message
+    names file and tensor.
     """
     with np.errstate(all="ignore"):  # what comes out infinite or NaN is refused below
         if isinstance(file, ModelFile) or is_gguf(Path(file)):
@@ -183,8 +158,6 @@ def write_imatrix(
 
     Parameters
     ----------
-    path
-        The file.
     sums
         By tensor name, (n_experts, n_per_row) float32 sums of squared activations, and (n_counts,) float64
         tokens that are in them.
@@ -194,8 +167,6 @@ def write_imatrix(
         Tokens of a chunk.
     sources
         Files that must not be replaced.
-    force
-        Replace an existing file.
 
     Raises
     ------

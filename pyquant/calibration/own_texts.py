@@ -29,8 +29,6 @@ def write_tokens(
 
     Parameters
     ----------
-    model
-        The model.
     n_sequences, n_tokens
         How many sequences, and the tokens of each.
     begin
@@ -38,8 +36,6 @@ def write_tokens(
         ended; returns the tokens that stand there, in place of the end: one at least.
     seed
         What the random numbers depend on.
-    threads
-        None: all processors.
 
     Returns
     -------
@@ -82,11 +78,8 @@ def _write(
 def draw(logits: NDArray[np.float32], allowed: NDArray[np.bool_], number: float) -> int:
     """Draw a token by its probability among those that are allowed.
 
-    Parameters
-    ----------
-    logits, allowed : (n_vocab,)
-    number
-        In [0, 1): where the sum of probabilities is cut.
+    logits, allowed: (n_vocab,).
+    number: in [0, 1): where the sum of probabilities is cut.
     """
     weights = np.where(allowed, np.exp(logits - logits.max()), np.float32(0))
     sums = weights.cumsum(dtype=np.float64)

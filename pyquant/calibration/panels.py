@@ -22,16 +22,8 @@ def triangle_size(n: int) -> int:
 def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     """Unfold a matrix.
 
-    Parameters
-    ----------
-    triangle
-        (triangle_size(n),) the values that are kept of it.
-    n
-        Its rows and columns.
-
-    Returns
-    -------
-    (n, n), symmetric, of the triangle's dtype.
+    triangle: (triangle_size(n),) the values that are kept of it.
+    Returns (n, n), symmetric, of the triangle's dtype.
     """
     matrix = np.zeros((n, n), triangle.dtype)
     at = 0
@@ -60,16 +52,9 @@ def triangle_of(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
 def scale_triangle(triangle: NDArray[np.float32], exponents: NDArray[np.int8]) -> NDArray[np.float32]:
     """Multiply rows and columns of a matrix by powers of two.
 
-    Parameters
-    ----------
-    triangle
-        (triangle_size(n),) the values that are kept of it.
-    exponents
-        (n,) row i and column i are multiplied by 2 to exponents[i].
-
-    Returns
-    -------
-    (triangle_size(n),)
+    triangle: (triangle_size(n),) the values that are kept of it.
+    exponents: (n,) row i and column i are multiplied by 2 to exponents[i].
+    Returns (triangle_size(n),).
     """
     scaled = np.empty_like(triangle)
     n, at = len(exponents), 0

@@ -19,18 +19,10 @@ def random_chunks(
 ) -> tuple[Chunks, float]:
     """Draw chunks of ordinary tokens, all equally likely.
 
-    Parameters
-    ----------
-    model
-        Whose vocabulary they are of.
-    texts, weights
-        The texts' chunks, and how much each text's tokens count.
-    share
-        The share of all weighted tokens that the random ones are to have, from 0 to below 1.
-
-    Returns
-    -------
-    The chunks, and the weight of their tokens.
+    model: whose vocabulary they are of.
+    texts, weights: the texts' chunks, and how much each text's tokens count.
+    share: the share of all weighted tokens that the random ones are to have, from 0 to below 1.
+    Returns: the chunks, and the weight of their tokens.
     """
     n_of_texts = sum(text.n_chunks for text in texts)
     n_ctx = texts[0].n_ctx

@@ -39,8 +39,6 @@ def rescale_stats(
 
     Parameters
     ----------
-    source
-        A STATS file.
     output
         The STATS file to write. It appears complete or not at all.
     exponents
@@ -51,8 +49,6 @@ def rescale_stats(
         The hash of the model that has such inputs.
     called
         The file that users and quantized models are to be told of in place of `output`, a temporary file.
-    force
-        Replace an existing `output`.
 
     Raises
     ------

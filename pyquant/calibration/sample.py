@@ -15,17 +15,9 @@ MOST_CHUNKS = int(limits.SEQUENCES.high)
 def sample_chunks(texts: Sequence[NDArray[np.int32]], weights: Sequence[float]) -> NDArray[np.int32]:
     """Choose chunks of all texts, at even distances.
 
-    Parameters
-    ----------
-    texts
-        Each (n_chunks, n_ctx) int32.
-    weights
-        How much each text's tokens count: a text's share of the choice.
-
-    Returns
-    -------
-    (n_chunks, n_ctx) int32
-        At most MOST_CHUNKS chunks.
+    texts: each (n_chunks, n_ctx) int32.
+    weights: how much each text's tokens count: a text's share of the choice.
+    Returns (n_chunks, n_ctx) int32: at most MOST_CHUNKS chunks.
     """
     sizes = np.array([len(text) for text in texts])
     parts = sizes * np.array(weights)

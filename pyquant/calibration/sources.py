@@ -21,18 +21,11 @@ SEED = 1  # of what the model writes
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A text that needs no file.
+    """A text that needs no file."""
 
-    Attributes
-    ----------
-    name : str
-        What STATS says in place of a file's name.
-    take : callable
-        Called with a model, the tokens of a chunk, the chunks that are wanted and the number of threads;
-        returns the chunks, or fewer if there are no more.
-    """
-
-    name: str
+    name: str  # what STATS says in place of a file's name
+    # Called with a model, the tokens of a chunk, the chunks that are wanted and the number of threads;
+    # returns the chunks, or fewer if there are no more.
     take: Callable[[Model, int, int, int | None], Chunks]
 
 
@@ -69,10 +62,7 @@ def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chun
 def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     """Take code and prose that no default calibration has: documents that the mixture leaves out.
 
-    Raises
-    ------
-    TextError
-        No document has so many tokens.
+    Raises TextError: no document has so many tokens.
     """
     n_code = -(-n_chunks // 2)
     code = _excerpts(model, excerpts.code(held_out=True), n_ctx, n_code, most=2)
@@ -111,10 +101,8 @@ def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> 
 def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | None:
     """Give what a model's chat template puts around turns.
 
-    Returns
-    -------
-    Tokens before the user's first turn, between it and the answer, and between that and the user's next
-    turn; None if the model has no template, or one that shows other than what was said.
+    Returns: tokens before the user's first turn, between it and the answer, and between that and the user's
+    next turn; None if the model has no template, or one that shows other than what was said.
     """
     turns = [f"<turn {i}>" for i in range(3)]
     roles = ("user", "assistant", "user")

@@ -73,27 +73,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class StatsHeader:
-    """The header of a STATS file.
-
-    Attributes
-    ----------
-    origin
-        Where the file comes from.
-    inputs
-        By matrix, the key of its input. Matrices that share an input share a key.
-    rows
-        The tokens and sums.
-    streams
-        By matrix, the mean logarithm of the squared length of the stream that a norm made its input of. Empty
-        for files of versions that did not know it.
-    called
-        The file that the statistics follow from, for a temporary one; None: they are this file's own.
-    """
+    """The header of a STATS file."""
 
     origin: Origin
+    # By matrix, the key of its input. Matrices that share an input share a key.
     inputs: dict[str, str]
-    rows: RowReader
+    rows: RowReader  # the tokens and sums
+    # By matrix, the mean logarithm of the squared length of the stream that a norm made its input of. Empty
+    # for files of versions that did not know it.
     streams: dict[str, float]
+    # the file that the statistics follow from, for a temporary one; None: they are this file's own
     called: str | None = None
 
 
@@ -111,18 +100,9 @@ def make_header(
     counts and, where they were collected, moments and the sum of first tokens; in the order of `n_out`
     moments of gradients; and the checksums of all these.
 
-    Parameters
-    ----------
-    origin
-        Where the file comes from.
-    inputs
-        What was collected.
-    streams
-        By matrix, the mean logarithm of the squared length of the stream that a norm made its input of.
-    n_kept
-        Chunks of tokens that are kept.
-    n_out
-        How many numbers matrices give whose gradients are known, by their names.
+    streams: by matrix, the mean logarithm of the squared length of the stream that a norm made its input of.
+    n_kept: chunks of tokens that are kept.
+    n_out: how many numbers matrices give whose gradients are known, by their names.
     """
     inputs = list(inputs)
     header = metadata_header(
@@ -165,13 +145,7 @@ def is_stats(file: ModelFile) -> bool:
 
 
 def read_header(file: ModelFile) -> StatsHeader:
-    """Read the header of a STATS file.
-
-    Raises
-    ------
-    ModelFileError
-        The file is of another version, or damaged.
-    """
+    """Read the header of a STATS file. Raises ModelFileError: the file is of another version, or damaged."""
     path = file.path
     version = file.get(f"{KEY}.version")
     if version != VERSION or file.get(f"{KEY}.panel") != _core.PANEL:

@@ -60,27 +60,10 @@ class RowWriter:
 
 
 class RowReader:
-    """Reads rows of a STATS file, and compares them with their checksums.
-
-    Attributes
-    ----------
-    tensors
-        By name.
-    """
+    """Reads rows of a STATS file, and compares them with their checksums."""
 
     def __init__(self, file: ModelFile) -> None:
-        """Read the checksums and check the header.
-
-        Parameters
-        ----------
-        file
-            The STATS file.
-
-        Raises
-        ------
-        ModelFileError
-            The header is damaged.
-        """
+        """Read the checksums and check the header. Raises ModelFileError: the header is damaged."""
         self.tensors = {tensor.name: tensor for tensor in file.tensors}
         if not file.tensors:
             raise ModelFileError(f"{file.path}: has no tensors, so no checksums either: it is damaged")
@@ -98,21 +81,9 @@ class RowReader:
     def read(self, name: str, dtype: Any, first: int = 0, n_rows: int | None = None) -> NDArray[Any]:
         """Read rows of a tensor.
 
-        Parameters
-        ----------
-        name, dtype
-            The tensor, and its type in numpy.
-        first, n_rows
-            Which rows; None: all from the first on.
-
-        Returns
-        -------
-        (n_rows, n_per_row)
-
-        Raises
-        ------
-        ModelFileError
-            A row has another checksum.
+        first, n_rows: which rows; None: all from the first on.
+        Returns (n_rows, n_per_row).
+        Raises ModelFileError: a row has another checksum.
         """
         tensor = self.tensors[name]
         n_rows = tensor.n_rows - first if n_rows is None else n_rows

@@ -12,15 +12,9 @@ EVERY = 16  # of so many tokens logits are computed, as nobody reads them
 def stream_lengths(model: Model, chunks: Chunks, threads: int | None) -> dict[str, float]:
     """Run a model over the first chunks that are computed together.
 
-    Returns
-    -------
-    By the name of each matrix that multiplies what a norm made of a stream: the mean over tokens of the
-    logarithm of the stream's squared length.
-
-    Raises
-    ------
-    ModelFileError
-        llama.cpp cannot run the model.
+    Returns: by the name of each matrix that multiplies what a norm made of a stream: the mean over tokens of
+    the logarithm of the stream's squared length.
+    Raises ModelFileError: llama.cpp cannot run the model.
     """
     observer = _core.Streams()
     with make_context(model, chunks.n_ctx, threads=threads, observer=observer) as context:

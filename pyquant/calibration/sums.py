@@ -28,14 +28,8 @@ def squares_file(output: Path) -> Path:
 def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
     """Take the sums of squares and counts before the first random token, or read them if that is past.
 
-    Parameters
-    ----------
-    output
-        The STATS file, beside which they are kept.
-    collector
-        The sums so far.
-    batch
-        The first batch of random tokens.
+    output: the STATS file, beside which they are kept.
+    batch: the first batch of random tokens.
     """
     path = squares_file(output)
     if collector.batch < batch or not path.exists():

@@ -43,12 +43,8 @@ def wanted_texts(
 ) -> list[WantedText]:
     """List what is wanted; the mixture where nobody named a text.
 
-    Raises
-    ------
-    ConfigError
-        Weights and texts do not go together, or a number is out of its range.
-    TextError
-        A text cannot be read.
+    Raises ConfigError: weights and texts do not go together, or a number is out of its range. TextError: a
+    text cannot be read.
     """
     if n_chunks is not None:
         limits.CHUNKS.check("chunks", n_chunks)

@@ -9,7 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_lines, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
@@ -17,12 +17,7 @@ from pyquant.files.text import Text
 
 def calibrate(
     model: options.FloatModel,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="STATS", parser=paths.output, help="File for what entered its matrices."
-        ),
-    ],
+    output: Annotated[Path, options.output_option("STATS", "File for what entered its matrices.")],
     text: Annotated[
         Optional[list[Text]],
         typer.Option(
@@ -35,11 +30,11 @@ def calibrate(
     ] = None,
     weight: Annotated[
         Optional[list[float]],
-        typer.Option(
+        number_option(
+            limits.WEIGHT,
+            "X",
+            "How much tokens count, one for each --text, in their order; default: 1.",
             "--weight",
-            metavar="X",
-            parser=Number(limits.WEIGHT),
-            help="How much tokens count, one for each --text, in their order; default: 1.",
         ),
     ] = None,
     imatrix: Annotated[
@@ -48,20 +43,20 @@ def calibrate(
     ] = None,
     ctx: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.CALIBRATION_CTX),
-            help="Tokens in a chunk; default: 512, or what the model was trained with.",
+        number_option(
+            limits.CALIBRATION_CTX,
+            "TOKENS",
+            "Tokens in a chunk; default: 512, or what the model was trained with.",
         ),
     ] = None,
     chunks: Annotated[
         Optional[int],
-        typer.Option(
-            "--chunks",
-            metavar="N",
-            parser=Number(limits.CHUNKS),
-            help="Use only the first chunks of each text, of the mixture so many in all; default: all, of "
+        number_option(
+            limits.CHUNKS,
+            "N",
+            "Use only the first chunks of each text, of the mixture so many in all; default: all, of "
             "the mixture 128.",
+            "--chunks",
         ),
     ] = None,
     memory: Annotated[
@@ -72,10 +67,10 @@ def calibrate(
     ] = None,
     random: Annotated[
         float,
-        typer.Option(
-            metavar="SHARE",
-            parser=Number(limits.SHARE),
-            help="Share of tokens drawn at random in the moments, against a text's one-sidedness.",
+        number_option(
+            limits.SHARE,
+            "SHARE",
+            "Share of tokens drawn at random in the moments, against a text's one-sidedness.",
         ),
     ] = 0.25,
     process_output: Annotated[
@@ -83,10 +78,10 @@ def calibrate(
     ] = False,
     gradients: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="CHUNKS",
-            parser=Number(limits.SEQUENCES),
-            help="Also follow gradients back over so many chunks, so that rows of a matrix make up for each "
+        number_option(
+            limits.SEQUENCES,
+            "CHUNKS",
+            "Also follow gradients back over so many chunks, so that rows of a matrix make up for each "
             "other's errors; of Llama and Qwen without experts.",
         ),
     ] = None,

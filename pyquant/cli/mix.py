@@ -10,7 +10,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases, progress_bar
 
@@ -22,22 +22,17 @@ def mix(
     model: options.FloatModel,
     calibration: options.CalibrationFile,
     text: options.TextFiles,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="RECIPE.toml", parser=paths.output, help="File for the types."
-        ),
-    ],
+    output: Annotated[Path, options.output_option("RECIPE.toml", "File for the types.")],
     target_size: Annotated[
         Optional[str], typer.Option("--size", metavar="SIZE", help="The file is at most so large: 92MB.")
     ] = None,
     bits: Annotated[
         Optional[float],
-        typer.Option(
+        number_option(
+            limits.BITS,
+            "BITS",
+            "The file has at most so many bits per weight, all its bytes counted.",
             "--bits",
-            metavar="BITS",
-            parser=Number(limits.BITS),
-            help="The file has at most so many bits per weight, all its bytes counted.",
         ),
     ] = None,
     like: Annotated[
@@ -75,12 +70,7 @@ def mix(
     ctx: options.Ctx = 512,
     chunks: Annotated[
         int,
-        typer.Option(
-            "--chunks",
-            metavar="N",
-            parser=Number(limits.CHUNKS),
-            help="Chunks of each text that divergence is measured on.",
-        ),
+        number_option(limits.CHUNKS, "N", "Chunks of each text that divergence is measured on.", "--chunks"),
     ] = 8,
     threads: options.Threads = None,
     force: options.Force = False,

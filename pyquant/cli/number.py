@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import typer
 
@@ -20,3 +21,8 @@ class Number:
             return self.limit.parse(text)
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from None
+
+
+def number_option(limit: Limit, metavar: str, help: str, *names: str) -> Any:
+    """An option within a limit, called as its parameter where no names are given."""
+    return typer.Option(*names, metavar=metavar, parser=Number(limit), help=help)

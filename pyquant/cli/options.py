@@ -11,7 +11,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyquant.schemes import Mode
+
+
+def output_option(metavar: str, help: str) -> Any:
+    """-o, the file that a command writes."""
+    return typer.Option("--output", "-o", metavar=metavar, parser=paths.output, help=help)
+
 
 FloatModel = Annotated[
     Path, typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Model in F32, F16 or BF16.")
@@ -57,11 +63,7 @@ Settings = Annotated[
 ]
 Radius = Annotated[
     Optional[int],
-    typer.Option(
-        metavar="0..7",
-        parser=Number(limits.RADIUS),
-        help="q4_0_multizero: codes of magnitude up to this become 0.",
-    ),
+    number_option(limits.RADIUS, "0..7", "q4_0_multizero: codes of magnitude up to this become 0."),
 ]
 TableName = Annotated[
     Optional[str],
@@ -113,19 +115,19 @@ CalibrationFile = Annotated[
 ]
 Damping = Annotated[
     Optional[float],
-    typer.Option(
-        metavar="X",
-        parser=Number(limits.DAMPING),
-        help="With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
+    number_option(
+        limits.DAMPING,
+        "X",
+        "With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
         "with --sequential 0.3.",
     ),
 ]
 Sequential = Annotated[
     Optional[int],
-    typer.Option(
-        metavar="CHUNKS",
-        parser=Number(limits.SEQUENCES),
-        help="With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
+    number_option(
+        limits.SEQUENCES,
+        "CHUNKS",
+        "With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
         "rounding the ones before it did; 1 to 256.",
     ),
 ]
@@ -138,10 +140,10 @@ Equalize = Annotated[
 ]
 Step = Annotated[
     Optional[float],
-    typer.Option(
-        metavar="X",
-        parser=Number(limits.STEP),
-        help="uniform: root of 12 times the squared error of outputs per weight; or let --bits, --size or "
+    number_option(
+        limits.STEP,
+        "X",
+        "uniform: root of 12 times the squared error of outputs per weight; or let --bits, --size or "
         "--like find it.",
     ),
 ]
@@ -195,32 +197,16 @@ TextFiles = Annotated[
 ]
 Ctx = Annotated[
     int,
-    typer.Option(
-        "--ctx",
-        metavar="TOKENS",
-        parser=Number(limits.CTX),
-        help="Tokens in a chunk; those in its second half are scored.",
-    ),
+    number_option(limits.CTX, "TOKENS", "Tokens in a chunk; those in its second half are scored.", "--ctx"),
 ]
 Chunks = Annotated[
     Optional[int],
-    typer.Option(
-        "--chunks",
-        metavar="N",
-        parser=Number(limits.CHUNKS),
-        help="Use only the first chunks of a text; default: all.",
-    ),
+    number_option(limits.CHUNKS, "N", "Use only the first chunks of a text; default: all.", "--chunks"),
 ]
 Threads = Annotated[
-    Optional[int],
-    typer.Option(
-        metavar="N", parser=Number(limits.THREADS), help="Threads to compute with; default: all processors."
-    ),
+    Optional[int], number_option(limits.THREADS, "N", "Threads to compute with; default: all processors.")
 ]
-Seed = Annotated[
-    int,
-    typer.Option(metavar="N", parser=Number(limits.SEED), help="The same seed writes the same texts."),
-]
+Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed writes the same texts.")]
 Engine = Annotated[
     str,
     typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),

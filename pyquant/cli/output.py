@@ -23,17 +23,7 @@ def show(
 ) -> None:
     """Prints a command's result.
 
-    Parameters
-    ----------
-    result : what the library says, with its `schema`.
-    as_json : whether to print it as it is.
-    show_words : prints it for people.
-    keep : write the result to a file if it cannot be printed; for results that take long to make.
-
-    Raises
-    ------
-    OutputError
-        Standard output takes no more; the message names the file that has the result.
+    Raises OutputError: standard output takes no more; the message names the file that has the result.
     """
     memory.release()
     try:

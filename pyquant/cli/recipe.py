@@ -26,14 +26,7 @@ def recipe(
         ),
     ],
     output: Annotated[
-        Optional[Path],
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="TYPES.txt|RECIPE.toml",
-            parser=paths.output,
-            help="Write it as the other of the two.",
-        ),
+        Optional[Path], options.output_option("TYPES.txt|RECIPE.toml", "Write it as the other of the two.")
     ] = None,
     base: Annotated[
         str,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from pyquant.cli import options, paths
+from pyquant.cli import options
 from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
@@ -17,12 +15,7 @@ def sensitivity(
     model: options.FloatModel,
     calibration: options.CalibrationFile,
     text: options.TextFiles,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE.toml", parser=paths.output, help="File for the sensitivities."
-        ),
-    ],
+    output: Annotated[Path, options.output_option("FILE.toml", "File for the sensitivities.")],
     ctx: options.Ctx = SENSITIVITY_CTX,
     chunks: options.Chunks = SENSITIVITY_CHUNKS,
     threads: options.Threads = None,

@@ -9,7 +9,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_table, show, size
 from pyquant.cli.progress import count_bar
 
@@ -22,19 +22,10 @@ def speed(
         ),
     ],
     prompt: Annotated[
-        int,
-        typer.Option(
-            metavar="TOKENS", parser=Number(limits.TOKENS), help="Tokens of a prompt, processed at once."
-        ),
+        int, number_option(limits.TOKENS, "TOKENS", "Tokens of a prompt, processed at once.")
     ] = 512,
-    generate: Annotated[
-        int,
-        typer.Option(metavar="TOKENS", parser=Number(limits.TOKENS), help="Tokens generated one by one."),
-    ] = 128,
-    rounds: Annotated[
-        int,
-        typer.Option(metavar="N", parser=Number(limits.ROUNDS), help="Measurements of each model, in turns."),
-    ] = 5,
+    generate: Annotated[int, number_option(limits.TOKENS, "TOKENS", "Tokens generated one by one.")] = 128,
+    rounds: Annotated[int, number_option(limits.ROUNDS, "N", "Measurements of each model, in turns.")] = 5,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:

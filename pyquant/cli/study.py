@@ -13,7 +13,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_json, print_table, remark
 from pyquant.cli.progress import duration
 
@@ -63,43 +63,27 @@ def run(
     ] = None,
     ctx: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.CTX),
-            help="Tokens in a chunk, instead of what the TOML says.",
-        ),
+        number_option(limits.CTX, "TOKENS", "Tokens in a chunk, instead of what the TOML says."),
     ] = None,
     chunks: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.CHUNKS),
-            help="Chunks of each text, instead of what the TOML says.",
-        ),
+        number_option(limits.CHUNKS, "N", "Chunks of each text, instead of what the TOML says."),
     ] = None,
     samples: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.SAMPLES),
-            help="Texts that models write for each task and technique, instead of what the TOML says.",
+        number_option(
+            limits.SAMPLES,
+            "N",
+            "Texts that models write for each task and technique, instead of what the TOML says.",
         ),
     ] = None,
     workers: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.PROCESSES),
-            help="Processes; default: one for every four processors.",
-        ),
+        number_option(limits.PROCESSES, "N", "Processes; default: one for every four processors."),
     ] = None,
     threads: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.THREADS),
-            help="Of each process; default: they share the processors.",
-        ),
+        number_option(limits.THREADS, "N", "Of each process; default: they share the processors."),
     ] = None,
     cluster: Annotated[
         Optional[str],

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
 
 Output = Annotated[
-    Optional[Path],
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="TABLE.toml",
-        parser=paths.output,
-        help="The TOML file to write; default: standard output.",
-    ),
+    Optional[Path], options.output_option("TABLE.toml", "The TOML file to write; default: standard output.")
 ]
 
 

@@ -12,10 +12,7 @@ from pyquant.data.stdlib import Document, documents
 def code(*, held_out: bool = False) -> Iterator[str]:
     """Yield the sources of modules.
 
-    Parameters
-    ----------
-    held_out
-        Those that the model in the box was not trained on, instead of the others.
+    held_out: those that the model in the box was not trained on, instead of the others.
     """
     for document in documents(held_out=held_out):
         if _parse(document) is not None:
@@ -25,10 +22,7 @@ def code(*, held_out: bool = False) -> Iterator[str]:
 def prose(*, held_out: bool = False) -> Iterator[str]:
     """Yield what modules say of themselves in docstrings, and the topics of `help()`.
 
-    Parameters
-    ----------
-    held_out
-        As for `code`.
+    held_out: as for `code`.
     """
     for document in documents(held_out=held_out):
         tree = _parse(document)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,9 +127,7 @@ class Baseline:
     def __enter__(self) -> Baseline:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._stack.close()
 
 
@@ -163,23 +160,14 @@ class BaseRun:
     ) -> Scores:
         """Run a model over the first n_chunks of the same chunks, beside what the base said of them."""
         chunks = Chunks(self._chunks.tokens[:n_chunks])
-        scores = Scores.empty(chunks.n_chunks * chunks.n_scored)
         with make_context(model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch) as context:
-            begin = 0
-            for piece in forward(context, chunks):
-                end = begin + len(piece.targets)
-                measured = self._kept.compare(begin, piece.logits, piece.targets, context.n_threads)
-                scores.part(begin, end).set(measured)
-                begin = end
-                advance(len(piece.targets))
-        return scores
+            parts = ((piece.logits, piece.targets) for piece in forward(context, chunks))
+            return self._kept.score(parts, chunks.n_chunks * chunks.n_scored, context.n_threads, advance)
 
     def __enter__(self) -> BaseRun:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._stack.close()
 
 

@@ -179,10 +179,7 @@ class Divergence:
 def check_loss(path: str | os.PathLike[str], mean: float) -> None:
     """Refuse a mean negative log-likelihood, in nats, whose exponential is no double.
 
-    Raises
-    ------
-    ModelFileError
-        It names the model's `path`.
+    Raises ModelFileError: it names the model's `path`.
     """
     if mean > LARGEST_LOSS:
         raise ModelFileError(f"{path}: a perplexity of e to the {mean:.3g}: the model is broken")
@@ -197,12 +194,7 @@ def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
 def divergence(model: str, base: Scores, scores: Scores) -> Divergence:
     """Sum up what a model and its base said of the same tokens.
 
-    Parameters
-    ----------
-    model
-        The model's path.
-    base, scores
-        What the base said, and what the model said.
+    base, scores: what the base said, and what the model said.
     """
     n = len(base.nll)
     log_ppl, log_ppl_error = mean_and_error(scores.nll)
@@ -243,10 +235,7 @@ def token_divergence(kld: NDArray[np.float64]) -> TokenDivergence:
 def error_of_difference(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return the standard error of the difference of two means over the same tokens.
 
-    Parameters
-    ----------
-    ours, theirs : (n,) float64
-        Of each token, such as its divergence.
+    ours, theirs: (n,) float64: of each token, such as its divergence.
     """
     return mean_and_error(ours - theirs)[1]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +31,9 @@ class KeptLogits:
     It is in memory as far as `bytes_in_memory` goes, and otherwise in a file without a name in the folder
     for temporary files, all of whose room is taken at once.
 
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    n_vocab
-        Logits after each of them.
-    n_ctx
-        Tokens of the chunks that they are from.
-
-    Raises
-    ------
-    OutputError
-        The folder for temporary files lacks the room.
+    n_vocab: logits after each of them.
+    n_ctx: tokens of the chunks that they are from.
+    Raises OutputError: the folder for temporary files lacks the room.
     """
 
     def __init__(self, n: int, n_vocab: int, *, n_ctx: int) -> None:
@@ -81,9 +71,7 @@ class KeptLogits:
     def get(self, begin: int, n: int) -> NDArray[np.float32]:
         """Return the logits after tokens begin..begin+n-1, valid until the next call.
 
-        Returns
-        -------
-        logits : (n, n_vocab) float32
+        Returns (n, n_vocab) float32.
         """
         if self._logits is not None:
             return self._logits[begin : begin + n]
@@ -95,27 +83,30 @@ class KeptLogits:
                 rest = rest[self._file.readinto(rest) :]
         return portion
 
-    def compare(
-        self, begin: int, logits: NDArray[np.float32], targets: NDArray[np.int32], n_threads: int
+    def score(
+        self,
+        parts: Iterable[tuple[NDArray[np.float32], NDArray[np.int32]]],
+        n: int,
+        n_threads: int,
+        advance: Callable[[int], None] = lambda n_tokens: None,
     ) -> Scores:
-        """Score what another model says after tokens begin, begin+1, ... beside what is kept.
+        """Score what another model says after the first n tokens, beside what is kept.
 
-        Parameters
-        ----------
-        begin
-        logits : (n, n_vocab) float32
-        targets : (n,) int32
-            The tokens that came.
-        n_threads
+        parts: in order, (m, n_vocab) logits and the (m,) tokens that came.
+        advance: called with the number of tokens that were scored.
         """
-        kept = self.get(begin, len(logits))
-        return Scores(*_core.compare_logits(kept, logits, targets, n_threads))
+        scores, begin = Scores.empty(n), 0
+        for logits, targets in parts:
+            end = begin + len(targets)
+            kept = self.get(begin, len(targets))
+            scores.part(begin, end).set(Scores(*_core.compare_logits(kept, logits, targets, n_threads)))
+            begin = end
+            advance(len(targets))
+        return scores
 
     def __enter__(self) -> KeptLogits:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._logits = None
         self._stack.close()

@@ -22,17 +22,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class RankedProbabilities:
-    """Ranks that models give the n scored tokens of a text.
+    """Ranks that models give the n scored tokens of a text."""
 
-    Attributes
-    ----------
-    ranks
-        (n,) int32: how many tokens the base finds at least as likely as the token that came; 1 is the best.
-    probabilities
-        (n,) float32 for each model, the base first: probability of the token that came.
-    """
-
+    # (n,) int32: how many tokens the base finds at least as likely as the token that came; 1 is the best
     ranks: NDArray[np.int32]
+    # (n,) float32 for each model, the base first: probability of the token that came
     probabilities: list[NDArray[np.float32]]
 
 
@@ -58,8 +52,6 @@ def measure_ranks(
         A text, or the path of one, cut into chunks of `n_ctx` tokens.
     n_chunks
         Only the first ones; all, if None.
-    threads
-        How many to use; None for all processors.
     progress
         Told how many chunks are done.
 
@@ -104,17 +96,9 @@ def measure_ranks(
 def ranks_of(logits: NDArray[np.float32], targets: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the rank of the token that came in each row of logits.
 
-    Parameters
-    ----------
-    logits
-        (n, n_vocab) float32.
-    targets
-        (n,) int32: indices of tokens.
-
-    Returns
-    -------
-    (n,) int32
-        1 for the most likely token. Tokens of the same logit share the last of their ranks.
+    logits: (n, n_vocab) float32.
+    targets: (n,) int32: indices of tokens.
+    Returns (n,) int32: 1 for the most likely token. Tokens of the same logit share the last of their ranks.
     """
     own = np.take_along_axis(logits, targets[:, None], axis=1)
     return (logits >= own).sum(axis=1, dtype=np.int32)

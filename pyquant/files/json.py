@@ -13,13 +13,7 @@ from pyquant.files.output_file import write_bytes
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON.
-
-    Raises
-    ------
-    ValueError
-        It is not JSON, or is nested too deeply.
-    """
+    """Parse JSON. Raises ValueError: it is not JSON, or is nested too deeply."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -31,24 +25,13 @@ def parse_json(text: str) -> Any:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file.
 
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not JSON in UTF-8, or is nested too deeply.
+    Raises OSError: the file cannot be read. ValueError: it is not JSON in UTF-8, or is nested too deeply.
     """
     return parse_json(Path(path).read_text(encoding="utf-8"))
 
 
 def read_output(path: Path, command: str, schema: str) -> dict[str, Any]:
-    """Read what a command wrote with `-o`.
-
-    Raises
-    ------
-    ConfigError
-        It cannot be read, or has another schema.
-    """
+    """Read what a command wrote with `-o`. Raises ConfigError: it cannot be read, or has another schema."""
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:

@@ -13,12 +13,8 @@ _kept: dict[Path, str] = {}
 def keeping(path: Path, what: str) -> Iterator[None]:
     """Note, until the context is left in peace, that `path` stays if this process is stopped.
 
-    Parameters
-    ----------
-    path
-        A file or folder, which need not exist yet.
-    what
-        What it holds.
+    path: a file or folder, which need not exist yet.
+    what: what it holds.
     """
     _kept[path] = what
     yield

@@ -21,10 +21,7 @@ def check_content(content: Any) -> None:
     Functions that walk through nested content call themselves, and Python bounds how often; it also refuses
     to print an integer of thousands of digits.
 
-    Raises
-    ------
-    ValueError
-        The message says what is too deep or too large, in half a sentence.
+    Raises ValueError: the message says what is too deep or too large, in half a sentence.
     """
     level = [content]
     for _ in range(DEEPEST):

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from pyquant import _core
 from pyquant.errors import OutputError
@@ -36,22 +35,10 @@ class OutputFile:
     def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
         """Take the name and the room.
 
-        Parameters
-        ----------
-        path
-            The name.
-        size
-            The bytes it will have; room for them is taken now.
-        sources
-            Files that it must not replace.
-        force
-            Replace an existing file.
-
-        Raises
-        ------
-        OutputError
-            The folder is missing, the file exists and may not be replaced, another process writes it, or
-            there is no room.
+        size: the bytes it will have; room for them is taken now.
+        sources: files that it must not replace.
+        Raises OutputError: the folder is missing, the file exists and may not be replaced, another process
+        writes it, or there is no room.
         """
         self.path = Path(path)
         check_output(self.path, sources=sources, force=force)
@@ -114,9 +101,7 @@ class OutputFile:
     def __enter__(self) -> OutputFile:
         return self
 
-    def __exit__(
-        self, cause: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._file == OPENING:  # Ctrl-C came when it was made, before its number was known
             _remove_unlocked(self.partial)
         elif self._file != CLOSED:
@@ -135,19 +120,8 @@ def _remove_unlocked(path: Path) -> None:
 def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
     """Refuse a path where a result cannot or must not be written.
 
-    Parameters
-    ----------
-    path
-        The path.
-    sources
-        Files that it must not replace.
-    force
-        Replace an existing file.
-
-    Raises
-    ------
-    OutputError
-        The folder is missing, or the path is a folder, no file, an input, or exists.
+    sources: files that it must not replace.
+    Raises OutputError: the folder is missing, or the path is a folder, no file, an input, or exists.
     """
     with output_errors(path):
         if not path.parent.is_dir():

@@ -17,17 +17,8 @@ from pyquant.errors import ConfigError
 def find_python_file(path: str | os.PathLike[str], what: str) -> Path:
     """Return a file's absolute path, through links.
 
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What it should be, for the message where there is none: "a scheme is a Python file that ...".
-
-    Raises
-    ------
-    ConfigError
-        There is no such file, or no file can have the name.
+    what: what it should be, for the message where there is none: "a scheme is a Python file that ...".
+    Raises ConfigError: there is no such file, or no file can have the name.
     """
     if not os.path.isfile(path):
         raise ConfigError(f"{path}: no such file; {what}")
@@ -37,20 +28,9 @@ def find_python_file(path: str | os.PathLike[str], what: str) -> Path:
 def run_python_file(path: str | os.PathLike[str]) -> ModuleType:
     """Run a Python file, whatever its name ends in, as a module that others of this process can look up.
 
-    Parameters
-    ----------
-    path
-        A file that is there.
-
-    Returns
-    -------
-    module
-        Its name depends on the file's path alone.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read or run; its line is named.
+    path: a file that is there.
+    Returns: its name depends on the file's path alone.
+    Raises ConfigError: the file cannot be read or run; its line is named.
     """
     path = Path(path)
     resolved = path.resolve()

@@ -54,15 +54,7 @@ AnyText = Text | str | os.PathLike[str]
 
 
 def read_texts(texts: AnyText | Sequence[AnyText]) -> list[Text]:
-    """Read one text or several.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    TextError
-        What `read_text` raises.
-    """
+    """Read one text or several. Raises ConfigError: there is none. TextError: what `read_text` raises."""
     several = [texts] if isinstance(texts, Text | str | os.PathLike) else texts
     if not several:
         raise ConfigError("text: at least one is needed")

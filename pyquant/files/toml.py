@@ -25,17 +25,8 @@ LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ 
 def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     """Read a TOML file.
 
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What the file is, for the error where it is missing: "table", "configuration".
-
-    Raises
-    ------
-    ConfigError
-        The file is missing, not TOML, too large or nested too deeply.
+    what: what the file is, for the error where it is missing: "table", "configuration".
+    Raises ConfigError: the file is missing, not TOML, too large or nested too deeply.
     """
     path = Path(path)
     try:

@@ -21,54 +21,29 @@ SLACK = 1e-12  # relative error of sums
 
 @dataclass(frozen=True)
 class Item:
-    """Choices for one item.
+    """Choices for one item."""
 
-    Attributes
-    ----------
-    n_bytes : (n,) int64
-    costs : (n,) float64
-    """
-
-    n_bytes: NDArray[np.int64]
-    costs: NDArray[np.float64]
+    n_bytes: NDArray[np.int64]  # (n,)
+    costs: NDArray[np.float64]  # (n,)
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Choice for every item.
+    """Choice for every item."""
 
-    Attributes
-    ----------
-    chosen
-        The index of each item's option.
-    n_bytes, cost
-        Sums over items.
-    bound
-        No choice within the budget costs less.
-    exact
-        Whether no choice within the budget costs less than `cost`.
-    """
-
-    chosen: list[int]
-    n_bytes: int
+    chosen: list[int]  # the index of each item's option
+    n_bytes: int  # sums over items
     cost: float
-    bound: float
-    exact: bool
+    bound: float  # no choice within the budget costs less
+    exact: bool  # whether no choice within the budget costs less than `cost`
 
 
 def allocate(items: list[Item], budget: int) -> Allocation | None:
     """Choose.
 
-    Parameters
-    ----------
-    items
-        With at least one option each.
-    budget
-        Bytes that all choices take together, at most.
-
-    Returns
-    -------
-    None where even the smallest options take more.
+    items: with at least one option each.
+    budget: bytes that all choices take together, at most.
+    Returns None where even the smallest options take more.
     """
     if sum(int(item.n_bytes.min()) for item in items) > budget:
         return None

@@ -65,16 +65,10 @@ def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
 def cost_with_any_bits(items: list[Item], budget: int) -> float:
     """Return the least sum of costs within a budget, between types too.
 
-    Parameters
-    ----------
-    items
-        Options of each tensor. Those that cost nothing, such as its own type, are left out.
-    budget
-        Bytes that all tensors take together, at most.
-
-    Returns
-    -------
-    In the unit of the items' costs. Where even the smallest options take more bytes, the sum of their costs.
+    items: options of each tensor. Those that cost nothing, such as its own type, are left out.
+    budget: bytes that all tensors take together, at most.
+    Returns: in the unit of the items' costs. Where even the smallest options take more bytes, the sum of
+    their costs.
     """
     hulls = [hull for hull in map(_Hull.of, items) if len(hull.logs)]
     left = budget - sum(int(item.n_bytes.min()) for item in items if not (item.costs > 0).any())

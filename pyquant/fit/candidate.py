@@ -38,24 +38,8 @@ class Evaluation:
 def divergence_of(mode: Mode, model: ModelFile, path: Path, baseline: Baseline, threads: int | None) -> float:
     """Measure how far what a mode makes of a model is from it.
 
-    Parameters
-    ----------
-    mode, model
-        The mode, and the model.
-    path
-        Where the quantized model is written; replaced.
-    baseline
-        The model's.
-
-    Returns
-    -------
-    float
-        The mean divergence per token, in nats.
-
-    Raises
-    ------
-    PyquantError
-        What `quantize_model` and `Baseline.divergence_of` raise.
+    path: where the quantized model is written; replaced.
+    Returns: the mean divergence per token, in nats.
     """
     quantize_model(model, path, mode, threads=threads, force=True)
     return baseline.divergence_of(path).kld.mean

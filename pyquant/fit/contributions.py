@@ -31,18 +31,9 @@ def measure_contributions(
 ) -> dict[str, NDArray[np.float64]]:
     """Quantize all tensors of one kind at a time in a running copy, and compare it with the model.
 
-    Parameters
-    ----------
-    model, quantized
-        The model, and what it became.
-    baseline
-        The model's, on some text.
-    progress
-        Called with kinds done and all kinds.
-
-    Returns
-    -------
-    By kind: (n_chunks,) the mean divergence per token of each chunk, in nats.
+    baseline: the model's, on some text.
+    progress: called with kinds done and all kinds.
+    Returns: by kind: (n_chunks,) the mean divergence per token of each chunk, in nats.
     """
     became = {tensor.name: tensor for tensor in quantized.tensors}
     caused = {}
@@ -72,16 +63,9 @@ def corrections(
     Logarithms of measured over predicted are drawn towards their mean by their standard errors, which are of
     what changes from chunk to chunk otherwise than for other kinds (`shrink`).
 
-    Parameters
-    ----------
-    measured
-        By kind: (n_chunks,) divergences, in nats.
-    predicted
-        By kind, in any unit.
-
-    Returns
-    -------
-    By kind, a factor on what was predicted, in nats per unit.
+    measured: by kind: (n_chunks,) divergences, in nats.
+    predicted: by kind, in any unit.
+    Returns: by kind, a factor on what was predicted, in nats per unit.
     """
     kinds = [kind for kind in measured if predicted.get(kind, 0) > 0]
     if not kinds:

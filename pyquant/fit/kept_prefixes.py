@@ -9,13 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.evaluate.divergence import Scores
 from pyquant.evaluate.kept_logits import IN_MEMORY, KeptLogits
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import BATCH, Chunks, together
@@ -30,23 +28,9 @@ class KeptPrefixes:
 
     Chunks are computed whole, about 2048 tokens of them at once.
 
-    Parameters
-    ----------
-    running
-        The model, as it is.
-    matrices
-        Names of those that will be changed.
-    chunks
-        What it is run over.
-    threads
-        None: all processors.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be run.
-    OutputError
-        The folder for temporary files has no room.
+    matrices: names of those that will be changed.
+    chunks: what it is run over.
+    Raises ModelFileError: the model cannot be run. OutputError: the folder for temporary files has no room.
     """
 
     def __init__(self, running: Model, matrices: Iterable[str], chunks: Chunks, threads: int | None) -> None:
@@ -99,21 +83,13 @@ class KeptPrefixes:
     def divergence_by_chunk(self) -> NDArray[np.float64]:
         """Run the model, changed where `go_to` went or behind it, and compare it with what it was.
 
-        Returns
-        -------
-        (n_chunks,) float64
-            The mean divergence per token of each chunk, in nats.
-
-        Raises
-        ------
-        ModelFileError
+        Returns (n_chunks,) float64: the mean divergence per token of each chunk, in nats.
+        Raises ModelFileError.
         """
-        scores, n_scored = Scores.empty(self._chunks.n_chunks * self._chunks.n_scored), self._chunks.n_scored
+        n_scored = self._chunks.n_scored
         targets = np.ascontiguousarray(self._chunks.tokens[:, self._chunks.n_ctx - n_scored :]).reshape(-1)
-        for begin, logits in self._logits():
-            end = begin + len(logits)
-            measured = self._kept.compare(begin, logits, targets[begin:end], self._threads)
-            scores.part(begin, end).set(measured)
+        parts = ((logits, targets[begin : begin + len(logits)]) for begin, logits in self._logits())
+        scores = self._kept.score(parts, len(targets), self._threads)
         scores.check(self._path, n_scored)
         return scores.kld_by_chunk(n_scored)
 
@@ -130,7 +106,5 @@ class KeptPrefixes:
     def __enter__(self) -> KeptPrefixes:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._stack.close()

@@ -118,14 +118,8 @@ def best_values(positions: NDArray[np.float64]) -> NDArray[np.int8]:
     clusters are intervals (Wang and Song, Ckmeans.1d.dp, 2011; here centers are integers, and bounds lie
     halfway between them).
 
-    Parameters
-    ----------
-    positions : (n_bins,) float64
-        The weight in each bin, from -128 to 128.
-
-    Returns
-    -------
-    values : (16,) int8
+    positions: (n_bins,) float64: the weight in each bin, from -128 to 128.
+    Returns (16,) int8.
     """
     n_bins = len(positions)
     middles = _middles(n_bins)

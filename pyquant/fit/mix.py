@@ -46,8 +46,6 @@ class Mixer:
 
     Parameters
     ----------
-    model, calibration
-        The model, and what `calibrate_model` wrote for it.
     baseline
         The model's, on the text that divergences are measured on.
     sensitivity
@@ -55,10 +53,6 @@ class Mixer:
         nearest stock mixture.
     allowed
         Types that may be used; None: all that errors are compensated in.
-    threads
-        None: all processors.
-    progress
-        Called while it goes on.
     seconds
         What each part of the work took so far.
     errors
@@ -78,12 +72,7 @@ class Mixer:
     def find(self, target: WantedSize) -> Mix:
         """Find the mixture of the least divergence.
 
-        Raises
-        ------
-        ConfigError
-            The size is not reachable, or no type fits a tensor.
-        PyquantError
-            What quantizing and measuring raise.
+        Raises ConfigError: the size is not reachable, or no type fits a tensor.
         """
         with temporary_folder() as folder:
             return _Search(self, Files(self.model, self.calibration.path, folder), target, folder).run()
@@ -91,9 +80,7 @@ class Mixer:
     def check(self, target: WantedSize) -> None:
         """Refuse a size that is not reachable, before sensitivities or errors are measured.
 
-        Raises
-        ------
-        ConfigError
+        Raises ConfigError.
         """
         with temporary_folder() as folder:
             _Search(self, Files(self.model, self.calibration.path, folder), target, folder).refuse()

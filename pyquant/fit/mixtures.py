@@ -71,16 +71,8 @@ class WantedSize:
 def read_wanted_size(name: str, text: str) -> WantedSize:
     """Read the size of a file: a mixture's name, bytes such as 92MB, or bits per weight such as 4.5.
 
-    Parameters
-    ----------
-    name
-        Where it was given, for errors.
-    text
-
-    Raises
-    ------
-    ConfigError
-        It is none of them.
+    name: where it was given, for errors.
+    Raises ConfigError: it is none of them.
     """
     if text in STOCK:
         return WantedSize(like=text)
@@ -96,15 +88,7 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
 
 
 class Files:
-    """Sizes of the files that recipes give, to the byte.
-
-    Parameters
-    ----------
-    model, calibration
-        The model, and what its errors are compensated by.
-    folder
-        For temporary files.
-    """
+    """Sizes of the files that recipes give, to the byte."""
 
     def __init__(self, model: ModelFile, calibration: Path, folder: Path) -> None:
         self.model, self.calibration, self._folder = model, calibration, folder
@@ -197,14 +181,7 @@ def bits_of(type_: Type, tensor: Tensor) -> float:
 def refuse_size(files: Files, n_bytes: int, least: int, smallest: Mapping[str, Type]) -> ConfigError:
     """Make the error that says why a size is not reachable.
 
-    Parameters
-    ----------
-    files
-        The files of the model.
-    n_bytes, least
-        The size that is wanted, and the least.
-    smallest
-        The smallest type of each tensor.
+    n_bytes, least: the size that is wanted, and the least.
     """
 
     def in_bits(size: int) -> str:

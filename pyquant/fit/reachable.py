@@ -19,23 +19,13 @@ LEAST_CODE_BITS = 0.1  # even codes that are nearly all 0 take something
 
 @dataclass(frozen=True)
 class FileParts:
-    """A .pqz file of mode `uniform`: codes, whose size the step decides, and all else.
+    """A .pqz file of mode `uniform`: codes, whose size the step decides, and all else."""
 
-    Attributes
-    ----------
-    model, calibration : Path
-        To be named in errors.
-    n_weights, n_codes : int
-        Weights of the model, and codes.
-    rest_bytes : int
-        Bytes of all else: metadata, and tensors whose input was not collected.
-    """
-
-    model: Path
+    model: Path  # to be named in errors
     calibration: Path
-    n_weights: int
+    n_weights: int  # weights of the model, and codes
     n_codes: int
-    rest_bytes: int
+    rest_bytes: int  # bytes of all else: metadata, and tensors whose input was not collected
 
     def code_bits(self, n_bytes: int) -> float:
         """Return the bits that a file of n_bytes leaves for each code."""
@@ -48,10 +38,7 @@ class FileParts:
     def check(self, n_bytes: int, wanted: str) -> None:
         """Refuse a size that no step gives.
 
-        Raises
-        ------
-        ConfigError
-            It says what is reachable. wanted: what the user asked for.
+        Raises ConfigError: it says what is reachable. wanted: what the user asked for.
         """
         bits = self.code_bits(n_bytes)
         if bits < LEAST_CODE_BITS:
@@ -73,18 +60,8 @@ def check_before(plan: Plan, n_bytes: int, wanted: str, folder: Path, threads: i
     What is not codes is at most as large as in a GGUF, and that the plan knows. Only where it might not
     leave enough for the codes, it is made: the tensors whose input was not collected, and the metadata.
 
-    Parameters
-    ----------
-    plan
-        Of mode `uniform`.
-    n_bytes, wanted
-        The size, and what the user asked for.
-    folder
-        For temporary files.
-
-    Raises
-    ------
-    ConfigError
+    n_bytes, wanted: the size, and what the user asked for.
+    Raises ConfigError.
     """
     at_most = _parts(plan, plan.output_bytes - sum(plan.n_bytes(tensor) for tensor in _coded(plan)), wanted)
     if at_most.code_bits(n_bytes) > LARGEST_CODE_BITS:

@@ -16,18 +16,12 @@ def shrink(
     How much values differ between neighbors beyond their errors is estimated from all of them, by moments
     (empirical Bayes; Morris, 1983).
 
-    Parameters
-    ----------
-    values : (n,) float64
-        Measurements of one quantity, here logarithms of sensitivities of one kind of tensor.
-    variances : (n,) float64
-        The squares of their standard errors.
-    places : (n,) float64
-        Where they were made, here layers. Weights fall with the distance, as a normal distribution.
-
-    Returns
-    -------
-    (n,) float64
+    values: (n,) float64: measurements of one quantity, here logarithms of sensitivities of one kind of
+    tensor.
+    variances: (n,) float64: the squares of their standard errors.
+    places: (n,) float64: where they were made, here layers. Weights fall with the distance, as a normal
+    distribution.
+    Returns (n,) float64.
     """
     if len(values) < 3:
         return values

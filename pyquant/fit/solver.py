@@ -33,33 +33,17 @@ class Solution:
 
 @dataclass
 class Solver:
-    """Finds types.
+    """Finds types."""
 
-    Attributes
-    ----------
-    files
-        Knows what files take.
-    options
-        The types that each tensor may get, fewest bits first.
-    stock
-        Mixtures of llama-quantize that fit; none of them is predicted to be better than what is found.
-    base
-        The mixture that recipes name.
-    sensitivity
-        Gives how much divergence a tensor's errors cause; None: unknown, and the tensor does not count.
-    errors
-        What each type does to each tensor.
-    factors
-        By kind: what a prediction is multiplied by.
-    """
-
-    files: Files
-    options: Mapping[str, Sequence[Type]]
+    files: Files  # knows what files take
+    options: Mapping[str, Sequence[Type]]  # the types that each tensor may get, fewest bits first
+    # mixtures of llama-quantize that fit; none of them is predicted to be better than what is found
     stock: Sequence[Mixture]
-    base: str
+    base: str  # the mixture that recipes name
+    # gives how much divergence a tensor's errors cause; None: unknown, and the tensor does not count
     sensitivity: Callable[[str], float | None]
-    errors: TypeErrors
-    factors: Mapping[str, float] = field(default_factory=dict)
+    errors: TypeErrors  # what each type does to each tensor
+    factors: Mapping[str, float] = field(default_factory=dict)  # by kind: what a prediction is multiplied by
 
     def cost(self, name: str, type_: Type) -> float:
         """Predict the divergence that a tensor causes in a type; in nats where `factors` are."""
@@ -82,10 +66,7 @@ class Solver:
     def solve(self, wanted: int) -> Solution:
         """Find the types of the least predicted divergence whose file has at most `wanted` bytes.
 
-        Raises
-        ------
-        ConfigError
-            The least file is larger.
+        Raises ConfigError: the least file is larger.
         """
         files, tensors = self.files, self.files.tensors
         items = [

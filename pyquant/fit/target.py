@@ -121,16 +121,9 @@ def parse_size(name: str, size: str | int) -> int:
 
     Units are decimal, or binary with an i; upper or lower case does not matter.
 
-    Parameters
-    ----------
-    name
-        Where it was given, to be named in errors.
-    size
-        The text, or the number of bytes.
-
-    Raises
-    ------
-    ConfigError
+    name: where it was given, to be named in errors.
+    size: the text, or the number of bytes.
+    Raises ConfigError.
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", str(size).strip(), re.IGNORECASE)
     if not match or isinstance(size, bool) or (match[3] and not match[2]):

@@ -44,26 +44,11 @@ def measure_type_errors(
     An error e of a row counts e H e^T, H the second moments of what enters: what it adds to the squared
     error of the row's output. Of a tensor whose input is not known, H is the identity.
 
-    Parameters
-    ----------
-    model, calibration
-        The model, and what is known of its inputs.
-    candidates
-        The types to try, by the tensor's name. The type that a tensor has costs nothing.
-    threads
-        None: all processors. Types are tried beside each other; the result does not depend on it.
-    progress
-        Called with tensors done and all tensors.
-
-    Returns
-    -------
-    By tensor and type: the squared error of the tensor's outputs, the mean over inputs, summed over rows and
-    experts.
-
-    Raises
-    ------
-    ModelFileError
-        A weight cannot be rounded, or second moments are singular.
+    candidates: the types to try, by the tensor's name. The type that a tensor has costs nothing.
+    progress: called with tensors done and all tensors.
+    Returns: by tensor and type: the squared error of the tensor's outputs, the mean over inputs, summed over
+    rows and experts.
+    Raises ModelFileError: a weight cannot be rounded, or second moments are singular.
     """
     tensors = [tensor for tensor in model.tensors if tensor.name in candidates]
     inputs = {name: calibration.input_of(name) for name in calibration.matrices}

@@ -123,25 +123,10 @@ def code_counts(
 ) -> NDArray[np.uint64]:
     """Count the Q8_0 codes of a model, or read them from a stored histogram.
 
-    Parameters
-    ----------
-    source
-        A model, by its path or opened, or a histogram that `pyquant histogram --json` wrote. An
-        unquantized model is seen through mode q8_0.
-    threads
-        None: one for each processor.
-    progress
-        Called while it goes on.
-
-    Returns
-    -------
-    (256,) uint64
-        How often each code occurs, indexed by the code modulo 256.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read, or has no Q8_0 codes.
+    source: a model, by its path or opened, or a histogram that `pyquant histogram --json` wrote. An
+    unquantized model is seen through mode q8_0.
+    Returns (256,) uint64: how often each code occurs, indexed by the code modulo 256.
+    Raises ModelFileError: the file cannot be read, or has no Q8_0 codes.
     """
     counts = np.zeros(256, np.uint64)
     if not isinstance(source, ModelFile) and Path(source).suffix == ".json":
@@ -190,10 +175,7 @@ def counted_codes(
 ) -> CodeCounts:
     """Add up what passes over the parts of a tensor counted.
 
-    Raises
-    ------
-    ModelFileError
-        The tensor has codes that are not in the codebook.
+    Raises ModelFileError: the tensor has codes that are not in the codebook.
     """
     counts = sum((one_pass.codes for one_pass in passes), np.zeros(256, np.uint64))[book.stored]
     if counts.sum() != tensor.n_weights:

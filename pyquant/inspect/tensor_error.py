@@ -11,29 +11,16 @@ from pyquant.formulas import cosine, rmse, snr_db
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over weights x of the base and y of the model. They add up over tensors.
+    """Sums over weights x of the base and y of the model. They add up over tensors."""
 
-    Attributes
-    ----------
-    n_weights
-        Weights that were compared.
-    squared_error, squared_weight, squared_value
-        Sums of (x - y)^2, x^2 and y^2.
-    zeros
-        Weights y that are 0.
-    importance
-        The sum of w, the importance of each weight's column; 0 without an importance matrix.
-    weighted_squared_error, weighted_squared_weight
-        Sums of w (x - y)^2 and w x^2; 0 without an importance matrix.
-    """
-
-    n_weights: int = 0
-    squared_error: float = 0.0
+    n_weights: int = 0  # weights that were compared
+    squared_error: float = 0.0  # sums of (x - y)^2, x^2 and y^2
     squared_weight: float = 0.0
     squared_value: float = 0.0
-    zeros: int = 0
+    zeros: int = 0  # weights y that are 0
+    # the sum of w, the importance of each weight's column; 0 without an importance matrix
     importance: float = 0.0
-    weighted_squared_error: float = 0.0
+    weighted_squared_error: float = 0.0  # sums of w (x - y)^2 and w x^2; 0 without an importance matrix
     weighted_squared_weight: float = 0.0
 
     def __add__(self, other: Sums) -> Sums:

@@ -18,13 +18,8 @@ def cache_memory(model: ModelFile, n_ctx: int, n_sequences: int) -> int:
     They hold fp16 keys and values of every layer with attention, in layers with a window about as many as
     it is long, and the float32 states of every recurrent layer.
 
-    Parameters
-    ----------
-    model
-    n_ctx
-        Tokens of a sequence, which llama.cpp pads.
-    n_sequences
-        Each has room of its own.
+    n_ctx: tokens of a sequence, which llama.cpp pads.
+    n_sequences: each has room of its own.
     """
     states = model.hyperparameter("block_count") * state_memory(model)
     return n_sequences * (_attention(model, n_ctx) + states)

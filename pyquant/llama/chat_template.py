@@ -16,10 +16,7 @@ def render(model: Model, messages: Sequence[Message], name: str) -> str:
 
     The template is Jinja text from the model's file; it runs in a sandbox that cannot reach Python's objects.
 
-    Raises
-    ------
-    ModelFileError
-        There is no template, it is no Jinja, or it refuses the messages.
+    Raises ModelFileError: there is no template, it is no Jinja, or it refuses the messages.
     """
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -18,10 +18,7 @@ def check_numbers(model: ModelFile) -> None:
 
     What it asserts is in `llama_model_base::load_hparams`.
 
-    Raises
-    ------
-    ModelFileError
-        The message names the key.
+    Raises ModelFileError: the message names the key.
     """
 
     def number(name: str, default: int = 0) -> int:

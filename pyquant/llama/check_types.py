@@ -17,10 +17,7 @@ def check_types(model: ModelFile) -> None:
     products one that holds no weights (`ggml_compute_forward_mul_mat`), in sums and in products by element,
     where vectors such as norms and biases are, one that is not F32 (`binary_op`).
 
-    Raises
-    ------
-    ModelFileError
-        The message names the tensor and its type.
+    Raises ModelFileError: the message names the tensor and its type.
     """
     for tensor in model.tensors:
         if kind_of(tensor.name) in MAPS:

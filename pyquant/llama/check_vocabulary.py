@@ -17,10 +17,7 @@ def check_vocabulary(model: ModelFile) -> None:
     Every tokenizer of llama.cpp that reads tokens counts them and asserts that they differ
     (`llama_vocab::impl::load`). It gives an empty token the name "[EMPTY_7]", where 7 is its number.
 
-    Raises
-    ------
-    ModelFileError
-        The message names the token and both of its numbers.
+    Raises ModelFileError: the message names the token and both of its numbers.
     """
     tokens = model.get(TOKENS)
     if model.get("tokenizer.ggml.model") in NO_VOCABULARY or not isinstance(tokens, list):

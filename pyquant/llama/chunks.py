@@ -25,14 +25,9 @@ UBATCH = 512  # tokens that are computed together, its default too
 
 @dataclass(frozen=True)
 class Chunks:
-    """A text as the model's tokens, cut into chunks.
+    """A text as the model's tokens, cut into chunks."""
 
-    Attributes
-    ----------
-    tokens : (n_chunks, n_ctx) int32
-    """
-
-    tokens: NDArray[np.int32]
+    tokens: NDArray[np.int32]  # (n_chunks, n_ctx)
 
     @property
     def n_chunks(self) -> int:
@@ -67,42 +62,21 @@ class Piece:
     """Logits of a model after consecutive tokens of a chunk.
 
     It is the chunk's whole scored part, unless the chunk is longer than a batch.
-
-    Attributes
-    ----------
-    chunk : int
-        The chunk's index.
-    targets : (n,) int32
-        The tokens that came.
-    logits : (n, n_vocab) float32
-        Row i was given before targets[i]. A view of llama.cpp's buffer, valid until the next piece is
-        asked for.
     """
 
     chunk: int
-    targets: NDArray[np.int32]
+    targets: NDArray[np.int32]  # (n,): the tokens that came
+    # (n, n_vocab): row i was given before targets[i]. A view of llama.cpp's buffer, valid until the next
+    # piece is asked for.
     logits: NDArray[np.float32]
 
 
 def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) -> Chunks:
     """Cut a text into chunks of this model's tokens.
 
-    Parameters
-    ----------
-    model, text
-        The model, and the text.
-    n_ctx
-        Tokens of a chunk.
-    n_chunks
-        How many chunks are used, if there are as many; None: all.
-
-    Raises
-    ------
-    ConfigError
-    TextError
-        There are too few tokens for one chunk.
-    ModelFileError
-        The model has no vocabulary.
+    n_chunks: how many chunks are used, if there are as many; None: all.
+    Raises ConfigError. TextError: there are too few tokens for one chunk. ModelFileError: the model has no
+    vocabulary.
     """
     limits.CTX.check("ctx", n_ctx)
     if n_chunks is not None:
@@ -155,11 +129,7 @@ def portions(
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
     """Yield what the model is given of the group-th chunks that are computed together, batch by batch.
 
-    Yields
-    ------
-    tokens : (n_chunks, n) int32
-    positions : (n,) int64
-        Of these tokens in their chunks.
+    Yields tokens: (n_chunks, n) int32. positions: (n,) int64: of these tokens in their chunks.
     """
     n_ctx = chunks.n_ctx
     begin = group * together(n_ctx)
@@ -173,9 +143,7 @@ def portions(
 def forward(context: Context, chunks: Chunks) -> Iterator[Piece]:
     """Run the model over all chunks, and yield what it says of the scored tokens, in order.
 
-    Raises
-    ------
-    ModelFileError
+    Raises ModelFileError.
     """
     n_ctx, first = chunks.n_ctx, chunks.n_ctx // 2
     for group in range(chunks.n_groups):

@@ -13,12 +13,8 @@ from pyquant import _core
 class Interrupt(_core.Interrupt):
     """Memory of whether Ctrl-C has come, which llama.cpp asks when it offers to stop.
 
-    Attributes
-    ----------
-    heard : bool
-        Whether it has come since `held` was entered.
-    callback, address : int
-        A function for llama.cpp to ask, and its argument. Nothing of Python runs in it.
+    heard: whether it has come since `held` was entered.
+    callback, address: a function for llama.cpp to ask, and its argument. Nothing of Python runs in it.
     """
 
     @contextlib.contextmanager

@@ -23,12 +23,8 @@ IMPORT = 24 << 20  # bytes that llama_cpp and what it imports take: 13 MB, measu
 def bindings() -> ModuleType:
     """Return llama_cpp's functions and structures, which call the patched library.
 
-    Raises
-    ------
-    NotEnoughMemory
-        There is no room for the library.
-    RuntimeLibraryError
-        llama_cpp is missing, of another version, or already at work with another library.
+    Raises NotEnoughMemory: there is no room for the library. RuntimeLibraryError: llama_cpp is missing, of
+    another version, or already at work with another library.
     """
     build = _core.build_info()
     library = Path(build["library_folder"]) / "libllama.so"

@@ -61,12 +61,8 @@ collect_errors = _log.errors
 def reason(errors: list[str], otherwise: str) -> str:
     """Return the line that says why: the last, but for the summary that the functions above it add.
 
-    Parameters
-    ----------
-    errors
-        The lines that `collect_errors` collected.
-    otherwise
-        What to say where there are none.
+    errors: the lines that `collect_errors` collected.
+    otherwise: what to say where there are none.
     """
     details = [line for line in errors if not line.startswith("failed to")]
     why = (details or errors or [otherwise])[-1].removeprefix("error loading model: ")

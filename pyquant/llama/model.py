@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -157,9 +156,7 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._llama.llama_model_free(self._model)
 
 
@@ -390,9 +387,7 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._llama.llama_free(self._context)
 
 

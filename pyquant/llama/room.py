@@ -26,8 +26,6 @@ def require_for_context(
 
     Parameters
     ----------
-    file
-        The model.
     n_seq, n_ctx
         Sequences, and tokens of each that are asked for.
     n_cells
@@ -36,8 +34,6 @@ def require_for_context(
         Tokens that are computed together.
     n_vocab
         Tokens of the vocabulary.
-    n_threads
-        Threads that compute.
 
     Raises
     ------

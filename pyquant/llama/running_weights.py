@@ -12,20 +12,10 @@ from pyquant.llama.model import Model
 def running_weights(model: Model) -> dict[str, NDArray[np.uint8]]:
     """Find where llama.cpp holds the matrices that a model is run with. It runs over a few tokens.
 
-    Parameters
-    ----------
-    model
-        Loaded as `writable`.
-
-    Returns
-    -------
-    By name, (n_rows, row_bytes) uint8: llama.cpp's memory, in the tensor's type. It may be written to, and
-    is valid as long as the model.
-
-    Raises
-    ------
-    ModelFileError
-        llama.cpp cannot run the model.
+    model: loaded as `writable`.
+    Returns: by name, (n_rows, row_bytes) uint8: llama.cpp's memory, in the tensor's type. It may be written
+    to, and is valid as long as the model.
+    Raises ModelFileError: llama.cpp cannot run the model.
     """
     observer = _core.RunningWeights()
     n_tokens = int(limits.CTX.low)

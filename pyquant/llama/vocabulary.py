@@ -20,20 +20,8 @@ LONGEST_TEXT = 2**31 - 3  # bytes
 class Vocabulary:
     """The tokens that a model knows. It lives as long as its model.
 
-    Parameters
-    ----------
-    llama, model
-        llama.cpp's functions, and its handle of the model.
-    path
-        The model's file, for messages.
-
-    Attributes
-    ----------
-    llama
-        llama.cpp's functions.
-    n_tokens : int
-    bos : int or None
-        The token that begins every text; None where the model has none put there.
+    path: the model's file, for messages.
+    bos: the token that begins every text; None where the model has none put there.
     """
 
     def __init__(self, llama: ModuleType, model: Any, path: Path) -> None:
@@ -82,9 +70,7 @@ class Vocabulary:
     def ordinary_tokens(self) -> NDArray[np.int32]:
         """Return the tokens that texts are made of: none that controls, is unknown or is not in use.
 
-        Returns
-        -------
-        tokens : (n,) int32
+        Returns (n,) int32.
         """
         llama = self.llama
         other = (
@@ -96,10 +82,7 @@ class Vocabulary:
     def end_tokens(self) -> NDArray[np.int32]:
         """Return the tokens that end what a model writes: of the text, of its turn.
 
-        Returns
-        -------
-        tokens : (n,) int32
-            Always the same array, which cannot be written to.
+        Returns (n,) int32: always the same array, which cannot be written to.
         """
         return self._ends
 
@@ -113,12 +96,7 @@ class Vocabulary:
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes that a token stands for; they may be part of a character.
 
-        Parameters
-        ----------
-        token
-            Its number.
-        special
-            Whether a token that controls is spelled; without, it stands for nothing.
+        special: whether a token that controls is spelled; without, it stands for nothing.
         """
         size = 64
         while True:

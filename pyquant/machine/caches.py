@@ -11,9 +11,7 @@ CACHE = "PYQUANT_CACHE"
 def cache_folder() -> Path | None:
     """Return where caches are: PYQUANT_CACHE, else `pyquant` in the folder that the system has for them.
 
-    Returns
-    -------
-    The folder, which need not exist; None where PYQUANT_CACHE is empty, so that nothing is kept.
+    Returns: the folder, which need not exist; None where PYQUANT_CACHE is empty, so that nothing is kept.
     """
     if CACHE in os.environ:
         return Path(os.environ[CACHE]) if os.environ[CACHE] else None

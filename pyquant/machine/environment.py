@@ -15,9 +15,7 @@ PACKAGES = ("llama-cpp-python", "gguf", "numpy")
 def environment() -> dict[str, Any]:
     """List versions, how the library was built and where it is, and the processor.
 
-    Returns
-    -------
-    What `pyquant info --json` prints, schema pyquant.environment/1.
+    Returns: what `pyquant info --json` prints, schema pyquant.environment/1.
     """
     build = _core.build_info()
     features = [

@@ -19,13 +19,8 @@ NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new
 def threads_with_room(asked: int | None) -> int:
     """Give `n_threads` for work of ours, which every thread can begin.
 
-    Raises
-    ------
-    ConfigError
-        No such number.
-    NotEnoughMemory
-        This process may not map so many stacks. The C library ends a process whose thread has one, but no
-        room for anything else.
+    Raises ConfigError: no such number. NotEnoughMemory: this process may not map so many stacks. The C
+    library ends a process whose thread has one, but no room for anything else.
     """
     threads = n_threads(asked)
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
@@ -71,17 +66,9 @@ def free_address_space() -> int | None:
 def require_memory(n_bytes: int, what: str) -> None:
     """Refuse work before it begins where the system would end the process in its midst.
 
-    Parameters
-    ----------
-    n_bytes
-        What it takes, at least.
-    what
-        What it is for, after "for".
-
-    Raises
-    ------
-    NotEnoughMemory
-        This process may map less.
+    n_bytes: what it takes, at least.
+    what: what it is for, after "for".
+    Raises NotEnoughMemory: this process may map less.
     """
     free = free_address_space()
     if free is not None and free < n_bytes:

@@ -18,23 +18,12 @@ IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 
 @dataclass(frozen=True)
 class Codebook:
-    """Values that the codes of a type stand for.
+    """Values that the codes of a type stand for."""
 
-    Attributes
-    ----------
-    storage
-        The type of the blocks that hold the codes.
-    stored
-        (n,) int64: the codes as blocks hold them.
-    values
-        (n,) int8: what they stand for, in multiples of the block's scale.
-    table
-        Whether the values are the 16 of a table, stored in Q8_0 blocks. (Q4_T blocks hold a table's codes.)
-    """
-
-    storage: Type
-    stored: NDArray[np.int64]
-    values: NDArray[np.int8]
+    storage: Type  # the type of the blocks that hold the codes
+    stored: NDArray[np.int64]  # (n,) int64: the codes as blocks hold them
+    values: NDArray[np.int8]  # (n,) int8: what they stand for, in multiples of the block's scale
+    # Whether the values are the 16 of a table, stored in Q8_0 blocks. (Q4_T blocks hold a table's codes.)
     table: bool = False
 
     @classmethod
@@ -71,16 +60,8 @@ CODEBOOKS = {
 def codebook(type_: Type, table: NDArray[np.int8] | None) -> Codebook | None:
     """Give the codebook of a type.
 
-    Parameters
-    ----------
-    type_
-        A type of blocks.
-    table
-        (16,) int8: of Q4_T tensors their table; of Q8_0 tensors the table that their file was made with.
-
-    Returns
-    -------
-    None if the type's codes cannot be counted.
+    table: (16,) int8: of Q4_T tensors their table; of Q8_0 tensors the table that their file was made with.
+    Returns None if the type's codes cannot be counted.
     """
     if table is not None:
         if type_ == Type.Q4_T:
@@ -93,16 +74,7 @@ def codebook(type_: Type, table: NDArray[np.int8] | None) -> Codebook | None:
 def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook | None:
     """Give the codebook of a tensor of a file.
 
-    Parameters
-    ----------
-    tensor
-        The tensor.
-    stored
-        What `stored_table` says of the file.
-
-    Returns
-    -------
-    None if the codes cannot be counted.
+    Returns None if the codes cannot be counted.
     """
     return codebook(tensor.type, tensor.table.array() if tensor.table else stored)
 
@@ -110,15 +82,8 @@ def tensor_codebook(tensor: Tensor, stored: NDArray[np.int8] | None) -> Codebook
 def stored_table(model: ModelFile) -> NDArray[np.int8] | None:
     """Read the table that a file's metadata say its Q8_0 blocks were made with.
 
-    Returns
-    -------
-    (16,) int8
-        None if they name none.
-
-    Raises
-    ------
-    ModelFileError
-        They are not 16 integers in -128..127.
+    Returns (16,) int8: None if they name none.
+    Raises ModelFileError: they are not 16 integers in -128..127.
     """
     text = model.get("pyquant.table.values")
     if text is None:

@@ -179,11 +179,5 @@ AnyModel: TypeAlias = ModelFile | str | os.PathLike[str]
 
 
 def open_model(model: AnyModel) -> ModelFile:
-    """Open a model by its path, or hand an opened one on.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read.
-    """
+    """Open a model by its path, or hand an opened one on. Raises ModelFileError: the file cannot be read."""
     return model if isinstance(model, ModelFile) else ModelFile(model)

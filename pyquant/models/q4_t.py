@@ -22,18 +22,10 @@ STOCK_FILE_TYPES = {Type.Q4_0: LlamaFileType.MOSTLY_Q4_0, Type.Q8_0: LlamaFileTy
 
 @dataclass(frozen=True)
 class CodeTable:
-    """Values that the codes of a Q4_T tensor stand for.
+    """Values that the codes of a Q4_T tensor stand for."""
 
-    Attributes
-    ----------
-    values
-        16 integers in multiples of a block's scale.
-    stock
-        The stock type whose blocks hold the values, to the same weights.
-    """
-
-    values: tuple[int, ...]
-    stock: Type
+    values: tuple[int, ...]  # 16 integers in multiples of a block's scale
+    stock: Type  # the stock type whose blocks hold the values, to the same weights
 
     @classmethod
     def read(cls, header: _core.Gguf, tensor: str) -> CodeTable:

@@ -17,41 +17,20 @@ from pyquant.models.tensor_type import TensorType as Type
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a model.
-
-    Attributes
-    ----------
-    path
-        The file.
-    header
-        The GGUF's metadata.
-    tensors
-        The tensors in it, in the file's order.
-    pqz
-        The opened file where it is a pqz file, else None.
-    """
+    """One file of a model."""
 
     path: Path
     header: _core.Gguf
-    tensors: list[Tensor]
-    pqz: PqzFile | None
+    tensors: list[Tensor]  # the tensors in it, in the file's order
+    pqz: PqzFile | None  # the opened file where it is a pqz file, else None
 
 
 def read_shard(path: Path, metadata: _core.Gguf | None = None) -> Shard:
     """Read the header of one file.
 
-    Parameters
-    ----------
-    path
-        A GGUF or a pqz file.
-    metadata
-        The header that has the tables of Q4_T tensors: the first shard's. None: the header of `path`.
-
-    Raises
-    ------
-    ModelFileError
-        The file cannot be read, is cut off, or has a tensor of an unknown type. The message names the file
-        and the tensor.
+    metadata: the header that has the tables of Q4_T tensors: the first shard's. None: the header of `path`.
+    Raises ModelFileError: the file cannot be read, is cut off, or has a tensor of an unknown type. The
+    message names the file and the tensor.
     """
     if not is_pqz(path):
         header = _read_header(path, path)

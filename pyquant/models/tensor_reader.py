@@ -31,16 +31,8 @@ class TensorReader:
     ) -> None:
         """Prepare to read.
 
-        Parameters
-        ----------
-        model
-            The model that the tensors are of.
-        tensors
-            All tensors that will be read, for progress: once for each time.
-        threads
-            Threads of a pass; None: one for each processor.
-        progress
-            Called while a pass goes on.
+        tensors: all tensors that will be read, for progress: once for each time.
+        threads: threads of a pass; None: one for each processor.
         """
         self.model = model
         self.threads = threads_with_room(threads)
@@ -62,21 +54,11 @@ class TensorReader:
     ) -> _core.PassResult:
         """Run one pass over a tensor, or over weights in its place.
 
-        Parameters
-        ----------
-        tensor
-            A tensor of the model, or an expert's part of one.
-        weights
-            (n_rows, n_per_row) float32: read instead of the tensor's own.
-        work
-            What `_core.run_pass` takes besides the tensor's place.
-
-        Raises
-        ------
-        ModelFileError
-            A weight cannot be used, or the file cannot be read. The message names tensor and weight.
-        OutputError
-            The result cannot be written.
+        tensor: a tensor of the model, or an expert's part of one.
+        weights: (n_rows, n_per_row) float32: read instead of the tensor's own.
+        work: what `_core.run_pass` takes besides the tensor's place.
+        Raises ModelFileError: a weight cannot be used, or the file cannot be read. The message names tensor
+        and weight. OutputError: the result cannot be written.
         """
         with weight_errors(self.model, tensor):
             place = self._source(tensor) if weights is None else self._in_memory(tensor, weights)
@@ -93,23 +75,10 @@ class TensorReader:
     ) -> NDArray[np.float64]:
         """Find where a matrix's weights lie, in multiples of their block's scale.
 
-        Parameters
-        ----------
-        tensor
-            The matrix.
-        weights
-            (n_per_row,) float32: how much the squared error of each column counts.
-        values
-            (16,) int8: the values that scales are chosen for.
-
-        Returns
-        -------
-        What `_core.find_positions` returns.
-
-        Raises
-        ------
-        ModelFileError
-            A weight cannot be used, or the file cannot be read.
+        weights: (n_per_row,) float32: how much the squared error of each column counts.
+        values: (16,) int8: the values that scales are chosen for.
+        Returns: what `_core.find_positions` returns.
+        Raises ModelFileError: a weight cannot be used, or the file cannot be read.
         """
         with weight_errors(self.model, tensor):
             result = _core.find_positions(**self._source(tensor), weights=weights, values=values)
@@ -121,19 +90,10 @@ class TensorReader:
     ) -> _core.ComparisonResult:
         """Run one pass over a tensor and over another model's tensor of the same shape.
 
-        Parameters
-        ----------
-        tensor
-            A tensor of this reader's model.
-        other_reader, other
-            The other model's reader and tensor.
-        work
-            What `_core.compare` takes besides the tensors' places.
-
-        Raises
-        ------
-        ModelFileError
-            A weight of one of them cannot be used, or a file cannot be read.
+        tensor: a tensor of this reader's model.
+        other_reader, other: the other model's reader and tensor.
+        work: what `_core.compare` takes besides the tensors' places.
+        Raises ModelFileError: a weight of one of them cannot be used, or a file cannot be read.
         """
         failure = "weights too large to be squared in float32"
         try:

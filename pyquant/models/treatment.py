@@ -43,14 +43,8 @@ def untreated(model: ModelFile) -> list[Untreated]:
     Tensors of one dimension are left out: norms and biases always stay as they are. So are matrices that
     llama.cpp has no use for: whether anything enters a matrix only a calibration can tell.
 
-    Parameters
-    ----------
-    model
-        Quantized or not.
-
-    Returns
-    -------
-    In the order of the model's tensors. Empty for a file that is no model.
+    model: quantized or not.
+    Returns: in the order of the model's tensors. Empty for a file that is no model.
     """
     if "general.architecture" not in model.keys or not model.tensors:
         return []
@@ -97,10 +91,7 @@ def _why_not_compensated(tensor: Tensor, *, tied: bool) -> str | None:
 def why_embeddings_are_not(tied: bool) -> str:
     """Say why errors in embeddings are not compensated by what a calibration collects without being asked.
 
-    Parameters
-    ----------
-    tied
-        Whether the model has no output matrix of its own.
+    tied: whether the model has no output matrix of its own.
     """
     if tied:
         return "its rows are looked up; as output matrix it needs `calibrate --process-output`"

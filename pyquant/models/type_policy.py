@@ -17,17 +17,9 @@ from pyquant.models.tensor_type import TensorType as Type
 def quantizable(model: ModelFile, tensors: Sequence[Tensor] | None = None) -> set[str]:
     """Name the tensors that llama-quantize would quantize, were they not quantized yet.
 
-    Parameters
-    ----------
-    model
-        The model, whose hyperparameters decide too.
-    tensors
-        Its tensors, if their shapes are to be others than in the file.
-
-    Raises
-    ------
-    ModelFileError
-        llama.cpp does not know the model's architecture.
+    model: the model, whose hyperparameters decide too.
+    tensors: its tensors, if their shapes are to be others than in the file.
+    Raises ModelFileError: llama.cpp does not know the model's architecture.
     """
     tensors = model.tensors if tensors is None else tensors
     sources = [t if t.type in UNQUANTIZED else replace(t, type=Type.F16) for t in tensors]

@@ -17,12 +17,7 @@ PORTION = 4096  # tokens whose moments are summed up together
 class Sums:
     """Sums over tokens by which a matrix is changed, in least squares: of y y^T and of z y^T.
 
-    Parameters
-    ----------
-    n_out, n_in
-        Lengths of z, what is to be made up for, and of y, what enters now.
-    threads
-        None: all processors.
+    n_out, n_in: lengths of z, what is to be made up for, and of y, what enters now.
     """
 
     def __init__(self, n_out: int, n_in: int, threads: int | None = None) -> None:
@@ -43,10 +38,7 @@ class Sums:
     def solution(self, damping: float) -> NDArray[np.float32]:
         """Return E[z y^T] (E[y y^T] + damping * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
 
-        Parameters
-        ----------
-        damping
-            What is added to the diagonal of the moments of y, in units of its mean.
+        damping: what is added to the diagonal of the moments of y, in units of its mean.
         """
         _core.solve_damped(self._moments, self._moved, damping)
         return self._moved
@@ -61,12 +53,7 @@ def portions(n_tokens: int) -> Iterator[slice]:
 class Correction:
     """Change that a matrix needs for inputs that were others and are these now.
 
-    Parameters
-    ----------
-    n_in
-        How long an input is.
-    threads
-        None: all processors.
+    n_in: how long an input is.
     """
 
     def __init__(self, n_in: int, threads: int | None = None) -> None:
@@ -105,12 +92,8 @@ class Correction:
 class Corrections:
     """Changes that a matrix needs, or the matrices of experts, each by the tokens that are sent to it now.
 
-    Parameters
-    ----------
-    n_experts, n_in
-        How many experts there are, 1 for a matrix that all tokens enter; and how long an input is.
-    threads
-        None: all processors.
+    n_experts, n_in: how many experts there are, 1 for a matrix that all tokens enter; and how long an input
+    is.
     """
 
     def __init__(self, n_experts: int, n_in: int, threads: int | None = None) -> None:
@@ -125,14 +108,10 @@ class Corrections:
     ) -> None:
         """Add tokens.
 
-        Parameters
-        ----------
-        original, changed
-            (n_tokens, n_in). For experts (n_tokens, 1, n_in), what enters all that a token is sent to, which
-            is known of all; or (n_tokens, n_used, n_in), what enters each. Of these, the tokens count that
-            were sent to the expert in both passes.
-        original_experts, changed_experts
-            (n_tokens, n_used): the experts; None if there are none.
+        original, changed: (n_tokens, n_in). For experts (n_tokens, 1, n_in), what enters all that a token is
+        sent to, which is known of all; or (n_tokens, n_used, n_in), what enters each. Of these, the tokens
+        count that were sent to the expert in both passes.
+        original_experts, changed_experts: (n_tokens, n_used): the experts; None if there are none.
         """
         if original_experts is None or changed_experts is None:
             self._sums[0].add(original, changed)

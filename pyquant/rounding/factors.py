@@ -32,21 +32,11 @@ KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and h
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix to be rounded: a tensor, or an expert's part of one.
+    """A matrix to be rounded: a tensor, or an expert's part of one."""
 
-    Attributes
-    ----------
-    tensor
-        The matrix as a tensor of two dimensions.
-    expert
-        Its number among the tensor's experts.
-    together
-        Columns that share a scale, and columns that share a block.
-    """
-
-    tensor: Tensor
-    expert: int
-    together: tuple[int, int]
+    tensor: Tensor  # the matrix as a tensor of two dimensions
+    expert: int  # its number among the tensor's experts
+    together: tuple[int, int]  # columns that share a scale, and columns that share a block
 
 
 def matrices(tensor: Tensor, together: tuple[int, int]) -> Iterator[Matrix]:
@@ -72,14 +62,8 @@ class Factors:
     def __init__(self, calibration: Calibration | None, damping: float, wanted: Iterable[Matrix]) -> None:
         """Prepare to make them.
 
-        Parameters
-        ----------
-        calibration
-            What is known of inputs; None: nothing.
-        damping
-            What is added to the diagonal of second moments, in units of its mean.
-        wanted
-            The matrices, in the order of use.
+        calibration: what is known of inputs; None: nothing.
+        damping: what is added to the diagonal of second moments, in units of its mean.
         """
         self._calibration = calibration
         self._damping = damping
@@ -97,10 +81,7 @@ class Factors:
     def of(self, matrix: Matrix) -> _core.Factor:
         """Give what is known of a matrix's input.
 
-        Raises
-        ------
-        ModelFileError
-            Its second moments are singular in spite of the damping.
+        Raises ModelFileError: its second moments are singular in spite of the damping.
         """
         if not self._known(matrix):
             return _core.independent(np.ones(matrix.tensor.n_per_row, np.float32))

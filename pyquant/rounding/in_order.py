@@ -52,8 +52,6 @@ def write_in_order(
 
     Parameters
     ----------
-    model, calibration
-        The model, and what is known of its inputs.
     tensors
         The matrices to write. `write` is called once for each that the model comes to.
     n_chunks
@@ -62,8 +60,6 @@ def write_in_order(
         Writes a matrix.
     folder
         Where what does not fit into `memory` is kept, in a file without a name.
-    threads
-        None: all processors.
     memory
         Bytes that what is kept of pieces may take in memory; None: all of it. The result is the same.
     tell

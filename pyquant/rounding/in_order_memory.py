@@ -22,41 +22,20 @@ BYTES_OF_CORRECTION = 24  # for each element of a matrix' moments: sums and equa
 
 @dataclass(frozen=True)
 class InOrderMemory:
-    """Bytes that rounding in order takes.
+    """Bytes that rounding in order takes."""
 
-    Attributes
-    ----------
-    weights
-        The copy of the model; the model itself is mapped, and the system may drop it.
-    passes
-        What llama.cpp computes both passes with.
-    correction
-        The equations of the largest correction.
-    states
-        What is kept of all pieces between matrices.
-    in_memory
-        How much of that may be in memory; the rest is on disk.
-    n_states
-        How many states there are: two of each piece.
-    """
-
-    weights: int
-    passes: int
-    correction: int
-    states: int
-    in_memory: int
-    n_states: int
+    weights: int  # the copy of the model; the model itself is mapped, and the system may drop it
+    passes: int  # what llama.cpp computes both passes with
+    correction: int  # the equations of the largest correction
+    states: int  # what is kept of all pieces between matrices
+    in_memory: int  # how much of that may be in memory; the rest is on disk
+    n_states: int  # how many states there are: two of each piece
 
     @classmethod
     def of(cls, model: ModelFile, running: StagedContext, memory: int | None) -> InOrderMemory:
         """Add it up.
 
-        Parameters
-        ----------
-        model, running
-            The model, and its pass over all pieces.
-        memory
-            Bytes that states may take in memory; None: all.
+        memory: bytes that states may take in memory; None: all.
         """
         n_states, n_tokens = 2 * running.n_pieces, running.n_together
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
@@ -94,10 +73,7 @@ class InOrderMemory:
     def check(self, folder: Path) -> None:
         """Refuse what does not fit: a system that gives memory that it lacks kills the process in the end.
 
-        Raises
-        ------
-        ConfigError, OutputError
-            With the sizes.
+        Raises ConfigError, OutputError: with the sizes.
         """
         free = available_memory()
         if free is not None and self.total > free:
@@ -113,9 +89,7 @@ class InOrderMemory:
     def states_in(self, folder: Path) -> Iterator[_core.PassStates]:
         """Make room for the states. What is on disk has no name, and goes with the process.
 
-        Raises
-        ------
-        OutputError
+        Raises OutputError.
         """
         try:
             with tempfile.TemporaryFile(dir=folder) as file:

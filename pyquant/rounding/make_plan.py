@@ -28,19 +28,8 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
 
     The model's weights are read only where its table is made from them, or its hash is needed.
 
-    Parameters
-    ----------
-    model, mode
-        What is quantized, and how.
-    threads
-        None: one for each processor.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be quantized, or the calibration is of another model.
-    ConfigError
-        The mode does not fit the model or the calibration.
+    Raises ModelFileError: the model cannot be quantized, or the calibration is of another model. ConfigError:
+    the mode does not fit the model or the calibration.
     """
     calibration = Calibration.read(mode.calibration) if mode.calibration else None
     if mode.sequential and not (calibration and calibration.origin):

@@ -20,8 +20,6 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
 
     Parameters
     ----------
-    plan
-        The quantization.
     sha256
         The hash of the source, in hex.
 

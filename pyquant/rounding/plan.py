@@ -32,59 +32,27 @@ WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
 
 @dataclass(frozen=True)
 class Part:
-    """Work of one pass: a tensor, or an expert's part of one.
-
-    Attributes
-    ----------
-    tensor
-        The weights.
-    target
-        The encoder that quantizes them; None: they are copied.
-    importance
-        (n_experts, n_per_row) float32 for the encoder, or None.
-    n_bytes
-        The size of what is written.
-    """
+    """Work of one pass: a tensor, or an expert's part of one."""
 
     tensor: Tensor
-    target: _core.Encoder | None
-    importance: NDArray[np.float32] | None
-    n_bytes: int
+    target: _core.Encoder | None  # the encoder that quantizes them; None: they are copied
+    importance: NDArray[np.float32] | None  # (n_experts, n_per_row) float32 for the encoder, or None
+    n_bytes: int  # the size of what is written
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A quantization decided on, of which nothing is done yet.
-
-    Attributes
-    ----------
-    model, mode
-        What is quantized, and how.
-    scheme
-        What makes the blocks of the scheme's type; None: GGML's own quantizers make all.
-    calibration
-        What errors are compensated by.
-    importance
-        The calibration's diagonals, or an importance matrix.
-    types
-        What each tensor becomes, by name.
-    wanted
-        What each tensor would become if blocks of every type divided its rows, by name.
-    header
-        The new file's.
-    sha256
-        The hash of the model, in hex, where it was needed.
-    """
+    """A quantization decided on, of which nothing is done yet."""
 
     model: ModelFile
     mode: Mode
-    scheme: Scheme | None
-    calibration: Calibration | None
-    importance: ImportanceMatrix | None
-    types: dict[str, Type]
-    wanted: dict[str, Type]
-    header: _core.Gguf
-    sha256: str | None
+    scheme: Scheme | None  # what makes the blocks of the scheme's type; None: GGML's own quantizers make all
+    calibration: Calibration | None  # what errors are compensated by
+    importance: ImportanceMatrix | None  # the calibration's diagonals, or an importance matrix
+    types: dict[str, Type]  # what each tensor becomes, by name
+    wanted: dict[str, Type]  # what each tensor would become if blocks of every type divided its rows, by name
+    header: _core.Gguf  # the new file's
+    sha256: str | None  # the hash of the model, in hex, where it was needed
 
     def changes(self, tensor: Tensor) -> bool:
         """Say whether a tensor gets another type."""
@@ -136,9 +104,8 @@ class Plan:
     def not_compensated(self, tensor: Tensor) -> str | None:
         """Say why errors of a quantized tensor are not compensated though a calibration is given.
 
-        Returns
-        -------
-        The reason; None where errors are compensated, nothing is quantized, or no calibration is given.
+        Returns: the reason; None where errors are compensated, nothing is quantized, or no calibration is
+        given.
         """
         if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
             return None

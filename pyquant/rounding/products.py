@@ -24,15 +24,9 @@ def add_products(
 ) -> None:
     """Add sums over tokens of products.
 
-    Parameters
-    ----------
-    y, z : (n_tokens, n_y), (n_tokens, n_z) float32
-    moments : (n_y, n_y) float32
-        Gets those of y y^T, on and below the diagonal.
-    moved : (n_z, n_y) float32
-        Gets those of z y^T.
-    threads
-        None: all processors.
+    y, z: (n_tokens, n_y), (n_tokens, n_z) float32.
+    moments: (n_y, n_y) float32: gets those of y y^T, on and below the diagonal.
+    moved: (n_z, n_y) float32: gets those of z y^T.
     """
     if _core.HAS_BF16_PRODUCTS:
         y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)

@@ -74,10 +74,8 @@ class TensorResult:
 def errors_of(tensors: Iterable[TensorResult]) -> dict[str, float | None]:
     """Sum up the errors of tensors.
 
-    Returns
-    -------
-    rmse, in units of weights; snr_db, in dB; zero_share, of the weights that were not copied. None where
-    nothing was measured.
+    Returns: rmse, in units of weights; snr_db, in dB; zero_share, of the weights that were not copied. None
+    where nothing was measured.
     """
     n_weights, zeros, squared_error, squared_weight = 0, 0, 0.0, 0.0
     for tensor in tensors:

@@ -44,29 +44,18 @@ def rows_passed(weights: NDArray[np.float32], values: NDArray[np.float32]) -> Ro
 
 @dataclass(frozen=True)
 class RowFeedback:
-    """How rows of a matrix make up for each other.
+    """How rows of a matrix make up for each other."""
 
-    Attributes
-    ----------
-    order : (n_rows,) int64
-        The rows in the order in which they are rounded: those whose errors count most first.
-    lower : (n_rows, n_rows) float32
-        L, in that order.
-    """
-
+    # (n_rows,): the rows in the order in which they are rounded: those whose errors count most first
     order: NDArray[np.int64]
-    lower: NDArray[np.float32]
+    lower: NDArray[np.float32]  # (n_rows, n_rows): L, in that order
 
     @classmethod
     def of(cls, gradients: NDArray[np.float32], damping: float) -> RowFeedback:
         """Decompose moments of gradients.
 
-        Parameters
-        ----------
-        gradients
-            (n_rows, n_rows) float32.
-        damping
-            What is added to their diagonal, in units of its mean.
+        gradients: (n_rows, n_rows) float32.
+        damping: what is added to their diagonal, in units of its mean.
         """
         moments = gradients.astype(np.float64)
         n = len(moments)
@@ -84,20 +73,9 @@ class RowFeedback:
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Round a matrix.
 
-        Parameters
-        ----------
-        weights
-            (n_rows, n_in) float32.
-        encoder
-            Rounds rows, each by itself; the result does not depend on which are rounded together.
-        threads
-            None: all processors. The result does not depend on it.
-
-        Returns
-        -------
-        stored : (n_rows, row_bytes) uint8
-        values : (n_rows, n_in) float32
-            What is stored, decoded.
+        weights: (n_rows, n_in) float32.
+        encoder: rounds rows, each by itself; the result does not depend on which are rounded together.
+        Returns stored: (n_rows, row_bytes) uint8. values: (n_rows, n_in) float32: what is stored, decoded.
         """
         n_rows, n_in = weights.shape
         weights = weights[self.order]

@@ -59,10 +59,8 @@ class RowWeights:
     def of(self, matrix: Matrix) -> NDArray[np.float64] | None:
         """Guess how much a squared error counts in each row of a matrix.
 
-        Returns
-        -------
-        (n_rows,) float64
-            Relative to one another, of geometric mean about 1. None where nothing is known.
+        Returns (n_rows,) float64: relative to one another, of geometric mean about 1. None where nothing is
+        known.
         """
         guess = self._guess(matrix)
         if guess is None or not (guess > 0).any():

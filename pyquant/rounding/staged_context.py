@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,9 @@ def pieces_of(tokens: NDArray[np.int32]) -> list[NDArray[np.int32]]:
 class StagedContext:
     """A model's pass over pieces; a context manager.
 
-    Attributes
-    ----------
-    stages : list of _core.Stage
-        Where it can stop: before the first of the matrices that share an input.
-    path : Path
-        The model's.
-    n_vocab, n_ctx, n_pieces, n_together : int
-        Tokens of the vocabulary, of a chunk; pieces; and tokens of the largest piece.
+    stages: where it can stop: before the first of the matrices that share an input.
+    n_vocab, n_ctx, n_pieces, n_together: tokens of the vocabulary, of a chunk; pieces; and tokens of the
+    largest piece.
     """
 
     def __init__(
@@ -46,22 +40,10 @@ class StagedContext:
     ) -> None:
         """Prepare to run it.
 
-        Parameters
-        ----------
-        model
-            The model.
-        matrices
-            The names of those where the pass is to stop.
-        pieces
-            Tokens, each (n_chunks, n_ctx), the first the largest.
-        threads
-            None: all processors.
-        wanted
-            After which tokens of a chunk `finish` gives logits, (n_ctx,); None: it is not called.
-
-        Raises
-        ------
-        ModelFileError
+        matrices: the names of those where the pass is to stop.
+        pieces: tokens, each (n_chunks, n_ctx), the first the largest.
+        wanted: after which tokens of a chunk `finish` gives logits, (n_ctx,); None: it is not called.
+        Raises ModelFileError.
         """
         self._pieces = pieces
         self._pass = _core.StagedPass(set(matrices))
@@ -132,19 +114,10 @@ class StagedContext:
     ) -> NDArray[np.float32]:
         """Let a piece go on to its end; what was kept of it stays.
 
-        Parameters
-        ----------
-        piece, start, states, state
-            As for `run`.
-
-        Returns
-        -------
-        (n_chunks, n_wanted, n_vocab) float32
-            Logits, a view that is valid until the next piece is run.
-
-        Raises
-        ------
-        ModelFileError
+        piece, start, states, state: as for `run`.
+        Returns (n_chunks, n_wanted, n_vocab) float32: logits, a view that is valid until the next piece is
+        run.
+        Raises ModelFileError.
         """
         self._pass.begin(start, None, states, state)
         return self._decode(self._pieces[piece], self._few)
@@ -173,7 +146,5 @@ class StagedContext:
     def __enter__(self) -> StagedContext:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._context.__exit__(type_, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self._context.__exit__(*raised)

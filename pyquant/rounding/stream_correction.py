@@ -21,12 +21,7 @@ class StreamCorrection:
     fewer directions than the stream has, drawn at random: within 6 % (Achlioptas, *Database-friendly random
     projections*, 2003).
 
-    Parameters
-    ----------
-    weights : (n_out, n_in) float32
-        The matrix.
-    threads
-        None: all processors.
+    weights: (n_out, n_in) float32: the matrix.
     """
 
     def __init__(self, weights: NDArray[np.float32], threads: int | None = None) -> None:
@@ -49,12 +44,9 @@ class StreamCorrection:
     ) -> None:
         """Add tokens.
 
-        Parameters
-        ----------
-        original, changed : (n_tokens, n_in)
-            Inputs as they were, and as they are now.
-        stream, changed_stream : (n_tokens, n_out)
-            What the product is added to, as it was and as it is now. Nothing is added where it is not known.
+        original, changed: (n_tokens, n_in): inputs as they were, and as they are now.
+        stream, changed_stream: (n_tokens, n_out): what the product is added to, as it was and as it is now.
+        Nothing is added where it is not known.
         """
         if stream is None or changed_stream is None:
             return
@@ -72,15 +64,8 @@ class StreamCorrection:
     def result(self, damping: float) -> NDArray[np.float32] | None:
         """Return what has to be added to the matrix; None where there are too few tokens.
 
-        Parameters
-        ----------
-        damping
-            What is added to the diagonal of the changed inputs' moments, in units of its mean.
-
-        Returns
-        -------
-        (n_out, n_in) float32
-            With x, y the inputs and r, s the streams, original and changed, each divided by |r + W x|,
-            E[(W (x - y) + r - s) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
+        damping: what is added to the diagonal of the changed inputs' moments, in units of its mean.
+        Returns (n_out, n_in) float32: with x, y the inputs and r, s the streams, original and changed, each
+        divided by |r + W x|, E[(W (x - y) + r - s) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
         """
         return self._sums.solution(damping) if self._sums.enough else None

@@ -23,39 +23,20 @@ Copy = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class TensorWriter:
-    """Writes tensors as a plan has them.
+    """Writes tensors as a plan has them."""
 
-    Attributes
-    ----------
-    plan, factors
-        The quantization, and what it knows of inputs.
-    reader, file
-        The model, and the new file.
-    threads
-        None: one for each processor. What is written does not depend on it.
-    """
-
-    plan: Plan
+    plan: Plan  # the quantization, and what it knows of inputs
     factors: Factors
-    reader: TensorReader
+    reader: TensorReader  # the model, and the new file
     file: OutputFile
     threads: int | None
 
     def write(self, tensor: Tensor, weights: Values | None = None, copy: Copy | None = None) -> list[Passed]:
         """Round a tensor and write it.
 
-        Parameters
-        ----------
-        tensor
-            One of the plan's.
-        weights
-            (n_rows, n_per_row) float32: rounded instead of its own.
-        copy
-            (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
-
-        Returns
-        -------
-        What each pass over its parts measured.
+        weights: (n_rows, n_per_row) float32: rounded instead of its own.
+        copy: (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
+        Returns: what each pass over its parts measured.
         """
         feedback = self.plan.row_feedback(tensor)
         if feedback is not None:

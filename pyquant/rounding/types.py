@@ -36,20 +36,10 @@ class Types(NamedTuple):
 def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) -> Types:
     """Choose the type of every tensor as llama-quantize does, where the mode does not say it.
 
-    Parameters
-    ----------
-    model, mode
-        What is quantized, and how.
-    has_importance
-        Whether an importance matrix is given: mixtures depend on it.
-
-    Raises
-    ------
-    ModelFileError
-        llama.cpp does not know the architecture, or tensors to be quantized already are and the mode
-        does not say `requantize`.
-    ConfigError
-        `mode.tensors` finds no tensor, or an importance matrix is missing.
+    has_importance: whether an importance matrix is given: mixtures depend on it.
+    Raises ModelFileError: llama.cpp does not know the architecture, or tensors to be quantized already are
+    and the mode does not say `requantize`. ConfigError: `mode.tensors` finds no tensor, or an importance
+    matrix is missing.
     """
     matches, its_own = _matcher(mode), mode.types(model)
 

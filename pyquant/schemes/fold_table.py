@@ -122,10 +122,7 @@ BUILT_IN = {"basic": basic}
 def named_table(name: str) -> Table:
     """Find a built-in table, or read the one in a file whose name ends in .toml.
 
-    Raises
-    ------
-    ConfigError
-        There is no such table, or its file is wrong.
+    Raises ConfigError: there is no such table, or its file is wrong.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]()
@@ -183,14 +180,8 @@ def nearest_table(name: str, values: NDArray[np.int8] | NDArray[np.int64]) -> Ta
 def ascending(path: Path, key: str, given: object) -> NDArray[np.int64]:
     """Check the 16 values of a key of a TOML file.
 
-    Returns
-    -------
-    (16,) int64
-
-    Raises
-    ------
-    ConfigError
-        They are not 16 ascending integers in -128..127. The message names file and key.
+    Returns (16,) int64.
+    Raises ConfigError: they are not 16 ascending integers in -128..127. The message names file and key.
     """
     if not isinstance(given, list) or not _fits(given):
         raise ConfigError(

@@ -53,10 +53,8 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
 def load_installed() -> None:
     """Imports the modules that installed packages name as entry points, once.
 
-    Raises
-    ------
-    ConfigError
-        A module cannot be imported, or defines a mode whose name is taken; the package is named.
+    Raises ConfigError: a module cannot be imported, or defines a mode whose name is taken; the package is
+    named.
     """
     global _installed_are_loaded
     if _installed_are_loaded:

@@ -160,10 +160,7 @@ def read_type(name: object, where: str) -> Type:
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Read a recipe.
 
-    Raises
-    ------
-    ConfigError
-        The file is missing, or a key in it is wrong. The message names file and key.
+    Raises ConfigError: the file is missing, or a key in it is wrong. The message names file and key.
     """
     path = Path(path)
     content = read_toml(path, "recipe")

@@ -92,16 +92,9 @@ def read_table_set(path: str | os.PathLike[str]) -> TableSet:
 def named_tables(name: str) -> tuple[Table, dict[str, Table]]:
     """Find a built-in table, or read the one or all in a file whose name ends in .toml.
 
-    Returns
-    -------
-    table, by_name
-        The table for all tensors that `by_name` does not name, and those for tensors or kinds of tensors.
-        Where a file has tables for some tensors, every code goes to the nearest value.
-
-    Raises
-    ------
-    ConfigError
-        There is no such table, or its file is wrong.
+    Returns: the table for all tensors that `by_name` does not name, and those for tensors or kinds of
+    tensors. Where a file has tables for some tensors, every code goes to the nearest value.
+    Raises ConfigError: there is no such table, or its file is wrong.
     """
     if not name.endswith(".toml") or "tables" not in read_toml(name, "table"):
         return named_table(name), {}

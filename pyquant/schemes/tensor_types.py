@@ -27,8 +27,6 @@ def read_tensor_types(
 
     Parameters
     ----------
-    path
-        The file.
     model
         The model, which is asked for its tensors.
     base

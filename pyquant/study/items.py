@@ -26,22 +26,10 @@ Items = dict[str, NDArray[Any]]
 def write_items(path: Path, items: Items) -> dict[str, Any]:
     """Write a sidecar, complete or not at all. The same items make the same bytes.
 
-    Parameters
-    ----------
-    path
-        Its file, which is replaced if it exists.
-    items
-        Arrays of the same length, by the names of their columns.
-
-    Returns
-    -------
-    dict
-        What the run's record says of it: file name, SHA-256, number of items, names of columns.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written.
+    path: its file, which is replaced if it exists.
+    items: arrays of the same length, by the names of their columns.
+    Returns: what the run's record says of it: file name, SHA-256, number of items, names of columns.
+    Raises OutputError: the file cannot be written.
     """
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **items)
@@ -56,13 +44,7 @@ def write_items(path: Path, items: Items) -> dict[str, Any]:
 
 
 def read_items(path: Path) -> Items:
-    """Read a sidecar.
-
-    Raises
-    ------
-    StudyError
-        The file is missing or broken.
-    """
+    """Read a sidecar. Raises StudyError: the file is missing or broken."""
     try:
         with zipfile.ZipFile(path) as archive:
             n_bytes = sum(member.file_size for member in archive.infolist())

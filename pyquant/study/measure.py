@@ -24,19 +24,7 @@ PROGRESS_EVERY = 0.2  # seconds
 def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
     """Do a task.
 
-    Parameters
-    ----------
-    task
-        What is to be done.
-    threads
-        How many to use; None for all processors.
-    progress_file
-        A small file that says how far the task is. It works as well from a node of a cluster.
-
-    Raises
-    ------
-    PyquantError
-        What the library raises.
+    progress_file: a small file that says how far the task is. It works as well from a node of a cluster.
     """
     begin = time.perf_counter()
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -21,10 +21,7 @@ OVERHEAD = 8_000_000  # weights that a token takes in the time of everything but
 def tasks(plan: StudyPlan, store: Store) -> list[Task]:
     """List what is missing of a study, in the order in which it is best begun.
 
-    Raises
-    ------
-    StudyError
-        A result cannot be read.
+    Raises StudyError: a result cannot be read.
     """
     missing = {run.key for run in plan.runs() if not _is_done(store, run)}
     todo: list[Task] = []

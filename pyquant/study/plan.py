@@ -23,31 +23,17 @@ from pyquant.study.store import Run, Store, digest
 
 @dataclass(frozen=True)
 class Row:
-    """A model through a quantizer, or as it is, and what is measured of it.
-
-    Attributes
-    ----------
-    source
-        The model.
-    quantizer, mode
-        None for the unquantized model. The mode has files in the place of what the study makes.
-    label
-        What people read.
-    file
-        Where the quantized model is, or will be.
-    runs
-        By the metric's name and, for metrics of texts, the text's path.
-    needs
-        What makes the files that the mode names.
-    """
+    """A model through a quantizer, or as it is, and what is measured of it."""
 
     source: Source
+    # None for the unquantized model. The mode has files in the place of what the study makes.
     quantizer: Quantizer | None
     mode: Mode | None
-    label: str
-    file: Path
+    label: str  # what people read
+    file: Path  # where the quantized model is, or will be
+    # by the metric's name and, for metrics of texts, the text's path
     runs: dict[tuple[str, Path | None], Run]
-    needs: list[Need]
+    needs: list[Need]  # what makes the files that the mode names
 
     @property
     def uses(self) -> set[Path]:
@@ -76,21 +62,11 @@ class Row:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """All runs of a study.
-
-    Attributes
-    ----------
-    config
-        The study.
-    texts
-        Its texts, read; none where no metric is measured on texts.
-    rows
-        Of each model first itself, then its quantizers.
-    """
+    """All runs of a study."""
 
     config: StudyConfig
-    texts: list[Text]
-    rows: list[Row]
+    texts: list[Text]  # its texts, read; none where no metric is measured on texts
+    rows: list[Row]  # of each model first itself, then its quantizers
 
     @property
     def asked(self) -> Asked:
@@ -141,19 +117,8 @@ class StudyPlan:
 def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None) -> StudyPlan:
     """Read texts and hash models; refuse what cannot work before anything runs.
 
-    Parameters
-    ----------
-    config
-        The study.
-    store
-        Its results folder.
-    hashing
-        Told the name of each model that is read for its hash.
-
-    Raises
-    ------
-    ConfigError, ModelFileError, TextError
-        Something is wrong with the study, a model or a text.
+    hashing: told the name of each model that is read for its hash.
+    Raises ConfigError, ModelFileError, TextError: something is wrong with the study, a model or a text.
     """
     quantizers = config.quantizers()
     texts = [read_text(path) for path in config.texts] if config.needs_texts else []

@@ -38,29 +38,15 @@ MIX_CHUNKS = 8  # of a calibration's first text, that mixtures are compared on
 
 @dataclass(frozen=True)
 class Need:
-    """Files that quantizers of a model need, and what makes them.
-
-    Attributes
-    ----------
-    run
-        The run of a prerequisite.
-    files
-        What comes out: of `calibrate` the statistics and an importance matrix, else a TOML.
-    uses
-        Files of other needs.
-    options
-        Arguments of the library's function, by name.
-    tokens
-        Estimate of the time, in tokens of a forward pass.
-    large
-        Those of `files` that may be as large as a model, and are removed when the study is done.
-    """
+    """Files that quantizers of a model need, and what makes them."""
 
     run: Run
+    # what comes out: of `calibrate` the statistics and an importance matrix, else a TOML
     files: tuple[Path, ...]
-    uses: tuple[Path, ...]
-    options: tuple[tuple[str, Any], ...]
-    tokens: float
+    uses: tuple[Path, ...]  # files of other needs
+    options: tuple[tuple[str, Any], ...]  # arguments of the library's function, by name
+    tokens: float  # estimate of the time, in tokens of a forward pass
+    # those of `files` that may be as large as a model, and are removed when the study is done
     large: tuple[Path, ...] = ()
 
 
@@ -116,19 +102,8 @@ def quantizer_inputs(
 ) -> dict[str, Any]:
     """Return the settings that results depend on: files by hash, files the study makes by their inputs.
 
-    Parameters
-    ----------
-    quantizer
-        The quantizer.
-    calibrations
-        Those of the study, by name.
-    evaluation
-        How sensitivities are measured, and `like`.
-
-    Raises
-    ------
-    ConfigError
-        A file cannot be read.
+    evaluation: how sensitivities are measured, and `like`.
+    Raises ConfigError: a file cannot be read.
     """
     mode, target = quantizer.mode, quantizer.target
     inputs = mode.model_dump(mode="json", exclude_none=True)
@@ -192,18 +167,9 @@ class Preparations:
     ) -> None:
         """Prepare for the quantizers of one model.
 
-        Parameters
-        ----------
-        folder
-            Where files are made.
-        model
-            Its name.
-        calibrations
-            Those of the study, by name.
-        inputs_of
-            Gives what every run of a metric, by its name, depends on that is made of the model.
-        n_ctx
-            Tokens in a chunk where divergence is measured.
+        folder: where files are made.
+        inputs_of: gives what every run of a metric, by its name, depends on that is made of the model.
+        n_ctx: tokens in a chunk where divergence is measured.
         """
         self._folder, self._model = folder, model
         self._calibrations, self._inputs_of, self._n_ctx = calibrations, inputs_of, n_ctx

@@ -48,18 +48,10 @@ class OfStudies(BaseModel):
 
 @dataclass(frozen=True)
 class Reference:
-    """A calibration of the study, as a quantizer uses it.
-
-    Attributes
-    ----------
-    name
-        What the study calls it.
-    uses
-        Its second moments, or its importance matrix alone.
-    """
+    """A calibration of the study, as a quantizer uses it."""
 
     name: str
-    uses: Literal["moments", "imatrix"]
+    uses: Literal["moments", "imatrix"]  # its second moments, or its importance matrix alone
 
 
 @dataclass(frozen=True)
@@ -143,19 +135,9 @@ def make_quantizers(
 ) -> list[Quantizer]:
     """Make every combination of the lists in every quantizer, in order, each once.
 
-    Parameters
-    ----------
-    quantizers
-        Settings of each: keys of its mode, and of `OfStudies`.
-    common
-        Settings of all that do not have their own.
-    calibrations
-        Names of the study's calibrations.
-
-    Raises
-    ------
-    ConfigError
-        A setting is wrong. The message says of which quantizer.
+    quantizers: settings of each: keys of its mode, and of `OfStudies`.
+    common: settings of all that do not have their own.
+    Raises ConfigError: a setting is wrong. The message says of which quantizer.
     """
     made: dict[tuple[Mode, Target | None, bool], Quantizer] = {}
     for i, settings in enumerate(quantizers, 1):

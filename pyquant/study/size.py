@@ -23,27 +23,9 @@ def make(
 ) -> dict[str, Any]:
     """Quantize a model, as an entropy-coded file where the file's name says so.
 
-    Parameters
-    ----------
-    source
-        The model.
-    mode
-        How it is quantized.
-    file
-        What is written; replaced if it exists.
-    threads, progress
-        As `quantize_model` takes them.
-
-    Returns
-    -------
-    dict
-        Number of parameters, errors of the weights, and what `size_of` says. `code_bits` are per weight of
-        the tensors whose type changed, as stored: what is compared where others are left as they are.
-
-    Raises
-    ------
-    PyquantError
-        What `quantize_model` and `quantize_to_pqz` raise.
+    file: what is written; replaced if it exists.
+    Returns: number of parameters, errors of the weights, and what `size_of` says. `code_bits` are per weight
+    of the tensors whose type changed, as stored: what is compared where others are left as they are.
     """
     streams = None
     if file.suffix == SUFFIX:
@@ -70,17 +52,8 @@ def coded_bytes(streams: Collection[StreamUse], types: Collection[str]) -> int:
 def size_of(file: Path, streams: Collection[StreamUse] | None = None) -> dict[str, Any]:
     """Return a model file's size: all its bytes, and bits per weight.
 
-    Parameters
-    ----------
-    file
-        A GGUF or an entropy-coded file.
-    streams
-        Those of an entropy-coded file.
-
-    Returns
-    -------
-    dict
-        Among others `bits`, per weight of the whole file, and `tensor_bits`, of all tensors as stored.
+    streams: those of an entropy-coded file.
+    Returns: among others `bits`, per weight of the whole file, and `tensor_bits`, of all tensors as stored.
     """
     model = ModelFile(file)
     types: dict[str, int] = {}
@@ -115,18 +88,12 @@ def find_step(
 
     Parameters
     ----------
-    source
-        The model.
     mode
         Mode `uniform` with any step.
     text
         What divergence is measured on, where the target needs it.
     progress
         Told what came out of each step.
-    target
-        What is to be reached.
-    threads
-        How many to use.
     n_ctx, n_chunks
         How divergence is measured.
 

@@ -21,23 +21,11 @@ Hashing = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Source:
-    """A model to quantize.
+    """A model to quantize."""
 
-    Attributes
-    ----------
-    path
-        Its file, or the first of its shards.
-    name
-        Name of its file, and as much of the folder as tells it from the others.
-    sha256
-        Of its files.
-    n_weights
-        Number of weights.
-    """
-
-    path: Path
-    name: str
-    sha256: str
+    path: Path  # its file, or the first of its shards
+    name: str  # name of its file, and as much of the folder as tells it from the others
+    sha256: str  # of its files
     n_weights: int
 
 
@@ -51,21 +39,9 @@ class _Hashed(Protocol):
 def read_sources(paths: Sequence[Path], hashes: Path, hashing: Hashing | None) -> list[Source]:
     """Read and hash models.
 
-    Parameters
-    ----------
-    paths
-        Their files.
-    hashes
-        File of hashes that are known, and are not made again as long as the model does not change.
-    hashing
-        Told the name of each model that is read for its hash.
-
-    Raises
-    ------
-    ConfigError
-        A model is there twice.
-    ModelFileError
-        A file is no model.
+    hashes: file of hashes that are known, and are not made again as long as the model does not change.
+    hashing: told the name of each model that is read for its hash.
+    Raises ConfigError: a model is there twice. ModelFileError: a file is no model.
     """
     models = [ModelFile(path) for path in paths]
     known = _Hashes(hashes, hashing)

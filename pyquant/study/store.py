@@ -26,22 +26,13 @@ KEY = re.compile(r"[a-z_]+-[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Run:
-    """One thing to measure, and so one file of results.
-
-    Attributes
-    ----------
-    metric
-        Name of the metric.
-    inputs
-        Everything that the result depends on, as JSON. Files stand there by their hashes, so that their
-        names do not matter.
-    names
-        What people call these files.
-    """
+    """One thing to measure, and so one file of results."""
 
     metric: str
+    # Everything that the result depends on, as JSON. Files stand there by their hashes, so that their names
+    # do not matter.
     inputs: dict[str, Any]
-    names: dict[str, str | None] = field(default_factory=dict, compare=False)
+    names: dict[str, str | None] = field(default_factory=dict, compare=False)  # what people call these files
 
     @property
     def key(self) -> str:
@@ -68,10 +59,6 @@ class Store:
     quantized models and calibration/ with what they are made of, both made again when they are missing;
     study.json, which says what the last `study run` asked for; and report.html, its report.
 
-    Parameters
-    ----------
-    folder
-        Where it is, or will be.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -85,10 +72,7 @@ class Store:
     def path(self, key: str) -> Path:
         """Return the file of a run.
 
-        Raises
-        ------
-        StudyError
-            The key is none: what a file says never leads out of the folder.
+        Raises StudyError: the key is none: what a file says never leads out of the folder.
         """
         if not isinstance(key, str) or not KEY.fullmatch(key):
             raise StudyError(f"{self.folder}: {reprlib.repr(key)} is not the name of a run")
@@ -107,24 +91,12 @@ class Store:
         return self.path(key).is_file()
 
     def finished(self) -> list[str]:
-        """List the keys of all finished runs.
-
-        Raises
-        ------
-        StudyError
-            There is no study in the folder.
-        """
+        """List the keys of all finished runs. Raises StudyError: there is no study in the folder."""
         self.study()
         return sorted(path.stem for path in self.runs.glob("*.json"))
 
     def read(self, key: str) -> dict[str, Any]:
-        """Read a run's file.
-
-        Raises
-        ------
-        StudyError
-            The file is missing, broken, or of another version.
-        """
+        """Read a run's file. Raises StudyError: the file is missing, broken, or of another version."""
         path = self.path(key)
         record = _read_json(path, SCHEMA)
         if not {"key", "metric", "inputs", "result", "digest", "provenance"} <= record.keys():
@@ -150,10 +122,7 @@ class Store:
     def study(self) -> dict[str, Any]:
         """Read what the last `study run` asked for.
 
-        Raises
-        ------
-        StudyError
-            There is no study in the folder, or one of another version.
+        Raises StudyError: there is no study in the folder, or one of another version.
         """
         path = self.folder / "study.json"
         if not path.is_file():
@@ -165,10 +134,7 @@ class Store:
     ) -> None:
         """Write a run's file, complete or not at all; its items first, as it names them by their hash.
 
-        Raises
-        ------
-        OutputError
-            A file cannot be written.
+        Raises OutputError: a file cannot be written.
         """
         record = {"schema": SCHEMA, "key": run.key, "metric": run.metric, "inputs": run.inputs}
         record["result"] = result
@@ -189,12 +155,8 @@ class Store:
     def __enter__(self) -> Store:
         """Take the folder for this process, and make it where it is missing.
 
-        Raises
-        ------
-        StudyError
-            Another process has the folder, or it holds other things, or another version's results.
-        OutputError
-            The folder cannot be made.
+        Raises StudyError: another process has the folder, or it holds other things, or another version's
+        results. OutputError: the folder cannot be made.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -83,18 +83,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a task.
+    """Outcome of a task."""
 
-    Attributes
-    ----------
-    results
-        One for each of the task's modes.
-    provenance
-        Where, when and how long the task ran (seconds), its largest memory (bytes, Python's own
-        included), and the warnings of llama.cpp.
-    """
-
-    results: list[Measured]
+    results: list[Measured]  # one for each of the task's modes
+    # Where, when and how long the task ran (seconds), its largest memory (bytes, Python's own included), and
+    # the warnings of llama.cpp.
     provenance: dict[str, Any]
 
 

@@ -40,8 +40,6 @@ def gradient_moments(
         Of a family that `LlamaGraph` knows.
     chunks
         The tokens.
-    threads
-        None: all processors. For llama.cpp, whose logits of the first chunk are compared.
     progress
         Called with chunks done and all chunks.
 

@@ -35,15 +35,8 @@ class LlamaGraph:
     def __init__(self, model: ModelFile) -> None:
         """Read sizes, embeddings and output.
 
-        Parameters
-        ----------
-        model
-            The model. Layers' weights are read whenever they are needed.
-
-        Raises
-        ------
-        ConfigError
-            It is of another architecture, or has tensors that are not known here.
+        model: the model. Layers' weights are read whenever they are needed.
+        Raises ConfigError: it is of another architecture, or has tensors that are not known here.
         """
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
         layers = range(model.hyperparameter("block_count"))

@@ -19,17 +19,8 @@ def as_gguf(path: Path) -> Iterator[Path]:
     Of a GGUF this is its own path. A pqz file is expanded into a temporary file without a name, which is
     there until this context is left and no mapping of the file remains.
 
-    Parameters
-    ----------
-    path
-        A GGUF or a pqz file.
-
-    Raises
-    ------
-    ModelFileError
-        The pqz file is damaged, or one of several shards.
-    OutputError
-        The folder for temporary files lacks the room.
+    Raises ModelFileError: the pqz file is damaged, or one of several shards. OutputError: the folder for
+    temporary files lacks the room.
     """
     if not is_pqz(path):
         yield path

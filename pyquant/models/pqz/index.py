@@ -84,27 +84,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Index:
-    """Index of a pqz file: what is in it.
+    """Index of a pqz file: what is in it."""
 
-    Attributes
-    ----------
-    n_bytes
-        The size of the GGUF.
-    tools
-        The versions of the tools that wrote the file, by name.
-    layouts
-        The layouts of the tensors' blocks, by the name of the type.
-    tensors
-        As they lie in the GGUF.
-    frame_bytes
-        The length of a frame before coding, about.
-    """
-
-    n_bytes: int
-    tools: dict[str, str]
-    layouts: dict[str, Layout]
-    tensors: list[PqzTensor]
-    frame_bytes: int = FRAME_BYTES
+    n_bytes: int  # the size of the GGUF
+    tools: dict[str, str]  # the versions of the tools that wrote the file, by name
+    layouts: dict[str, Layout]  # the layouts of the tensors' blocks, by the name of the type
+    tensors: list[PqzTensor]  # as they lie in the GGUF
+    frame_bytes: int = FRAME_BYTES  # the length of a frame before coding, about
 
     def gaps(self) -> list[tuple[int, int]]:
         """Give (begin, end) of the bytes of the GGUF outside of tensors: header and padding."""
@@ -179,10 +165,8 @@ class Head:
 def read_head(data: bytes, size: int) -> Head:
     """Read the first HEAD_BYTES of a file of `size` bytes.
 
-    Raises
-    ------
-    BadIndex
-        The file is damaged, cut off or of another version, or its index would take too much memory.
+    Raises BadIndex: the file is damaged, cut off or of another version, or its index would take too much
+    memory.
     """
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise BadIndex("not a pqz file")

@@ -35,25 +35,15 @@ def is_pqz(path: Path) -> bool:
 class PqzFile:
     """A pqz file, opened.
 
-    Attributes
-    ----------
-    path
-        The file.
-    index
-        The tensors, and where they lie in the GGUF.
-    sha256
-        The hash of the GGUF, in hex.
-    n_bytes
-        The size of the GGUF.
+    index: the tensors, and where they lie in the GGUF.
+    sha256: the hash of the GGUF, in hex.
+    n_bytes: the size of the GGUF.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the index.
 
-        Raises
-        ------
-        ModelFileError
-            The file is damaged, cut off, or of another version of the format.
+        Raises ModelFileError: the file is damaged, cut off, or of another version of the format.
         """
         self.path = Path(path)
         try:
@@ -115,22 +105,9 @@ class PqzFile:
     def expand(self, file: int, threads: int, progress: Progress | None = None) -> None:
         """Write the GGUF, bit for bit, and read it again to check its SHA-256.
 
-        Parameters
-        ----------
-        file
-            The number of an open file, for writing and reading.
-        threads
-            Threads that decode.
-        progress
-            Called while it goes on.
-
-        Raises
-        ------
-        ModelFileError
-            The pqz file is damaged. The message names the tensor, unless every frame is sound by itself and
-            only the whole has another hash.
-        OutputError
-            The file cannot be written.
+        file: the number of an open file, for writing and reading.
+        Raises ModelFileError: the pqz file is damaged. The message names the tensor, unless every frame is
+        sound by itself and only the whole has another hash. OutputError: the file cannot be written.
         """
         with OutputHash(file) as written:
             self._write_rest(file, self.n_bytes)
@@ -232,10 +209,7 @@ def check_room(n_bytes: int, what: str) -> None:
 def scratch_file() -> IO[bytes]:
     """Make an empty temporary file without a name, which goes when it is closed.
 
-    Raises
-    ------
-    OutputError
-        The folder for temporary files lacks the room.
+    Raises OutputError: the folder for temporary files lacks the room.
     """
     with scratch_errors("a temporary file"):
         return tempfile.TemporaryFile(buffering=0)
@@ -249,9 +223,6 @@ def path_of(file: IO[bytes]) -> Path:
 def scratch_errors(what: str) -> contextlib.AbstractContextManager[None]:
     """Turn the system's errors into OutputError, which names the folder for temporary files.
 
-    Parameters
-    ----------
-    what
-        What is written there, after "writing".
+    what: what is written there, after "writing".
     """
     return output_errors(tempfile.gettempdir(), f"writing {what}")

@@ -30,17 +30,9 @@ MOST = 8  # the largest exponent: a channel's scale over that of most others
 def exponents_of(link: Link, calibration: Calibration) -> NDArray[np.int8] | None:
     """Choose a link's exponents by what enters its matrices, and by their weights.
 
-    Parameters
-    ----------
-    link
-        The channels.
-    calibration
-        What is known of inputs.
-
-    Returns
-    -------
-    (n_experts, n_channels) int8
-        Columns are to be 2 to this times as large. None where nothing is known of the input.
+    calibration: what is known of inputs.
+    Returns (n_experts, n_channels) int8: columns are to be 2 to this times as large. None where nothing is
+    known of the input.
     """
     known = [tensor for tensor in link.entered if tensor.name in calibration.matrices]
     if not known:
@@ -57,15 +49,9 @@ def exponents_of(link: Link, calibration: Calibration) -> NDArray[np.int8] | Non
 def balance(power: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int8]:
     """Choose exponents by powers of what enters, and of the columns it enters: see above.
 
-    Parameters
-    ----------
-    power, weights
-        (n_experts, n_channels) float64.
-
-    Returns
-    -------
-    (n_experts, n_channels) int8
-        0 for the median channel of an expert, and for those that nothing enters or that have no weights.
+    power, weights: (n_experts, n_channels) float64.
+    Returns (n_experts, n_channels) int8: 0 for the median channel of an expert, and for those that nothing
+    enters or that have no weights.
     """
     used = (power > 0) & (weights > 0)
     logarithms = np.full(power.shape, np.nan)

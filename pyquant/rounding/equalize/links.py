@@ -38,40 +38,21 @@ EXPERTS = ("", "_exps", "_shexp")  # endings of feed-forward matrices: of all to
 
 @dataclass(frozen=True)
 class Giver:
-    """What gives a link's channels.
+    """What gives a link's channels."""
 
-    Attributes
-    ----------
-    tensor
-        A norm's weight, a bias, or a matrix whose rows give them.
-    begin
-        The entry, or row, of the first channel.
-    """
-
-    tensor: Tensor
-    begin: int = 0
+    tensor: Tensor  # a norm's weight, a bias, or a matrix whose rows give them
+    begin: int = 0  # the entry, or row, of the first channel
 
 
 @dataclass(frozen=True)
 class Link:
-    """Channels, what gives them, and the matrices that they enter.
-
-    Attributes
-    ----------
-    givers
-        What gives them.
-    entered
-        Matrices that they enter as columns; a vector is a matrix of one row.
-    n_channels
-        How many there are, in each expert.
-    n_heads
-        Heads of keys: each channel enters once for every head of queries that shares its head. 1 where each
-        enters once.
-    """
+    """Channels, what gives them, and the matrices that they enter."""
 
     givers: tuple[Giver, ...]
-    entered: tuple[Tensor, ...]
-    n_channels: int
+    entered: tuple[Tensor, ...]  # matrices that they enter as columns; a vector is a matrix of one row
+    n_channels: int  # how many there are, in each expert
+    # Heads of keys: each channel enters once for every head of queries that shares its head. 1 where each
+    # enters once.
     n_heads: int = 1
 
     @property
@@ -96,10 +77,7 @@ def links_of(model: ModelFile) -> Iterator[Link]:
 
     Whether the model computes what the names say is not known here: `equalize_model` runs it.
 
-    Parameters
-    ----------
-    model
-        The model; only its header is read.
+    model: the model; only its header is read.
     """
     tensors = {tensor.name: tensor for tensor in model.tensors}
     n_heads = model.hyperparameter("attention.head_count_kv", model.hyperparameter("attention.head_count"))

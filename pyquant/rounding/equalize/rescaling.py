@@ -14,28 +14,17 @@ from pyquant.rounding.equalize.links import Giver, Link
 
 @dataclass
 class Rescaling:
-    """Exponents of two by which rows and columns of tensors are scaled.
+    """Exponents of two by which rows and columns of tensors are scaled."""
 
-    Attributes
-    ----------
-    rows
-        By the tensor's name: (n_experts, n_rows) int8.
-    columns
-        By the tensor's name: (n_experts or 1, n_columns) int8. A vector is a row.
-    """
-
+    # by the tensor's name: (n_experts, n_rows) int8
     rows: dict[str, NDArray[np.int8]] = field(default_factory=dict)
+    # By the tensor's name: (n_experts or 1, n_columns) int8. A vector is a row.
     columns: dict[str, NDArray[np.int8]] = field(default_factory=dict)
 
     def add(self, link: Link, exponents: NDArray[np.int8]) -> None:
         """Scale the columns that a link's channels enter, and undo it in what gives them.
 
-        Parameters
-        ----------
-        link
-            The channels.
-        exponents
-            (n_experts, n_channels) int8, of the columns.
+        exponents: (n_experts, n_channels) int8, of the columns.
         """
         if not exponents.any():
             return

@@ -125,19 +125,10 @@ class Codes(Metric):
 def codes(row: RowResults, *, by_code: bool = False, marks: RowResults | None = None) -> Panel:
     """Return a panel of how often each code occurs.
 
-    Parameters
-    ----------
-    row
-        A quantizer whose codes were counted.
-    by_code
-        Whether codes are named as they are stored, not by the values they stand for.
-    marks
-        A quantizer with a table, whose values are marked below the bars.
-
-    Raises
-    ------
-    StudyError
-        The codes were not counted.
+    row: a quantizer whose codes were counted.
+    by_code: whether codes are named as they are stored, not by the values they stand for.
+    marks: a quantizer with a table, whose values are marked below the bars.
+    Raises StudyError: the codes were not counted.
     """
     counted = code_statistics(row)
 
@@ -184,10 +175,7 @@ def _title(label: str, summary: str) -> str:
 def code_statistics(row: RowResults) -> CodeCounts:
     """Return the counts of a quantizer's own type; a mixture has others too.
 
-    Raises
-    ------
-    StudyError
-        The codes were not counted.
+    Raises StudyError: the codes were not counted.
     """
     result = row.result("codes")
     if result is None:

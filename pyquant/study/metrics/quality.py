@@ -142,19 +142,9 @@ def _items(scores: Scores) -> Items:
 def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
     """Return a panel of the perplexity on a text with its standard error.
 
-    Parameters
-    ----------
-    model
-        The results of one model.
-    text
-        Index of the text.
-    labels
-        Of the quantizers to show; all, if None.
-
-    Raises
-    ------
-    StudyError
-        Quality was not measured.
+    text: index of the text.
+    labels: of the quantizers to show; all, if None.
+    Raises StudyError: quality was not measured.
     """
     rows = _measured(model, text, labels)
     return Points(

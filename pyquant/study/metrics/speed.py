@@ -110,12 +110,7 @@ class Speed(Metric):
 def speeds(model: ModelResults, test: str) -> Panel:
     """Return a panel of tokens per second relative to the unquantized model, from slowest to fastest round.
 
-    Parameters
-    ----------
-    model
-        The results of one model.
-    test
-        `prompt` or `generation`.
+    test: `prompt` or `generation`.
     """
     known = [(row.label, rates[test]) for row in model.rows if (rates := row.result("speed"))]
     return Points(

@@ -29,8 +29,6 @@ def export(
 
     Parameters
     ----------
-    results
-        A results folder.
     output
         A .csv or .parquet file, for one table; a .sqlite or .duckdb file, for all tables but those of
         items, or for a table of items.

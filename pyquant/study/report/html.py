@@ -30,24 +30,13 @@ COLORS = {"#000000": "currentColor", "#ffffff": "var(--paper)", GRAY: "var(--sof
 
 @dataclass
 class Section:
-    """A part of the page, under a heading: a table, sentences, further tables, figures.
-
-    Attributes
-    ----------
-    title
-        The heading.
-    columns, rows
-        Of the table; both empty for none.
-    remarks
-        Sentences below the table.
-    grids, figures
-        What follows; figures as dictionaries of caption and SVG.
-    """
+    """A part of the page, under a heading: a table, sentences, further tables, figures."""
 
     title: str
-    columns: list[Column] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)  # of the table; both empty for none
     rows: list[Flat] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # sentences below the table
+    # what follows; figures as dictionaries of caption and SVG
     grids: list[Grid] = field(default_factory=list)
     figures: list[dict[str, str]] = field(default_factory=list)
 
@@ -55,10 +44,7 @@ class Section:
 def report(store: Store) -> str:
     """Write the page, of all results that are there. The same results make the same page.
 
-    Raises
-    ------
-    StudyError
-        There is no study in the folder.
+    Raises StudyError: there is no study in the folder.
     """
     with understood(store.folder):
         return _page(read_results(store))

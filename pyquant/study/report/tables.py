@@ -31,10 +31,7 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
 def results_table(results: Results) -> list[Flat]:
     """List each model, text and quantizer, unquantized included; None where nothing is known.
 
-    Raises
-    ------
-    StudyError
-        A result does not say what this version of pyquant writes.
+    Raises StudyError: a result does not say what this version of pyquant writes.
     """
     with understood(results.folder):
         return [
@@ -48,10 +45,7 @@ def results_table(results: Results) -> list[Flat]:
 def items_table(results: Results, metric: str) -> list[Flat]:
     """List the results of a metric for every item: a token, say.
 
-    Raises
-    ------
-    StudyError
-        A file of results is not what this version of pyquant writes.
+    Raises StudyError: a file of results is not what this version of pyquant writes.
     """
     with understood(results.folder):
         return [

@@ -38,8 +38,6 @@ def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    model
-        The results of one model.
     text
         Index of the text on which divergence was measured.
 

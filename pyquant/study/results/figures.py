@@ -38,12 +38,8 @@ class Drawing:
 def figure(*panels: Panel, height: float = PANEL[1]) -> Figure:
     """Draw panels side by side, wide enough for the names in them.
 
-    Parameters
-    ----------
-    panels
-        Functions that draw into axes.
-    height
-        In inches.
+    panels: functions that draw into axes.
+    height: in inches.
     """
     with matplotlib.rc_context(STYLE):
         width = max([PANEL[0], *(panel.width for panel in panels if isinstance(panel, Points))])
@@ -65,32 +61,19 @@ def plain(label: str) -> str:
 
 @dataclass(frozen=True)
 class Points:
-    """A panel with a dot and its error for each row.
+    """A panel with a dot and its error for each row."""
 
-    Attributes
-    ----------
-    labels, values
-        Of the rows. Where a value and the reference differ by more than a factor of CAP, its number stands
-        at the edge.
-    errors
-        What is drawn to both sides of the dots: a number, or how far to the left and to the right.
-    reference
-        Value of the unquantized model, drawn as a line; None for no line.
-    axis, title
-        What the axis and the panel are called.
-    name
-        What the dots are called, where there are others.
-    others
-        Further dots for each row, by what they are called.
-    """
-
+    # Of the rows. Where a value and the reference differ by more than a factor of CAP, its number stands at
+    # the edge.
     labels: list[str]
     values: list[float]
+    # what is drawn to both sides of the dots: a number, or how far to the left and to the right
     errors: list[float] | list[tuple[float, float]]
-    reference: float | None
-    axis: str
+    reference: float | None  # value of the unquantized model, drawn as a line; None for no line
+    axis: str  # what the axis and the panel are called
     title: str
-    name: str = ""
+    name: str = ""  # what the dots are called, where there are others
+    # further dots for each row, by what they are called
     others: dict[str, list[float]] = field(default_factory=dict)
 
     @property

@@ -18,25 +18,13 @@ CLASS = 0.5  # bits per weight between two sizes that are spoken of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A quantizer whose size and divergence are known.
-
-    Attributes
-    ----------
-    label
-        Its name.
-    bits
-        Per weight, of the whole file.
-    kld, error
-        Mean divergence on a text and its standard error, in nats.
-    measured
-        The measurement, which may have the divergence of every token.
-    """
+    """A quantizer whose size and divergence are known."""
 
     label: str
-    bits: float
-    kld: float
+    bits: float  # per weight, of the whole file
+    kld: float  # mean divergence on a text and its standard error, in nats
     error: float
-    measured: Measurement
+    measured: Measurement  # the measurement, which may have the divergence of every token
 
     @property
     def size_class(self) -> float:
@@ -79,18 +67,9 @@ def candidates(model: ModelResults, text: int) -> list[Candidate]:
 def best_at_each_size(model: ModelResults, text: int) -> list[str]:
     """Say which quantizer diverges least among files of at most so many bits per weight.
 
-    Parameters
-    ----------
-    model
-        The results of one model.
-    text
-        Index of the text on which divergence was measured.
-
-    Returns
-    -------
-    list of str
-        A sentence or two for each size, in steps of CLASS bits, at which another quantizer is the best;
-        one more for larger files that are no better.
+    text: index of the text on which divergence was measured.
+    Returns: a sentence or two for each size, in steps of CLASS bits, at which another quantizer is the best;
+    one more for larger files that are no better.
     """
     every = candidates(model, text)
     if len(every) < 2:

@@ -20,22 +20,12 @@ ABOUT_ROW = ("label", "alike", "mode", "knows")  # all other keys of a row in st
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one run, and where and when it was made.
-
-    Attributes
-    ----------
-    key
-        Name of the run.
-    result, provenance
-        As the run's file has them.
-    items_file
-        File with the results per item, or None.
-    """
+    """The result of one run, and where and when it was made."""
 
     key: str
-    result: Result
+    result: Result  # as the run's file has them
     provenance: dict[str, Any]
-    items_file: Path | None
+    items_file: Path | None  # file with the results per item, or None
 
     def items(self) -> Items | None:
         """Read the results per item, or return None where there are none. Raises StudyError."""
@@ -72,12 +62,7 @@ class RowResults:
     def measurement(self, metric: str, text: int = 0) -> Measurement | None:
         """Return the result of a metric with its provenance, or None where there is none.
 
-        Parameters
-        ----------
-        metric
-            Name of the metric.
-        text
-            Index of the text, for metrics that are measured on texts.
+        text: index of the text, for metrics that are measured on texts.
         """
         measured = self.measurements.get(metric, [])
         return measured[text] if len(measured) > text else None
@@ -90,31 +75,15 @@ class RowResults:
 
 @dataclass(frozen=True)
 class ModelResults:
-    """Measurements of a model and its quantizers.
-
-    Attributes
-    ----------
-    name, sha256
-        The model's file.
-    texts
-        Names of the study's texts.
-    rows
-        The unquantized model first, then the quantizers in the study's order.
-    """
+    """Measurements of a model and its quantizers."""
 
     name: str
     sha256: str
     texts: list[str]
-    rows: list[RowResults]
+    rows: list[RowResults]  # the unquantized model first, then the quantizers in the study's order
 
     def row(self, label: str) -> RowResults:
-        """Return the row of a quantizer.
-
-        Raises
-        ------
-        StudyError
-            The study has no such quantizer.
-        """
+        """Return the row of a quantizer. Raises StudyError: the study has no such quantizer."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -175,15 +144,8 @@ class Results:
 def understood(results: str | os.PathLike[str]) -> Iterator[None]:
     """Refuse a results folder whose files do not say what a metric of this version gives.
 
-    Parameters
-    ----------
-    results
-        The folder, to be named.
-
-    Raises
-    ------
-    StudyError
-        Something was looked up in a result that is not in it, or is of another sort.
+    results: the folder, to be named.
+    Raises StudyError: something was looked up in a result that is not in it, or is of another sort.
     """
     try:
         yield
@@ -198,10 +160,7 @@ def understood(results: str | os.PathLike[str]) -> Iterator[None]:
 def read_results(store: Store) -> Results:
     """Read what the last `study run` asked for, as far as it is done.
 
-    Raises
-    ------
-    StudyError
-        There is no study in the folder, or one of another version.
+    Raises StudyError: there is no study in the folder, or one of another version.
     """
     with understood(store.folder):
         return _read_results(store)

@@ -24,25 +24,15 @@ LABEL_GAP = 0.032  # between names of points, as a share of the axis
 
 @dataclass(frozen=True)
 class Family:
-    """Quantizers that are drawn alike.
+    """Quantizers that are drawn alike."""
 
-    Attributes
-    ----------
-    name, color, marker
-        In the legend and on the panel.
-    line
-        Whether its points are of one quantizer with a parameter, and so joined.
-    labelled
-        Whether its points are named beside them; the axis says enough of those that differ in size alone.
-    has
-        Whether a row is of this family. The first family that has it counts.
-    """
-
-    name: str
+    name: str  # in the legend and on the panel
     color: str
     marker: str
-    line: bool
+    line: bool  # whether its points are of one quantizer with a parameter, and so joined
+    # whether its points are named beside them; the axis says enough of those that differ in size alone
     labelled: bool
+    # Whether a row is of this family. The first family that has it counts.
     has: Callable[[RowResults], bool]
 
 
@@ -72,27 +62,13 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class Point:
-    """A quantizer in the figure.
-
-    Attributes
-    ----------
-    family
-        How it is drawn.
-    calibration
-        Name of the calibration or file that tells it of inputs, or None.
-    label
-        Its parameters.
-    bits
-        Per weight: of the quantized tensors, or of the whole file (`of_whole_files`).
-    kld, error
-        Mean divergence and its standard error, in nats.
-    """
+    """A quantizer in the figure."""
 
     family: Family
-    calibration: str | None
-    label: str
-    bits: float
-    kld: float
+    calibration: str | None  # name of the calibration or file that tells it of inputs, or None
+    label: str  # its parameters
+    bits: float  # per weight: of the quantized tensors, or of the whole file (`of_whole_files`)
+    kld: float  # mean divergence and its standard error, in nats
     error: float
 
 
