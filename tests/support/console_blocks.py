@@ -33,9 +33,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyquant.data import evaluation_text
+from pyquant.machine.processor import n_threads
 from tests.support import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -62,13 +64,17 @@ def main() -> None:
             "fractions are not compared: this Python carries another text than the documents show",
             file=sys.stderr,
         )
-    stale = False
-    for path in arguments.documents:
-        text = path.read_text()
+    texts = {path: path.read_text() for path in arguments.documents}
+    for path, text in texts.items():
         if marked := NORUN.search(text):
             line = text[: marked.start()].count("\n") + 1
             sys.exit(f"{path}:{line}: a block that is not run says why: ```console norun: REASON")
-        fresh = rerun(text, keep_figures=not arguments.check)
+    stale = False
+    # Documents do not share a folder, so those that are only compared run side by side.
+    with ThreadPoolExecutor(n_threads(None) if arguments.check else 1) as pool:
+        every = pool.map(lambda text: rerun(text, keep_figures=not arguments.check), texts.values())
+        fresh_texts = list(every)
+    for (path, text), fresh in zip(texts.items(), fresh_texts):
         if not arguments.check:
             path.write_text(fresh)
         elif differences := compare(text, fresh, figures=figures):
@@ -119,6 +125,7 @@ def run(command: str, folder: Path) -> str:
     print(f"$ {command}", file=sys.stderr)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1"}
+    environment["OMP_WAIT_POLICY"] = "passive"  # documents run side by side
     done = subprocess.run(
         command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )

@@ -20,7 +20,7 @@ from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian
 from pyquant.fit.method.split_text import split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
-from pyquant.fit.method.types_for_size import mixed_for, stock_for
+from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
@@ -146,8 +146,8 @@ def quantize(
         common["imatrix"] = imatrix
     settings: dict[str, Any] = {}
     if isinstance(type, str):
+        check_type(type)
         settings = {"mode": f"ggml:{type}", **common}
-        make_mode(settings, "type")
     if method == "rtn" or dry_run:
         if method == "rtn" and (text is not None or hessian is not None):
             raise ConfigError("text, hessian: are of methods gptq and best; rtn takes an imatrix")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,21 @@ from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mixtures import STOCK, WantedSize
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.make_plan import make_plan
+from pyquant.schemes.ggml_type import ALIASES, CHOICES, file_type_of
 from pyquant.schemes.settings import make_mode
+
+
+def check_type(type: str) -> None:
+    """Refuse what llama-quantize takes for no type. Raises ConfigError, which names the nearest."""
+    try:
+        file_type_of(type)
+    except ValueError:
+        known = sorted([*ALIASES, *CHOICES])
+        nearest = difflib.get_close_matches(type.upper(), known, n=1)
+        hint = f", did you mean {nearest[0]}?" if nearest else ""
+        raise ConfigError(
+            f"type: {type!r} is none of llama-quantize's{hint} Types: {', '.join(known)}"
+        ) from None
 
 
 def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str:
