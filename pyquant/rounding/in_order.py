@@ -13,7 +13,7 @@ disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +75,7 @@ def write_in_order(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    tokens = _checked_tokens(calibration, by_name.values(), n_chunks)
+    tokens = _checked_tokens(calibration, by_name.values(), n_chunks, tell)
     pieces = pieces_of(tokens)
     with Model(model.path) as as_it_is:
         if (bos := as_it_is.vocabulary.bos) is not None:
@@ -93,14 +93,29 @@ def write_in_order(
                 _run_together(original, changed, states, by_name, write, threads)
 
 
-def _checked_tokens(calibration: Calibration, tensors: Iterable[Tensor], n_chunks: int) -> NDArray[np.int32]:
+def _checked_tokens(
+    calibration: Calibration,
+    tensors: Collection[Tensor],
+    n_chunks: int,
+    tell: Callable[[str], None] | None,
+) -> NDArray[np.int32]:
+    """Give the tokens; `_run_together` leaves out the correction of matrices that they are too few for."""
     tokens = calibration.tokens(n_chunks)
-    widest = max(tensors, key=lambda tensor: tensor.n_per_row, default=None)
-    if widest and tokens.size < ENOUGH * widest.n_per_row:
+    short = [tensor for tensor in tensors if tokens.size < ENOUGH * tensor.n_per_row]
+    if not short:
+        return tokens
+    widest = max(short, key=lambda tensor: tensor.n_per_row)
+    chunks = f"{len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too few"
+    if len(short) == len(tensors):
         raise ConfigError(
-            f"sequential: {len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too "
-            f"few: {widest.name}, with rows of {widest.n_per_row:,}, needs "
+            f"sequential: {chunks}: {widest.name}, with rows of {widest.n_per_row:,}, needs "
             f"{ENOUGH * widest.n_per_row:,} tokens"
+        )
+    if tell:
+        needed = -(-ENOUGH * widest.n_per_row // tokens.shape[1])
+        tell(
+            f"{chunks} for {len(short)} of {len(tensors)} matrices, with rows of up to {widest.n_per_row:,}: "
+            f"these are rounded by GPTQ alone; {needed} chunks would do for all"
         )
     return tokens
 

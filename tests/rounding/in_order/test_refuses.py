@@ -9,6 +9,7 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import F32
@@ -31,6 +32,25 @@ def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> Non
     refused(source, out, ConfigError, few, calibration=stats, sequential=2)
     with pytest.raises(ConfigError, match="sequential"):
         make_mode({"mode": "q4_0", "calibration": stats, "sequential": 257})
+
+
+def test_matrices_with_too_few_tokens_are_rounded_by_gptq_alone(generated, stats_of, tmp_path: Path) -> None:
+    source, told = generated(F32), []
+    settings = {"mode": "ggml:IQ4_NL", "calibration": stats_of(F32)}
+    for name, sequential in (("gptq", None), ("all", 32), ("some", 10)):  # of 64 tokens; rows of 64 and 96
+        mode = make_mode({**settings, "sequential": sequential, "damping": 0.3})
+        quantize_model(source, tmp_path / name, mode, tell=told.append)
+    (line,) = (line for line in told if "too few" in line)
+    assert "10 chunks of 64 tokens" in line
+    assert "with rows of up to 96: these are rounded by GPTQ alone; 12 chunks would do for all" in line
+    files = {name: ModelFile(tmp_path / name) for name in ("gptq", "all", "some")}
+    same = {
+        tensor.name
+        for tensor, other in zip(files["gptq"].tensors, files["some"].tensors)
+        if tensor.data() == other.data()
+    }
+    assert "blk.1.ffn_down.weight" in same
+    assert "blk.1.ffn_up.weight" not in same
 
 
 def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
