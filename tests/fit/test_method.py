@@ -175,13 +175,14 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
     [
         ({"method": "awq"}, "choices: rtn, gptq, best"),
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
+        ({"output": "out.pqz"}, "a type makes a GGUF"),
         ({"method": "gptq", "imatrix": "x"}, "imatrix: is of method rtn"),
         ({"method": "rtn", "text": "x"}, "are of methods gptq and best"),
     ],
 )
 def test_what_is_refused(options: dict, says: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
-        quantize(source, tmp_path / "out.gguf", **{"type": "Q4_0", **options})
+        quantize(source, **{"output": tmp_path / "out.gguf", "type": "Q4_0", **options})
 
 
 def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:

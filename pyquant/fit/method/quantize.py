@@ -26,6 +26,7 @@ from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
 
 N_CHUNKS = 128  # that are calibrated on, at most
@@ -139,6 +140,8 @@ def quantize(
     if method not in METHODS:
         raise ConfigError(f"method: {method!r} is not known; choices: {', '.join(METHODS)}")
     model, output = open_model(source), Path(output)
+    if output.suffix == SUFFIX:
+        raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {SUFFIX}")
     if method != "rtn" and imatrix is not None:
         raise ConfigError(f"imatrix: is of method rtn; {method} makes its own statistics of --text")
     common: dict[str, Any] = {"pure": pure}
