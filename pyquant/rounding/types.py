@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama
 from pyquant.schemes import Mode
+from pyquant.schemes.regex import compile_regex
 
 # llama-quantize refuses to make these without an importance matrix, embeddings and output apart.
 NEED_IMPORTANCE = {Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS}
@@ -79,10 +79,7 @@ def whole_blocks(tensor: Tensor) -> Tensor:
 def _matcher(mode: Mode) -> Callable[[Tensor], bool]:
     if mode.tensors is None:
         return lambda tensor: True
-    try:
-        pattern = re.compile(mode.tensors)
-    except re.error as error:
-        raise ConfigError(f"tensors: {mode.tensors!r} is not a regular expression: {error}") from None
+    pattern = compile_regex(mode.tensors, "tensors")
     return lambda tensor: pattern.search(tensor.name) is not None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama, quantizable
 from pyquant.schemes.ggml_type import file_type_of
 from pyquant.schemes.recipe_file import Choice, Recipe, read_type
+from pyquant.schemes.regex import compile_regex
 
 
 def read_tensor_types(
@@ -54,7 +54,8 @@ def read_tensor_types(
         patterns.append((pattern, int(read_type(type_name, f"{path}: {pattern}"))))
     names = quantizable(model)
     for pattern, _ in patterns:
-        if not any(_finds(pattern, name, path) for name in names):
+        finds = compile_regex(pattern, str(path)).search
+        if not any(map(finds, names)):
             raise ConfigError(f"{path}: {pattern!r} finds no tensor of {model.path} that is quantized")
     try:
         file_type = file_type_of(base)
@@ -65,13 +66,6 @@ def read_tensor_types(
     )
     chosen = {tensor.name: Type(type_) for tensor, type_ in zip(model.tensors, asked)}
     return Recipe(base, {name: Choice(type_) for name, type_ in chosen.items() if name in names})
-
-
-def _finds(pattern: str, name: str, path: Path) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error as error:
-        raise ConfigError(f"{path}: {pattern!r} is not a regular expression: {error}") from None
 
 
 def to_tensor_types(types: Mapping[str, Type]) -> str:

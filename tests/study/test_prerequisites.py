@@ -142,7 +142,8 @@ def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Pat
         report = quantize_model(bench.model, path, make_mode({**settings, "tensors": "blk"})).to_json()
         row = model.row(label)
         assert row.result("size")["snr_db"] == report["snr_db"]
-        assert row.result("size")["bits"] == report["bits_per_weight"]
+        n_bytes = sum(tensor["n_bytes"] for tensor in report["tensors"])  # files name other paths
+        assert row.result("size")["tensor_bits"] == 8 * n_bytes / report["n_weights"]
         (alone,) = compare_models(bench.model, [path], bench.text, n_ctx=32, n_chunks=3).to_json()[
             "candidates"
         ]
