@@ -70,8 +70,8 @@ def main() -> None:
             line = text[: marked.start()].count("\n") + 1
             sys.exit(f"{path}:{line}: a block that is not run says why: ```console norun: REASON")
     stale = False
-    # Documents do not share a folder, so those that are only compared run side by side.
-    with ThreadPoolExecutor(n_threads(None) if arguments.check else 1) as pool:
+    # Documents do not share a folder, so they run side by side.
+    with ThreadPoolExecutor(n_threads(None)) as pool:
         every = pool.map(lambda text: rerun(text, keep_figures=not arguments.check), texts.values())
         fresh_texts = list(every)
     for (path, text), fresh in zip(texts.items(), fresh_texts):
