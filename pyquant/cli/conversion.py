@@ -34,7 +34,8 @@ def convert(
         print_lines(
             {
                 **lines(result),
-                "size": f"{size(before)} -> {size(made)}" + (f" ({made / before:.1%})" if before else ""),
+                "size": f"{size(before)} -> {size(made)}"
+                + (f" ({made / before:.1%})" if made < before else ""),
                 "time": f"{seconds:.2f} s ({size(max(before, made) / seconds)}/s)",
                 "written to": result["output"],
             }

@@ -125,7 +125,7 @@ def run(command: str, folder: Path) -> str:
     print(f"$ {command}", file=sys.stderr)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1"}
-    environment["OMP_WAIT_POLICY"] = "passive"  # documents run side by side
+    environment |= {"OMP_WAIT_POLICY": "passive", "PYQUANT_CACHE": str(folder / "cache")}
     done = subprocess.run(
         command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
