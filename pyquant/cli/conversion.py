@@ -31,6 +31,7 @@ def convert(
 
     def show_words(result: Result) -> None:
         before, made, seconds = result["source_bytes"], result["output_bytes"], result["seconds"]
+        share = f" ({made / before:.1%})" if made < before else ""
         print_lines(
             {
                 **lines(result),
