@@ -35,8 +35,7 @@ def convert(
         print_lines(
             {
                 **lines(result),
-                "size": f"{size(before)} -> {size(made)}"
-                + (f" ({made / before:.1%})" if made < before else ""),
+                "size": f"{size(before)} -> {size(made)}{share}",
                 "time": f"{seconds:.2f} s ({size(max(before, made) / seconds)}/s)",
                 "written to": result["output"],
             }
