@@ -82,7 +82,8 @@ class MethodOptions:
         typer.Option(
             metavar="FILE",
             parser=paths.text,
-            help="Then compare with the file that llama-quantize makes, with an imatrix of the same text.",
+            help="Then measure its KLD on this text; of gptq and best beside the file that llama-quantize "
+            "makes with an imatrix of the same calibration.",
         ),
     ] = None
 
@@ -119,6 +120,8 @@ def quantize_by_type(
     method: MethodOptions,
     mode: options.WrittenMode,
     *,
+    ctx: int | None,
+    chunks: int | None,
     memory: int | None,
     threads: int | None,
     dry_run: bool,
@@ -130,17 +133,20 @@ def quantize_by_type(
     from pyquant.fit.method.quantize import quantize
 
     check_mode(mode)
+    if chunks is not None and method.evaluate is None:
+        raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of gptq and best")
     with phases() as progress:
         done = quantize(
             source, output, type_, method=method.method, imatrix=mode.imatrix, text=method.text or None,
-            hessian=method.hessian, n_chunks=method.calibration_chunks, pure=bool(mode.pure), memory=memory,
-            threads=threads, dry_run=dry_run, force=force, progress=progress, tell=remark,
+            hessian=method.hessian, n_ctx=ctx, n_chunks=method.calibration_chunks, pure=bool(mode.pure),
+            memory=memory, threads=threads, dry_run=dry_run, force=force, progress=progress, tell=remark,
         )  # fmt: skip
         result = done.to_json()
         if method.evaluate is not None and not dry_run:
             compared = beside_stock(
-                source, done, _peer(done, type_), method.evaluate, threads=threads, progress=progress
-            )
+                source, done, _peer(done, type_), method.evaluate, n_ctx=ctx, n_chunks=chunks,
+                threads=threads, progress=progress,
+            )  # fmt: skip
             result["evaluation"] = compared.to_json()
     show(result, json, lambda result: _print(result, dry_run), keep=True)
     for line in _remarks(done):
@@ -154,8 +160,8 @@ def _peer(done: Quantized, type_: str | WantedSize) -> str:
     from pyquant.fit.method.types_for_size import stock_for
     from pyquant.models.model_file import ModelFile
 
-    if isinstance(type_, str):
-        return type_
+    if isinstance(type_, str) or done.statistics is None:
+        return str(type_)
     return stock_for(ModelFile(Path(done.result["source"])), type_, {"imatrix": done.statistics})
 
 

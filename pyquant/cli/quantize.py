@@ -52,8 +52,23 @@ class StepTarget:
             "uniform: find the step as near to the model, on --text, as this type is.",
         ),
     ] = None
-    ctx: options.Ctx = 512
-    chunks: options.Chunks = None
+    ctx: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="TOKENS",
+            parser=Number(limits.CTX),
+            help="Tokens in a chunk of a text; default: 512, or fewer if the model was trained with fewer.",
+        ),
+    ] = None
+    chunks: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="N",
+            parser=Number(limits.CHUNKS),
+            help="With --evaluate, or --mode uniform --like: only the first chunks of that text; default: "
+            "all.",
+        ),
+    ] = None
 
     def read(self, step: float | None, mode: str | None, has_text: bool) -> Target | None:
         """Read what is wanted, of a mode by its name; None: nothing."""
@@ -66,13 +81,14 @@ class StepTarget:
         self, source: Path, mode: Mode, wanted: Target, text: list[Text] | None, threads: int | None
     ) -> tuple[Mode, dict[str, Any]]:
         """Return the mode with the step that reaches the target, and what was tried."""
+        from pyquant.calibration.calibrate import DEFAULT_CTX
         from pyquant.fit.step_search import Evaluation, StepSearch
         from pyquant.schemes.uniform import Uniform
 
         assert isinstance(mode, Uniform), "no other mode has a step"
         with progress_bar("step") as progress:
             search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-            evaluation = Evaluation(text, self.ctx, self.chunks) if text else None
+            evaluation = Evaluation(text, self.ctx or DEFAULT_CTX, self.chunks) if text else None
             stepped = search.find(wanted, evaluation)
         return stepped, {"search": search.to_json()}
 
@@ -129,8 +145,13 @@ def quantize(
 
     bound = None if memory is None else parse_size("memory", memory)
     if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:
+        if target.bits is not None or target.target_size is not None:
+            raise ConfigError(
+                "--bits, --size: are of --mode uniform; --target-bpw and --target-size of types"
+            )
         by_type.quantize_by_type(
-            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run,
+            source, output, of_type, method, mode, ctx=target.ctx, chunks=target.chunks, memory=bound,
+            threads=threads, dry_run=dry_run,
             force=force, json=json,
         )  # fmt: skip
         return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.evaluate.compare import Comparison, compare_models
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import Text
@@ -21,10 +21,12 @@ def beside_stock(
     type: str,
     text: Text,
     *,
+    n_ctx: int | None = None,
+    n_chunks: int | None = None,
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Comparison:
-    """Compare a file, and llama-quantize's, with the model that they are of.
+    """Compare a file with the model that it is of; one of gptq or best beside llama-quantize's.
 
     Parameters
     ----------
@@ -34,6 +36,8 @@ def beside_stock(
         What was made of it.
     text
         What to evaluate on.
+    n_ctx, n_chunks
+        Tokens of a chunk (None: 512), and how many chunks are used (None: all).
 
     Raises
     ------
@@ -41,12 +45,13 @@ def beside_stock(
         What `quantize_model` and `compare_models` raise.
     """
     with temporary_folder() as folder:
-        stock = folder / f"llama-quantize-{type}.gguf"
-        settings: dict[str, Any] = {"mode": f"ggml:{type}"}
+        files = [Path(done.result["output"])]
         if done.statistics:
-            settings["imatrix"] = done.statistics
-        quantize_model(source, stock, make_mode(settings), threads=threads)
+            stock = folder / f"llama-quantize-{type}.gguf"
+            mode = make_mode({"mode": f"ggml:{type}", "imatrix": done.statistics})
+            quantize_model(source, stock, mode, threads=threads)
+            files.insert(0, stock)
         return compare_models(
-            source, [stock, Path(done.result["output"])], text, threads=threads,
+            source, files, text, n_ctx=n_ctx or DEFAULT_CTX, n_chunks=n_chunks, threads=threads,
             progress=lambda done, total: progress("evaluation", done, total),
         )  # fmt: skip
