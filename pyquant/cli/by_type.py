@@ -14,6 +14,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases
+from pyquant.cli.tensor_remarks import tensor_remarks
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyquant.fit.mixtures import WantedSize
 
 # Options of modes that a type takes as well.
-SHARED = ("imatrix", "pure")
+SHARED = ("imatrix", "pure", "requantize")
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class MethodOptions:
     """How a file of a type or a size is made."""
 
     method: Annotated[
-        str,
+        Optional[str],
         typer.Option(
             metavar="rtn|gptq|best",
             help="rtn: llama-quantize's bytes; gptq: calibrate, then round with error feedback; best: all "
-            "that was measured to help.",
+            "that was measured to help; default: rtn.",
         ),
-    ] = "rtn"
+    ] = None
     text: Annotated[
         Optional[list[Text]],
         typer.Option(
@@ -51,18 +52,18 @@ class MethodOptions:
         Optional[Path],
         typer.Option(
             metavar="FILE",
-            parser=paths.folder,
+            parser=paths.kept,
             help="Where gptq and best keep Hessian statistics, made if missing; default: in the cache.",
         ),
     ] = None
     calibration_chunks: Annotated[
-        int,
+        Optional[int],
         typer.Option(
             metavar="N",
             parser=Number(limits.SEQUENCES),
-            help="Chunks that gptq and best calibrate on, at most.",
+            help="Chunks that gptq and best calibrate on, at most; default: 128.",
         ),
-    ] = 128
+    ] = None
     target_bytes: Annotated[
         Optional[str],
         typer.Option(
@@ -102,15 +103,27 @@ def wanted_type(
     if type_ is not None or not given:
         return type_
     size = method.target_bytes
-    return WantedSize(parse_size("--target-size", size) if size else None, method.target_bpw, like)
+    n_bytes = None if size is None else parse_size("--target-size", size)
+    return WantedSize(n_bytes, method.target_bpw, like)
 
 
 def check_mode(mode: options.WrittenMode) -> None:
-    """Refuse options of modes beside a type. Raises ConfigError."""
+    """Refuse options of modes beside a type or a size. Raises ConfigError."""
     for field in fields(mode):
         if getattr(mode, field.name) is not None and field.name not in SHARED:
             flag = "--" + field.name.rstrip("_").replace("_", "-")
-            raise ConfigError(f"{flag}: is not for a TYPE; drop it, or drop TYPE and give --mode")
+            raise ConfigError(f"{flag}: is not for a type or a size; drop it, or drop that and give --mode")
+
+
+def check_method(method: MethodOptions, *, has_target: bool) -> None:
+    """Refuse options of types beside a mode, but for the text of a target. Raises ConfigError."""
+    flags = {
+        "--method": method.method, "--hessian": method.hessian, "--evaluate": method.evaluate,
+        "--calibration-chunks": method.calibration_chunks, "--text": None if has_target else method.text,
+    }  # fmt: skip
+    for flag, value in flags.items():
+        if value:
+            raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE instead of --mode")
 
 
 def quantize_by_type(
@@ -129,40 +142,27 @@ def quantize_by_type(
     json: bool,
 ) -> None:
     """Do what the command does where a type is given."""
-    from pyquant.fit.method.evaluate import beside_stock
+    from pyquant.calibration.calibrate import DEFAULT_CTX
+    from pyquant.fit.candidate import Evaluation
     from pyquant.fit.method.quantize import quantize
 
     check_mode(mode)
     if chunks is not None and method.evaluate is None:
         raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of gptq and best")
+    evaluate = Evaluation(method.evaluate, ctx or DEFAULT_CTX, chunks) if method.evaluate else None
     with phases() as progress:
         done = quantize(
-            source, output, type_, method=method.method, imatrix=mode.imatrix, text=method.text or None,
-            hessian=method.hessian, n_ctx=ctx, n_chunks=method.calibration_chunks, pure=bool(mode.pure),
-            memory=memory, threads=threads, dry_run=dry_run, force=force, progress=progress, tell=remark,
+            source, output, type_, method=method.method or "rtn", imatrix=mode.imatrix,
+            text=method.text or None, hessian=method.hessian, n_ctx=ctx,
+            n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),
+            evaluate=evaluate, memory=memory, threads=threads, dry_run=dry_run, force=force,
+            progress=progress, tell=remark,
         )  # fmt: skip
-        result = done.to_json()
-        if method.evaluate is not None and not dry_run:
-            compared = beside_stock(
-                source, done, _peer(done, type_), method.evaluate, n_ctx=ctx, n_chunks=chunks,
-                threads=threads, progress=progress,
-            )  # fmt: skip
-            result["evaluation"] = compared.to_json()
-    show(result, json, lambda result: _print(result, dry_run), keep=True)
-    for line in _remarks(done):
+    show(done.to_json(), json, lambda result: _print(result, dry_run), keep=True)
+    for line in [*tensor_remarks(done.result["tensors"]), *_remarks(done)]:
         remark(line)
     if not dry_run and not method.evaluate:
         remark(f"what it costs: pyquant compare {source} {output} --text FILE")
-
-
-def _peer(done: Quantized, type_: str | WantedSize) -> str:
-    """Return the type of llama-quantize's file to compare with: of a size the largest that fits."""
-    from pyquant.fit.method.types_for_size import stock_for
-    from pyquant.models.model_file import ModelFile
-
-    if isinstance(type_, str) or done.statistics is None:
-        return str(type_)
-    return stock_for(ModelFile(Path(done.result["source"])), type_, {"imatrix": done.statistics})
 
 
 def _print(result: dict[str, Any], dry_run: bool) -> None:
@@ -185,15 +185,20 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
         print_table(
             ["stage", "held-out KLD", "kept"],
             [
-                [stage["name"], f"{kld['mean']:.5f} ± {kld['error']:.5f}", "yes" if stage["kept"] else "no"]
+                [stage["name"], _shown(kld), "yes" if stage["kept"] else "no"]
                 for stage in result["stages"]
                 if (kld := stage["kld"])
             ],
         )
-    if "evaluation" in result:
+    if result["evaluation"]:
         from pyquant.cli.compare import print_comparison
 
         print_comparison(result["evaluation"])
+
+
+def _shown(kld: dict[str, Any]) -> str:
+    error = "of one chunk" if kld["error"] is None else f"± {kld['error']:.5f}"
+    return f"{kld['mean']:.5f} {error}"
 
 
 def _remarks(done: Quantized) -> Iterator[str]:

@@ -67,9 +67,14 @@ def forget_outputs() -> None:
     _outputs.clear()
 
 
+def kept(name: str | Path) -> Path:
+    """Reads the name of a file that is read where it is there, and else written."""
+    return source(name) if Path(name).is_file() else output(name)
+
+
 def folder(name: str | Path) -> Path:
     """Reads the name of a folder in which files have names of our own."""
     return Path(name)
 
 
-PARSERS = (source, source_or_word, named_source, text, output, folder)
+PARSERS = (source, source_or_word, named_source, text, output, kept, folder)

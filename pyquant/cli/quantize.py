@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pyquant.cli.groups import grouped
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_lines, print_table, remark, show, size
 from pyquant.cli.progress import progress_bar
+from pyquant.cli.tensor_remarks import tensor_remarks
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ class StepTarget:
             "all.",
         ),
     ] = None
+
+    @property
+    def given(self) -> bool:
+        """Say whether a size of the .pqz file is wanted."""
+        return self.bits is not None or self.target_size is not None
 
     def read(self, step: float | None, mode: str | None, has_text: bool) -> Target | None:
         """Read what is wanted, of a mode by its name; None: nothing."""
@@ -145,7 +150,7 @@ def quantize(
 
     bound = None if memory is None else parse_size("memory", memory)
     if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:
-        if target.bits is not None or target.target_size is not None:
+        if target.given:
             raise ConfigError(
                 "--bits, --size: are of --mode uniform; --target-bpw and --target-size of types"
             )
@@ -155,6 +160,9 @@ def quantize(
             force=force, json=json,
         )  # fmt: skip
         return
+    if mode.mode is None and mode.config is None and mode.scheme is None and target.given:
+        raise ConfigError("--bits, --size: are of --mode uniform; give it, or --target-bpw or --target-size")
+    by_type.check_method(method, has_target=target.like is not None)
     wanted = target.read(mode.step, mode.mode, has_text=bool(method.text))
     searched = wanted is not None and wanted.searched
     chosen = mode.chosen(step=START if searched else mode.step)
@@ -184,7 +192,7 @@ def quantize(
     result = report.to_json() | search
     size_name = "size, expanded" if to_pqz and dry_run else "size"
     show(result, json, lambda result: _print(result, dry_run, size_name))
-    for line in _remarks(result["tensors"]):
+    for line in tensor_remarks(result["tensors"]):
         remark(line)
     if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
         for line in _beside_peer(result["output_bytes"], peer_bytes, target.like):
@@ -198,38 +206,11 @@ def _has_uniform_codes(tensor: dict[str, Any]) -> bool:
     return tensor["type"] == "Q8_0" != tensor["source_type"] and not tensor["fell_back_from"]
 
 
-def _remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
-    """Say which tensors were rounded twice, got another type than was wanted, or were not compensated."""
-    fallbacks: dict[tuple[str, str], list[str]] = defaultdict(list)
-    reasons: dict[str, list[str]] = defaultdict(list)
-    again: dict[str, list[str]] = defaultdict(list)
-    for tensor in tensors:
-        if tensor["requantized"]:
-            again[tensor["source_type"]].append(tensor["name"])
-        if tensor["fell_back_from"]:
-            fallbacks[tensor["fell_back_from"], tensor["type"]].append(tensor["name"])
-        if tensor["not_compensated"]:
-            reasons[tensor["not_compensated"]].append(tensor["name"])
-    for type_, names in again.items():
-        yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
-    n_quantized = sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
-    for (wanted, type_), names in fallbacks.items():
-        why = f"blocks of {wanted} do not divide their rows"
-        yield f"{len(names)} of {n_quantized} quantized tensors are of type {type_}, as {why}: {_some(names)}"
-    for reason, names in reasons.items():
-        yield f"not compensated, as {reason}: {_some(names)}"
-
-
 def _beside_peer(n_bytes: int, peer_bytes: int, type_name: str | None) -> Iterator[str]:
     """Say if what is as good as a type is no smaller than that type."""
     if n_bytes >= peer_bytes:
         better = f"--mode ggml:{type_name} is as good"
         yield f"no smaller than {type_name} itself, which has {size(peer_bytes)}: {better}"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 2} more tensors" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more
 
 
 def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:

@@ -32,6 +32,8 @@ def temporary_folder() -> Iterator[Path]:
         with holder as name, _lock(Path(name)):
             yield Path(name)
     except OutputError as error:
+        if not str(error).startswith(tempfile.gettempdir()):
+            raise
         raise OutputError(f"{error}; TMPDIR=FOLDER names another place for temporary files") from None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +15,15 @@ from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
 from pyquant.files.text import make_text
+from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method import stages as stages_module
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.quantize import Quantized, quantize
 from pyquant.fit.method.split_text import split_text
 from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
-from tests.support.command import run
+from tests.support.command import ENVIRONMENT, run
 
 NAME = "f32, rows of 64 and 96"
 STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]
@@ -158,9 +162,9 @@ def test_statistics_are_kept_and_made_again_where_they_are_damaged(
     made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
     assert kept.stat().st_mtime_ns == before
     kept.write_bytes(kept.read_bytes()[:-100])
-    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    again = made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
     assert any("made again" in line for line in told)
-    Calibration.read(kept)
+    Calibration.read(again.statistics)
 
 
 def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: Path) -> None:
@@ -176,13 +180,132 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
         ({"method": "awq"}, "choices: rtn, gptq, best"),
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
         ({"output": "out.pqz"}, "a type makes a GGUF"),
-        ({"method": "gptq", "imatrix": "x"}, "imatrix: is of method rtn"),
-        ({"method": "rtn", "text": "x"}, "are of methods gptq and best"),
+        ({"memory": 1 << 20}, "--memory: is of method best"),
+        ({"type": WantedSize(bits=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
+        ({"method": "best", "requantize": True}, "`pyquant dequantize` makes a model for best"),
+        ({"method": "gptq", "imatrix": "x"}, "--imatrix: is of method rtn"),
+        ({"method": "rtn", "text": "x"}, "--text: of methods gptq and best"),
     ],
 )
 def test_what_is_refused(options: dict, says: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
         quantize(source, **{"output": tmp_path / "out.gguf", "type": "Q4_0", **options})
+
+
+def test_chunks_are_taken_from_all_texts(source: Path, short: Path, tmp_path: Path) -> None:
+    words = short.read_text()
+    texts = [make_text(tmp_path / f"{n}.txt", words[300 * n : 300 * n + 300].encode()) for n in range(4)]
+    with Model(source) as model:
+        split = split_text(model, texts, 64, 1000)
+    assert split.held_out.n_chunks == 1
+    assert sum(chunks.n_chunks for chunks in split.calibration) == split.n_chunks >= 3
+    done = quantize(source, tmp_path / "out.gguf", "Q4_0", method="gptq", text=texts, n_ctx=64)
+    assert done.stages[0].kld is not None
+    assert done.stages[0].kld.error is None  # of a single chunk
+
+
+def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
+    made(source, tmp_path / "all.gguf", short)
+    done = made(source, tmp_path / "some.gguf", short, memory=1 << 20)
+    assert [stage.why for stage in done.stages] == [None] * 5
+    assert (tmp_path / "all.gguf").read_bytes() == (tmp_path / "some.gguf").read_bytes()
+
+
+def test_without_a_cache_nothing_is_kept(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", "")
+    evaluation = Evaluation(make_text(short, short.read_bytes()), 64, 2)
+    done = made(source, tmp_path / "out.gguf", short, method="gptq", evaluate=evaluation)
+    assert done.statistics is None
+    assert done.evaluation is not None
+    assert len(done.evaluation.to_json()["candidates"]) == 2
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
+    told: list[str] = []
+    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    assert any("statistics are not kept in the cache" in line for line in told)
+
+
+def test_two_calls_at_once_make_statistics_once(source: Path, short: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
+    command = ["-m", "pyquant", "quantize", source, "OUT", "Q4_0", "--method", "gptq", "--text", short]
+    environment = {**ENVIRONMENT, "PYQUANT_CACHE": str(tmp_path / "cache")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *(str(output if word == "OUT" else word) for word in command)],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, text=True,
+        )
+        for output in outputs
+    ]  # fmt: skip
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert len(list((tmp_path / "cache" / "hessian").glob("*.gguf"))) == 1
+
+
+def test_a_stage_whose_file_went_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short, method="gptq")
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, output, short, method="gptq", progress=interrupt)
+    for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
+        path.unlink()
+    made(source, output, short, method="gptq")
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -> None:
+    largest = quantize(source, tmp_path / "rtn.gguf", WantedSize(bits=8.5))
+    assert largest.result["bits_per_weight"] <= 8.5
+    like = quantize(source, tmp_path / "like.gguf", WantedSize(like="Q5_0"))
+    assert like.result["mode"] == "ggml:Q5_0"
+    with pytest.raises(ConfigError, match="are less than any mixture takes"):
+        quantize(source, tmp_path / "none.gguf", WantedSize(size=1000))
+
+
+@pytest.mark.ci
+def test_a_size_gets_a_mix_of_types(source: Path, short: Path, tmp_path: Path) -> None:
+    done = quantize(
+        source, tmp_path / "out.gguf", WantedSize(bits=8), method="gptq", text=short, n_ctx=64, n_chunks=16
+    )
+    assert done.result["bits_per_weight"] <= 8
+    assert done.result["mode"] == "recipe"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_path: Path) -> None:
+    quantized, output = tmp_path / "q8_0.gguf", tmp_path / "out.gguf"
+    quantize(source, quantized, "Q8_0")
+    begun: list[str] = []
+    with pytest.raises(ModelFileError, match="already quantized"):
+        made(quantized, output, short, progress=lambda what, done, total: begun.append(what))
+    with pytest.raises(TextError, match="too short"):
+        made(source, output, short, evaluate=Evaluation(make_text(short, b"a"), 64, 2))
+    assert begun == []
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
+def test_options_of_modes_and_types_are_kept_apart(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    for words, says in (
+        (["--mode", "q4_0", "--method", "best"], "--method: is for a type or a size"),
+        (["--mode", "q4_0", "--calibration-chunks", "3"], "--calibration-chunks: is for a type or a size"),
+        (["--mode", "q4_0", "--target-size", "3MB"], "--mode: is not for a type or a size"),
+        (["Q4_0", "--chunks", "3"], "--chunks: is of --evaluate"),
+        (["--bits", "4"], "--bits, --size: are of --mode uniform"),
+        (["--target-size", ""], "is not a size"),
+        (["--like", "Q4"], "none of llama-quantize's"),
+    ):
+        told = run("quantize", source, output, *words)
+        assert (told.returncode, told.stdout) == (2, ""), words
+        assert says in told.stderr, words
+    assert not output.exists()
 
 
 def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
@@ -198,5 +321,5 @@ def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
     assert result["bits_per_weight"] == 8 * output.stat().st_size / result["n_weights"]
     both = run("quantize", source, output, "Q4_0", "--mode", "q4_0")
     assert (both.returncode, both.stdout) == (2, "")
-    assert "--mode: is not for a TYPE" in both.stderr
+    assert "--mode: is not for a type or a size" in both.stderr
     assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr

@@ -16,10 +16,10 @@ from pyquant.models.model_file import AnyModel
 
 @dataclass(frozen=True)
 class Kld:
-    """Mean KLD per token in nats, and its standard error over chunks."""
+    """Mean KLD per token in nats, and its standard error over chunks; None of a single chunk."""
 
     mean: float
-    error: float
+    error: float | None
 
 
 class HeldOut:
@@ -40,7 +40,7 @@ class HeldOut:
         scores.check(candidate.path, self._chunks.n_scored)
         by_chunk = scores.kld_by_chunk(self._chunks.n_scored)
         n = len(by_chunk)
-        error = float(np.std(by_chunk, ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+        error = float(np.std(by_chunk, ddof=1) / np.sqrt(n)) if n > 1 else None
         return Kld(float(by_chunk.mean()), error)
 
     def __enter__(self) -> HeldOut:

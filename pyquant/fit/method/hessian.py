@@ -1,10 +1,13 @@
-"""Hessian statistics of a model's inputs: made once, and kept in the cache."""
+"""Hessian statistics of a model's inputs: made once, and kept in the cache or in a file of the user's."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +23,33 @@ from pyquant.models.model_file import ModelFile
 GRADIENT_CHUNKS = 24  # docs/compensation.md: more of them gain little
 
 
+@dataclass(frozen=True)
 class Hessian:
+    """Statistics that were made or found.
+
+    path: the file. kept: whether it stays when the work is done. gradients: whether it has them.
+    """
+
+    path: Path
+    kept: bool
+    gradients: bool
+
+
+class HessianMaker:
     """Makes statistics where they are not there yet.
 
     Parameters
     ----------
     model, texts, n_ctx
         What is run over what.
-    file
-        Where statistics are kept; None: in the cache, or, where there is none, in `beside`.
     beside
-        A folder that goes away.
+        A folder that goes away, for statistics that the cache does not take.
+    threads
+        None: one for each core.
+    progress
+        Called while the model is run.
     tell
-        Told what is not as it should be, and what applies not.
+        Told what is not as it should be, what applies not, and where statistics are kept.
     """
 
     def __init__(
@@ -40,57 +57,94 @@ class Hessian:
         model: ModelFile,
         texts: SplitText,
         n_ctx: int,
-        file: Path | None,
         beside: Path,
+        *,
+        threads: int | None,
+        progress: Progress,
         tell: Callable[[str], None],
     ) -> None:
-        self._model, self._texts, self._n_ctx = model, texts, n_ctx
-        self._file, self._beside, self._tell = file, beside, tell
+        self._model, self._texts, self._n_ctx, self._beside = model, texts, n_ctx, beside
+        self._threads, self._progress, self._tell = threads, progress, tell
 
-    def make(self, *, gradients: bool, threads: int | None, progress: Progress | None) -> Path:
-        """Return the file, which is made if it is not there. Errors are those of `calibrate_model`."""
-        wanted = GRADIENT_CHUNKS if gradients else None
-        path = self._file or self._place(wanted)
-        if self._usable(path):
-            return path
+    def in_file(self, path: Path, *, gradients: bool) -> Hessian:
+        """Take the statistics in a file, or make it. Errors are those of `calibrate_model`."""
+        if not path.exists():
+            return Hessian(path, True, self._calibrate(path, gradients))
+        known = Calibration.read(path)
+        known.check_model(self._model, self._model.sha256())
+        if known.origin is None:
+            raise ConfigError(f"{path}: is an importance matrix, and GPTQ needs Hessian statistics")
+        used = " ".join(text.sha256 for text in known.origin.texts if text.sha256)
+        if self._texts.calibration and used != self._texts.key:
+            self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
+        return Hessian(path, True, _has_gradients(known))
+
+    def in_cache(self, *, gradients: bool) -> Hessian:
+        """Take the statistics in the cache, or make them. Errors are those of `calibrate_model`."""
+        if (cache := cache_folder()) is not None:
+            # Statistics with gradients serve where none are needed, too.
+            keys = [self._key(wanted) for wanted in ([True] if gradients else [False, True])]
+            own, *others = (cache / "hessian" / f"{key}.gguf" for key in keys)
+            try:
+                with _locked(own):
+                    for path in (own, *others):
+                        if (has_gradients := self._usable(path)) is not None:
+                            return Hessian(path, True, has_gradients)
+                    has_gradients = self._calibrate(own, gradients)
+                self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
+                return Hessian(own, True, has_gradients)
+            except (OSError, OutputError) as error:
+                self._tell(f"statistics are not kept in the cache: {error}")
+        path = self._beside / "hessian.gguf"
+        return Hessian(path, False, self._calibrate(path, gradients))
+
+    def _calibrate(self, path: Path, gradients: bool) -> bool:
+        """Write the statistics; returns whether they have gradients, which some families have not."""
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
-            "threads": threads, "progress": progress, "force": True,
+            "threads": self._threads, "progress": self._progress, "force": True,
         }  # fmt: skip
-        try:
-            calibrate_model(self._model, self._texts.texts, path, gradients=wanted, **options)
-        except ConfigError as error:
-            if not wanted:
-                raise
-            self._tell(f"output-side Hessian: left out: {error}")
-            calibrate_model(self._model, self._texts.texts, path, **options)
-        return path
+        if gradients:
+            try:
+                calibrate_model(self._model, self._texts.texts, path, gradients=GRADIENT_CHUNKS, **options)
+                return True
+            except ConfigError as error:
+                self._tell(f"output-side Hessian: left out: {error}")
+        calibrate_model(self._model, self._texts.texts, path, **options)
+        return False
 
-    def _place(self, gradients: int | None) -> Path:
+    def _key(self, gradients: bool) -> str:
         made_of = {
             "model": self._model.sha256(),
             "texts": self._texts.key,
             "n_ctx": self._n_ctx,
-            "gradients": gradients,
+            "gradients": GRADIENT_CHUNKS if gradients else None,
             "pyquant": _core.build_info()["pyquant"],
         }
-        name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
-        if (cache := cache_folder()) is not None:
-            try:
-                (cache / "hessian").mkdir(parents=True, exist_ok=True)
-                return cache / "hessian" / f"{name}.gguf"
-            except OSError as error:
-                self._tell(f"{cache}: {error.strerror}: statistics are not kept")
-        return self._beside / f"{name}.gguf"
+        return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
-    def _usable(self, path: Path) -> bool:
+    def _usable(self, path: Path) -> bool | None:
+        """Say whether statistics have gradients; None where none are there, or damaged ones."""
         if not path.exists():
-            return False
+            return None
         try:
-            Calibration.read(path).check_model(self._model, self._model.sha256())
-        except (ModelFileError, OutputError) as error:
-            if path == self._file:
-                raise
+            known = Calibration.read(path)
+            known.check_model(self._model, self._model.sha256())
+        except ModelFileError as error:
             self._tell(f"{error}: made again")
-            return False
-        return True
+            path.unlink(missing_ok=True)
+            return None
+        return _has_gradients(known)
+
+
+def _has_gradients(known: Calibration) -> bool:
+    return any(known.has_gradients(name) for name in known.matrices)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait until no other process makes the file. Raises OSError where the folder cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -7,24 +7,29 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyquant import limits
+from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
+from pyquant.evaluate.compare import Comparison, compare_models
 from pyquant.files.output_file import check_output, output_errors
 from pyquant.files.temporary import temporary_folder
-from pyquant.files.text import AnyText, read_texts
+from pyquant.files.text import AnyText, Text, read_texts
+from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.held_out import HeldOut
-from pyquant.fit.method.hessian import Hessian
-from pyquant.fit.method.split_text import split_text
+from pyquant.fit.method.hessian import Hessian, HessianMaker
+from pyquant.fit.method.split_text import SplitText, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
+from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
@@ -45,7 +50,10 @@ class Quantized:
     stages
         What was tried, and what of it the file has; empty for "rtn".
     statistics
-        The Hessian statistics that it was made with; None: none.
+        The Hessian statistics that it was made with; None where none were kept.
+    evaluation
+        The file, and of "gptq" and "best" llama-quantize's with an imatrix of the same texts, beside the
+        model; None where none was asked for.
     seconds
         What it took, calibration included.
     """
@@ -54,6 +62,7 @@ class Quantized:
     result: dict[str, Any]
     stages: list[Tried]
     statistics: str | None
+    evaluation: Comparison | None
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -63,6 +72,7 @@ class Quantized:
             "method": self.method,
             "stages": [stage.to_json() for stage in self.stages],
             "statistics": self.statistics,
+            "evaluation": self.evaluation.to_json() if self.evaluation else None,
             "seconds": self.seconds,
         }
 
@@ -77,8 +87,10 @@ def quantize(
     text: AnyText | Sequence[AnyText] | None = None,
     hessian: str | os.PathLike[str] | None = None,
     n_ctx: int | None = None,
-    n_chunks: int = N_CHUNKS,
+    n_chunks: int | None = None,
     pure: bool = False,
+    requantize: bool = False,
+    evaluate: Evaluation | None = None,
     memory: int | None = None,
     threads: int | None = None,
     dry_run: bool = False,
@@ -114,11 +126,15 @@ def quantize(
         Where Hessian statistics are kept; None: in the cache. They are made if they are not there.
     n_ctx, n_chunks
         Tokens of a chunk (None: 512, or fewer if the model was trained with fewer), and the most chunks to
-        calibrate on.
+        calibrate on (None: 128), for "gptq" and "best".
     pure
         Give every tensor the same type.
+    requantize
+        For "rtn": take a model that is quantized already.
+    evaluate
+        What to measure the KLD of the file on.
     memory
-        Bytes that error propagation may keep in memory; None: all of it.
+        For "best": bytes that error propagation may keep in memory; None: all of it.
     threads
         None: one for each core. The file does not depend on it.
     dry_run
@@ -137,61 +153,130 @@ def quantize(
     ModelFileError, TextError, OutputError
     """
     begin = time.perf_counter()
-    if method not in METHODS:
-        raise ConfigError(f"method: {method!r} is not known; choices: {', '.join(METHODS)}")
+    given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": n_ctx}
+    if method == "rtn" and evaluate is not None:
+        del given["ctx"]
+    _check_method(method, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
     if output.suffix == SUFFIX:
         raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {SUFFIX}")
-    if method != "rtn" and imatrix is not None:
-        raise ConfigError(f"imatrix: is of method rtn; {method} makes its own statistics of --text")
-    common: dict[str, Any] = {"pure": pure}
+    common: dict[str, Any] = {"pure": pure, "requantize": requantize}
     if imatrix is not None:
         common["imatrix"] = imatrix
-    settings: dict[str, Any] = {}
     if isinstance(type, str):
         check_type(type)
-        settings = {"mode": f"ggml:{type}", **common}
+    elif pure and method != "rtn":
+        raise ConfigError("pure: a size mixes types with gptq and best; give a type")
+    name = type if isinstance(type, str) else stock_for(model, type, common)
     if method == "rtn" or dry_run:
-        if method == "rtn" and (text is not None or hessian is not None):
-            raise ConfigError("text, hessian: are of methods gptq and best; rtn takes an imatrix")
-        name = type if isinstance(type, str) else stock_for(model, type, common)
+        if method != "rtn" and not isinstance(type, str):
+            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
         done = quantize_model(
-            model, output, make_mode({"mode": f"ggml:{name}", **common}), threads=threads, force=force,
-            dry_run=dry_run, tell=tell, progress=lambda done, total, _name: progress(name, done, total),
+            model, output, make_mode({"mode": f"ggml:{name}", **common}),
+            progress=lambda done, total, _name: progress(name, done, total), threads=threads, force=force,
+            dry_run=dry_run, tell=tell,
         )  # fmt: skip
-        return Quantized(method, done.to_json(), [], None, time.perf_counter() - begin)
+        compared = None
+        if evaluate is not None and not dry_run:
+            compared = _compare(model, [output], evaluate, threads, progress)
+        return Quantized(method, done.to_json(), [], None, compared, time.perf_counter() - begin)
     check_output(output, sources=model.paths, force=force)
+    make_plan(model, make_mode({"mode": f"ggml:{name}", **common}), threads=threads)  # refuses what cannot be
+    if hessian is not None and Path(hessian).resolve() == output.resolve():
+        raise ConfigError(f"hessian: {hessian} is the output; name another file")
     texts = None if text is None else read_texts(text)
-    options = {"threads": threads, "memory": memory, "tell": tell}
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        with Model(model) as running:
-            n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
-            limits.CALIBRATION_CTX.check("ctx", n_ctx)
-            split = split_text(running, texts, n_ctx, n_chunks)
-        made = Hessian(model, split, n_ctx, Path(hessian) if hessian else None, folder, tell)
-        statistics = made.make(
-            gradients=method == "best",
-            threads=threads,
+        split = _split(model, texts, n_ctx, n_chunks or N_CHUNKS, evaluate)
+        maker = HessianMaker(
+            model, split, split.held_out.n_ctx, folder, threads=threads, tell=tell,
             progress=lambda done, total: progress("calibration", done, total),
-        )
-        identity = {
-            "model": model.sha256(), "settings": settings or str(type), "method": method, "texts": split.key,
-            "statistics": str(statistics), "n_ctx": n_ctx,
-        }  # fmt: skip
+        )  # fmt: skip
+        make = partial(maker.in_file, Path(hessian)) if hessian else maker.in_cache
+        statistics = make(gradients=method == "best")
+        identity = _identity(model, str(type), pure, method, split, statistics)
         work = stack.enter_context(WorkFolder(output, identity))
+        settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
-            if work.known("mix") is None:
-                mixed_for(model, statistics, texts, type, recipe, threads=threads, progress=progress)
+            if work.known("mix") is None or not recipe.exists():
+                mixed_for(model, statistics.path, split, type, recipe, threads=threads, progress=progress)
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
-        stages = Stages(model, settings, held_out, work, options, progress)
-        stages.run(stages_of(method, statistics))
+        stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
+        stages.run(stages_of(method, statistics.path, gradients=statistics.gradients))
         _publish(stages, model, output, force)
+        compared = None
+        if evaluate is not None:
+            stock = folder / f"llama-quantize-{name}.gguf"
+            mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
+            quantize_model(model, stock, mode, threads=threads)
+            compared = _compare(model, [stock, output], evaluate, threads, progress)
         result = {**stages.result, "output": str(output)}
-    return Quantized(method, result, stages.tried, str(statistics), time.perf_counter() - begin)
+    kept = str(statistics.path) if statistics.kept else None
+    return Quantized(method, result, stages.tried, kept, compared, time.perf_counter() - begin)
+
+
+def _check_method(
+    method: str, given: dict[str, Any], imatrix: object, memory: int | None, requantize: bool
+) -> None:
+    if method not in METHODS:
+        raise ConfigError(f"method: {method!r} is not known; choices: {', '.join(METHODS)}")
+    if method == "rtn":
+        if names := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise ConfigError(f"{', '.join(names)}: of methods gptq and best; add --method gptq or best")
+    elif imatrix is not None:
+        raise ConfigError(f"--imatrix: is of method rtn; {method} makes its own statistics of --text")
+    elif requantize:
+        raise ConfigError(f"--requantize: is of method rtn; `pyquant dequantize` makes a model for {method}")
+    if memory is not None and method != "best":
+        raise ConfigError("--memory: is of method best, whose error propagation keeps activations")
+
+
+def _split(
+    model: ModelFile,
+    texts: list[Text] | None,
+    n_ctx: int | None,
+    n_chunks: int,
+    evaluate: Evaluation | None,
+) -> SplitText:
+    """Split the texts, and see that the one to evaluate on is long enough before work begins."""
+    with Model(model) as running:
+        n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
+        limits.CALIBRATION_CTX.check("ctx", n_ctx)
+        if evaluate is not None:
+            for text in read_texts(evaluate.text):
+                cut(running, text, n_ctx=evaluate.n_ctx, n_chunks=1)
+        return split_text(running, texts, n_ctx, n_chunks)
+
+
+def _identity(
+    model: ModelFile, type: str, pure: bool, method: str, split: SplitText, statistics: Hessian
+) -> dict[str, Any]:
+    """Say all that stages depend on; of statistics in a file also when that was written."""
+    of_file = statistics.path.stat()
+    written = [str(statistics.path), of_file.st_mtime_ns, of_file.st_size]
+    return {
+        "model": model.sha256(),
+        "type": type,
+        "pure": pure,
+        "method": method,
+        "texts": split.key,
+        "n_ctx": split.held_out.n_ctx,
+        "statistics": written if statistics.kept else None,
+        "pyquant": _core.build_info()["pyquant"],
+    }
+
+
+def _compare(
+    model: ModelFile, files: list[Path], evaluate: Evaluation, threads: int | None, progress: Progress
+) -> Comparison:
+    texts = read_texts(evaluate.text)
+    return compare_models(
+        model, files, texts[0], n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks, threads=threads,
+        progress=lambda done, total: progress("evaluation", done, total),
+    )  # fmt: skip
 
 
 def _publish(stages: Stages, model: ModelFile, output: Path, force: bool) -> None:

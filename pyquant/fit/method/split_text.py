@@ -32,12 +32,15 @@ class SplitText:
         Chunks that no statistics have seen.
     key
         Tells these texts from others.
+    calibration
+        The chunks of `texts`, of each text; empty for the default mixture.
     """
 
     texts: list[BuiltIn] | None
     n_chunks: int
     held_out: Chunks
     key: str
+    calibration: Sequence[Chunks] = ()
 
 
 def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks: int) -> SplitText:
@@ -68,20 +71,22 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
             f"{texts[0].path}: too short: {n} chunk of {n_ctx} tokens, and two are needed, one to calibrate "
             f"on and one to choose by; give more text or a smaller context"
         )
-    n_held = min(HELD_OUT, max(1, n // 9))
-    held, taken, kept = [], [], min(n_chunks, n - n_held)
-    for text, tokens in zip(texts, cuts):
-        own = max(1, round(n_held * len(tokens) / n)) if len(tokens) > 1 else 0
-        apart = np.zeros(len(tokens), bool)
-        apart[np.linspace(0, len(tokens) - 1, own + 2).round().astype(int)[1:-1]] = True
-        held.append(tokens[apart])
-        chunks = Chunks(spread(tokens[~apart], max(1, round(kept * len(tokens) / n))))
-        taken.append((str(text.path), chunks))
+    # At even distances over all texts: those that are held out, and of the others those that are used.
+    held = np.linspace(0, n - 1, min(HELD_OUT, max(1, n // 9)) + 2).round().astype(int)[1:-1]
+    others = np.setdiff1d(np.arange(n), held)
+    used = spread(others[:, None].astype(np.int32), n_chunks)[:, 0]
+    pooled, of_text = np.concatenate(cuts), np.repeat(np.arange(len(cuts)), [len(tokens) for tokens in cuts])
+    taken = [
+        (str(text.path), Chunks(pooled[used[of_text[used] == number]]))
+        for number, text in enumerate(texts)
+        if (of_text[used] == number).any()
+    ]
     return SplitText(
         [BuiltIn(name, partial(_give, chunks)) for name, chunks in taken],
-        sum(chunks.n_chunks for _, chunks in taken),
-        Chunks(np.concatenate(held)),
+        len(used),
+        Chunks(pooled[held]),
         " ".join(chunks_hash(chunks) for _, chunks in taken),
+        [chunks for _, chunks in taken],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,13 +65,16 @@ class Tried:
         return asdict(self)
 
 
-def stages_of(method: str, statistics: Path) -> list[Stage]:
-    """List the stages of a method. The first is what llama-quantize makes with an imatrix."""
+def stages_of(method: str, statistics: Path, *, gradients: bool) -> list[Stage]:
+    """List the stages of a method. The first is what llama-quantize makes with an imatrix.
+
+    gradients: whether the statistics have them.
+    """
     gptq = {"imatrix": None, "calibration": statistics, "output_side": False}
     stages = [Stage("imatrix", {"imatrix": statistics}), Stage("GPTQ", gptq)]
     if method == "best":
+        stages += [Stage("output-side Hessian", {"output_side": True})] if gradients else []
         stages += [
-            Stage("output-side Hessian", {"output_side": True}),
             Stage("cross-layer equalization", {"equalize": True}),
             Stage("error propagation", {"sequential": PROPAGATED}),
         ]
@@ -92,6 +96,8 @@ class Stages:
         Where files are made, and what is known of stages that are done.
     options
         Arguments of `quantize_model`.
+    memory
+        What error propagation may keep in memory, in bytes; None: all.
     progress
         Called while a stage is made.
     """
@@ -103,10 +109,11 @@ class Stages:
         held_out: HeldOut,
         folder: WorkFolder,
         options: dict[str, Any],
+        memory: int | None,
         progress: Progress,
     ) -> None:
         self._model, self._held_out, self._folder = model, held_out, folder
-        self._options, self._progress = options, progress
+        self._options, self._memory, self._progress = options, memory, progress
         self._settings = settings
         self.best: Path | None = None
         self.result: dict[str, Any] = {}
@@ -121,6 +128,8 @@ class Stages:
         PyquantError
             The first stage fails; others are left out then.
         """
+        if not self._is_there(stages):
+            self._folder.forget()
         for stage in stages:
             settings = {
                 key: value for key, value in {**self._settings, **stage.settings}.items() if value is not None
@@ -131,18 +140,28 @@ class Stages:
                 self._folder.note(stage.name, known)
             self._take(stage.name, settings, known)
 
+    def _is_there(self, stages: list[Stage]) -> bool:
+        """Say whether the file of the best stage that is noted is there: it went if a run ended late."""
+        noted = [(stage.name, known) for stage in stages if (known := self._folder.known(stage.name))]
+        klds = {name: known["kld"]["mean"] for name, known in noted if "kld" in known}
+        return not klds or self._folder.file(min(klds, key=lambda name: klds[name])).exists()
+
     def _make(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         path = self._folder.file(name)
         try:
             done = quantize_model(
                 self._model, path, make_mode(settings), force=True,
-                progress=lambda done, total, _name: self._progress(name, done, total), **self._options,
+                progress=lambda done, total, _name: self._progress(name, done, total),
+                memory=self._memory if "sequential" in settings else None, **self._options,
             )  # fmt: skip
         except (ConfigError, ModelFileError) as error:
             if self.best is None:
                 raise
             return {"why": str(error)}
-        return {"kld": asdict(self._held_out.kld(path)), "result": done.to_json()}
+        kld = self._held_out.kld(path)
+        if not math.isfinite(kld.mean):
+            raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
+        return {"kld": asdict(kld), "result": done.to_json()}
 
     def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
         if "kld" not in known:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyquant.data import evaluation_text
+import numpy as np
+
+from pyquant.calibration.sample import spread
+from pyquant.data import training_text
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import output_errors
 from pyquant.files.text import Text, make_text
+from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.mix import Progress
 from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mixtures import STOCK, WantedSize
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.make_plan import make_plan
 from pyquant.schemes.ggml_type import ALIASES, CHOICES, file_type_of
 from pyquant.schemes.settings import make_mode
+
+MEASURED = 8  # chunks that a mix is chosen by
 
 
 def check_type(type: str) -> None:
@@ -61,6 +68,7 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str
 def bytes_wanted(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> int:
     """Return the most bytes that a file may have. Raises ConfigError where `like` is no type."""
     if wanted.like is not None:
+        check_type(wanted.like)
         return bytes_of(model, wanted.like, more)
     if wanted.size is not None:
         return wanted.size
@@ -76,7 +84,7 @@ def bytes_of(model: ModelFile, type: str, more: dict[str, Any]) -> int:
 def mixed_for(
     model: ModelFile,
     statistics: Path,
-    texts: Sequence[Text] | None,
+    split: SplitText,
     wanted: WantedSize,
     recipe: Path,
     *,
@@ -89,8 +97,8 @@ def mixed_for(
     ----------
     model, statistics
         The model and its Hessian statistics.
-    texts
-        What KLD is measured on; None: documents of Python's library that no default calibration has.
+    split
+        KLD is measured on some of the chunks that are calibrated on.
     wanted
         The size.
     recipe
@@ -101,7 +109,25 @@ def mixed_for(
     PyquantError
         What `mix_model` raises.
     """
-    measured_on = texts or [make_text(Path("documents of Python's library"), evaluation_text().encode())]
-    found = mix_model(model, statistics, measured_on, wanted, threads=threads, progress=progress)
+    text, n_ctx, n_chunks = _text_of(model, split)
+    found = mix_model(
+        model, statistics, text, wanted, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads, progress=progress
+    )
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())
+
+
+def _text_of(model: ModelFile, split: SplitText) -> tuple[Text, int, int]:
+    """Write some of a calibration's chunks as a text, with the tokens of a chunk and how many there are.
+
+    Cut into tokens again, a text may have fewer of them: a chunk less is asked for.
+    """
+    n_ctx = split.held_out.n_ctx
+    if not split.calibration:
+        return make_text(Path("Python's library"), training_text().encode()), n_ctx, MEASURED
+    tokens = spread(np.concatenate([chunks.tokens for chunks in split.calibration]), MEASURED + 1)
+    with Model(model) as running:
+        pieces = running.vocabulary.pieces()
+        written = b"".join(pieces[token] for token in tokens.ravel().tolist())
+        text = make_text(Path("calibration text"), written.decode(errors="ignore").encode())
+        return text, n_ctx, min(MEASURED, cut(running, text, n_ctx=n_ctx).n_chunks)

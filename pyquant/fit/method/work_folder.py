@@ -19,7 +19,7 @@ from pyquant.files.output_file import output_errors
 class WorkFolder:
     """Files of stages and what is known of them: a killed run goes on from here. A context manager.
 
-    Leaving the context without an error removes the folder.
+    Leaving the context without an error removes the folder; with one, it stays if a stage is finished.
 
     Parameters
     ----------
@@ -47,9 +47,7 @@ class WorkFolder:
                 raise OutputError(f"{output}: another process is writing it") from None
         self._done = self._read()
         if not self._done:
-            for path in self.path.iterdir():
-                if path.name != ".lock":
-                    path.unlink()
+            self.forget()
 
     def file(self, stage: str) -> Path:
         """Return where a stage's file is, or is to be."""
@@ -67,6 +65,19 @@ class WorkFolder:
             beside.write_text(json.dumps({"key": self._key, "stages": self._done}))
             os.replace(beside, self.path / "state.json")
 
+    def forget(self) -> None:
+        """Remove what is there, for all to be done anew."""
+        self._done = {}
+        with output_errors(self.path):
+            for path in self.path.iterdir():
+                if path.name != ".lock":
+                    path.unlink()
+
+    @property
+    def has_files(self) -> bool:
+        """Say whether a file of a stage is there to go on from."""
+        return any(self.path.glob("*.gguf")) and bool(self._done)
+
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
             state = read_json(self.path / "state.json")
@@ -80,6 +91,6 @@ class WorkFolder:
     def __exit__(
         self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if type_ is None:
+        if type_ is None or not self.has_files:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()

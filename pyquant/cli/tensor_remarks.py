@@ -1,0 +1,34 @@
+"""What `pyquant quantize` says of tensors that did not become what was asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+
+def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
+    """Say which tensors were rounded twice, got another type than was wanted, or were not compensated."""
+    fallbacks: dict[tuple[str, str], list[str]] = defaultdict(list)
+    reasons: dict[str, list[str]] = defaultdict(list)
+    again: dict[str, list[str]] = defaultdict(list)
+    for tensor in tensors:
+        if tensor["requantized"]:
+            again[tensor["source_type"]].append(tensor["name"])
+        if tensor["fell_back_from"]:
+            fallbacks[tensor["fell_back_from"], tensor["type"]].append(tensor["name"])
+        if tensor["not_compensated"]:
+            reasons[tensor["not_compensated"]].append(tensor["name"])
+    for type_, names in again.items():
+        yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
+    n_quantized = sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
+    for (wanted, type_), names in fallbacks.items():
+        why = f"blocks of {wanted} do not divide their rows"
+        yield f"{len(names)} of {n_quantized} quantized tensors are of type {type_}, as {why}: {_some(names)}"
+    for reason, names in reasons.items():
+        yield f"not compensated, as {reason}: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 2} more tensors" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
