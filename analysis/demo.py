@@ -1,9 +1,10 @@
-"""`make demo`: what 4-bit codes lose, what compensation gives back, how small files are, what models write.
+"""`make demo`: what 4-bit codes lose, what GPTQ gives back, how small files are, and one command for it.
 
     .venv/bin/python analysis/demo.py [--model MODEL.gguf] [--text FILE] [--calibration-text FILE]
 
-Runs the studies configs/demo.toml and configs/demo_structured.toml, and shows their results in four tables.
-About four minutes on two cores for the model in the box; started again, it goes on where it was.
+Runs the study configs/demo.toml and shows its results in three tables; the fourth is of `pyquant quantize IN
+OUT TYPE` by each method. About two minutes on two cores for the bundled model; started again, it goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pyquant
 from pyquant.cli.output import print_table
+from pyquant.cli.progress import phases
 from pyquant.data import evaluation_text, model_path, training_text
+from pyquant.fit.method.quantize import Quantized
 from pyquant.study.report.tables import results_table
 from pyquant.study.results.columns import plus_minus
-from pyquant.study.results.read import ModelResults, read_results
+from pyquant.study.results.read import read_results
 from pyquant.study.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo"
 TYPES = ("Q4_0", "IQ4_NL", "Q4_K")
+CHUNKS = 40  # that methods are compared on
 WAYS = {
     "as llama-quantize": "ggml:{}",
     "with imatrix": "ggml:{} imatrix=matched",
@@ -43,7 +48,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     text = arguments.text or written(OUT / "held-out.txt", evaluation_text())
     seen = arguments.calibration_text or written(OUT / "training.txt", training_text())
-    results, texts = OUT / "results", OUT / "structured"
+    results = OUT / "results"
     on = ["--model", arguments.model, "--text", text]
     run_study("demo.toml", results, [*on, "--calibration-text", f"matched={seen}"])
     rows = {row["quantizer"]: row for row in results_table(read_results(Store(results)))}
@@ -54,10 +59,8 @@ def main() -> None:
         "KLD is how far a model's predictions are from the unquantized model's: 0 is the same model. Bits "
         "are of the whole file, per weight; ± is one standard error."
     )
-    run_study("demo_structured.toml", texts, [*on, "--workers", 2])
-    show_structured(read_results(Store(texts)).models[0])
-    pages = [str((folder / "report.html").relative_to(ROOT)) for folder in (results, texts)]
-    print(f"Open {' and '.join(pages)} for figures and all numbers.")
+    show_methods(arguments.model, text, seen)
+    print(f"Open {(results / 'report.html').relative_to(ROOT)} for figures and all numbers.")
     print("Next: `make demo MODEL=...` with another model, or docs/getting_started.md.")
 
 
@@ -128,35 +131,40 @@ def show_entropy_coded(rows: dict[str, Row]) -> None:
     )
 
 
-def show_structured(model: ModelResults) -> None:
-    """Answers to one question, with and without a grammar: their form, and how often they are right."""
-    shown, by_technique = [], {}
-    for row in model.rows:
-        result, size = row.result("structured"), row.result("size")
-        assert result is not None
-        of = {cell["technique"]: cell for cell in result["cells"]}
-        by_technique[row.label] = of
-        n_bits = f"{size['bits']:.2f}" if size else "-"
-        removed = f"{100 * of['grammar']['removed']:.1f}"
-        shares = [share(of[name], score) for name in ("free", "grammar") for score in ("parses", "right")]
-        shown.append([row.label, n_bits, *shares, removed])
+def show_methods(model: Path, text: Path, seen: Path, type_: str = "Q4_K_M") -> None:
+    """Make the file of a type by each method, and compare all of them on a text that none has seen."""
+    files = {name: OUT / f"{name.replace(' ', '-')}.gguf" for name in ("rtn", "rtn imatrix", "gptq", "best")}
+    with phases() as progress:
+
+        def make(name: str, method: str, **options: Any) -> Quantized:
+            return pyquant.quantize(
+                model, files[name], type_, method=method, force=True, progress=progress, **options
+            )
+
+        make("rtn", "rtn")
+        best = make("best", "best", text=seen)
+        make("gptq", "gptq", text=seen)  # of the same statistics
+        make("rtn imatrix", "rtn", imatrix=best.statistics)
+        compared = pyquant.compare_models(model, list(files.values()), text, n_ctx=256, n_chunks=CHUNKS)
+    rows = dict(zip(files, compared.to_json()["candidates"]))
+    heads = {"rtn": "llama-quantize", "rtn imatrix": "with its imatrix", "gptq": "gptq", "best": "best"}
     print_table(
-        ["quantizer", "bits", "free: form %", "right %", "grammar: form %", "right %", "removed %"],
-        shown,
-        title="4. What the model writes when it is asked for an expression",
+        ["method", "size (MB)", "bits", "mean KLD", "99.9 % KLD", "same top %"],
+        [
+            [
+                heads[name],
+                f"{files[name].stat().st_size / 1e6:.2f}",
+                bits(row),
+                plus_minus(row["kld"]["mean"], row["kld"]["error"]),
+                f"{row['kld']['percentiles']['99.9']:.3f}",
+                f"{100 * row['same_top']['share']:.1f}",
+            ]
+            for name, row in rows.items()
+        ],
+        title=f"4. pyquant quantize MODEL OUT {type_} --method METHOD",
     )
-    base, *others = (of["grammar"]["removed"] for of in by_technique.values())
-    n, least = next(iter(by_technique.values()))["free"]["n"], model.rows[-1].label
-    say(
-        f"{n} texts in each cell, with Wilson's 95 % interval. Under the grammar, texts that lack the form "
-        "were cut off in the middle. Removed is the share of probability that the grammar takes away from a "
-        f"token: {100 * base:.0f} % of the unquantized model's, {100 * others[-1]:.0f} % of {least}'s."
-    )
-
-
-def share(cell: dict[str, Any], score: str) -> str:
-    of = cell["scores"][score]
-    return f"{100 * of['share']:.0f} ({100 * of['low']:.0f}..{100 * of['high']:.0f})"
+    times = rows["best"]["kld"]["mean"] / rows["rtn imatrix"]["kld"]["mean"]
+    say(f"The best file of the type has {times:.2f}x the KLD of llama-quantize's with an imatrix.")
 
 
 def say(finding: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,6 @@ import pytest
 from analysis import demo
 from pyquant.data import model_path
 from pyquant.study.config import read_study
-from pyquant.study.results.read import read_results
-from pyquant.study.run import run_study
-from pyquant.study.store import Store
 from tests.support import ROOT
 
 STUDIES = [path for path in sorted((ROOT / "configs").glob("*.toml")) if "[[quantizer]]" in path.read_text()]
@@ -39,19 +35,13 @@ def test_the_demo_shows_what_its_study_measures(held_out_text: Path) -> None:
     assert len([label for label in labels if label.startswith("uniform")]) == 2
 
 
-@pytest.mark.slow
-def test_the_demo_shows_what_models_write(
-    held_out_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.ci
+def test_the_demo_compares_methods(
+    generated, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tmp_path / "study.toml"
-    text = (ROOT / "configs/demo_structured.toml").read_text()
-    config.write_text(
-        re.sub("samples = .*", "samples = 2", re.sub(r"mode = \[.*", 'mode = "ggml:Q2_K"', text))
-    )
-    study = read_study(config, models=[model_path()], texts=[held_out_text])
-    run_study(study, tmp_path / "results", workers=1, threads=1)
-    demo.show_structured(read_results(Store(tmp_path / "results")).models[0])
+    monkeypatch.setattr(demo, "OUT", tmp_path)
+    monkeypatch.setattr(demo, "CHUNKS", 2)
+    demo.show_methods(generated("f32, rows of 64 and 96"), text, text, "Q4_0")
     printed = capsys.readouterr().out
-    assert "4. What the model writes" in printed
-    assert "ggml:Q2_K" in printed
-    assert "2 texts in each cell" in printed
+    for name in ("llama-quantize", "with its imatrix", "gptq", "best", "99.9 % KLD"):
+        assert name in printed
