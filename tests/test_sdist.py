@@ -59,7 +59,7 @@ def test_a_wheel_made_of_it_works_in_a_clean_environment(sdist: Path, tmp_path: 
         execute([sys.executable, "-m", "venv", folder])
         # Its llama.cpp would be compiled as well, for nothing: pyquant brings its own.
         run("pip", "install", "--no-cache-dir", "-C", "cmake.define.LLAMA_BUILD=OFF", llama)
-        run("pip", "install", sdist)
+        run("pip", "install", f"{sdist}[generation]")
 
         imported = run("python", "-c", "import pyquant; pyquant.quantize_model; print(pyquant.__file__)")
         assert Path(imported).is_relative_to(folder)

@@ -31,7 +31,7 @@ def follow(folder: Path) -> str:
     return BLOCK.sub(lambda block: f"{block[1]}{rerun_block(block[2], folder)}```", text)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_page_can_be_followed(tmp_path: Path) -> None:
     assert len(BLOCK.findall(PAGE.read_text())) == 5
     assert compare(PAGE.read_text(), follow(tmp_path), figures=shows_this_text()) == []
