@@ -32,7 +32,8 @@ int few_queries(int64_t size);
 int few_query_lanes();
 
 // out = sum over cells of weight * value / sum of weights; weight = exp(scale * (query . key) + mask - the
-// largest of them so far), corrected as a larger one comes. Numpy twin: tests/generation/twins/few_queries.py.
+// largest of them so far), corrected as a larger one comes. Numpy twin:
+// tests/generation/twins/few_queries.py.
 void attend_few(const Cells & cells, int64_t size, const Query * queries, int n_queries, float scale);
 
 }  // namespace pyquant::kernels
