@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 
 
 class PyquantError(Exception):
@@ -40,6 +41,13 @@ class GrammarError(PyquantError):
 
 class StudyError(PyquantError):
     """A study that cannot go on, or a results folder that cannot be used."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Give the known word that somebody may have meant; None where none is like it."""
+    import difflib  # takes a while to load, and only a mistake needs it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 def said_by_system(error: OSError, where: str | os.PathLike[str]) -> str:

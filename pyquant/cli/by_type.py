@@ -11,10 +11,10 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases
-from pyquant.cli.tensor_remarks import tensor_remarks
+from pyquant.cli.tensor_remarks import print_types, tensor_remarks
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
@@ -58,10 +58,10 @@ class MethodOptions:
     ] = None
     calibration_chunks: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.SEQUENCES),
-            help="Chunks that gptq and best calibrate on, at most; default: 128.",
+        number_option(
+            limits.SEQUENCES,
+            "N",
+            "Chunks that gptq and best calibrate on, at most; default: 128.",
         ),
     ] = None
     target_bytes: Annotated[
@@ -72,10 +72,10 @@ class MethodOptions:
     ] = None
     target_bpw: Annotated[
         Optional[float],
-        typer.Option(
-            metavar="BITS",
-            parser=Number(limits.BITS),
-            help="Instead of a TYPE: the file has at most so many bits per weight, all its bytes counted.",
+        number_option(
+            limits.BITS,
+            "BITS",
+            "Instead of a TYPE: the file has at most so many bits per weight, all its bytes counted.",
         ),
     ] = None
     evaluate: Annotated[
@@ -168,10 +168,7 @@ def quantize_by_type(
 def _print(result: dict[str, Any], dry_run: bool) -> None:
     before, after = result["source_bytes"], result["output_bytes"]
     if dry_run:
-        print_table(
-            ["tensor", "from", "to", "size"],
-            [[t["name"], t["source_type"], t["type"], size(t["n_bytes"])] for t in result["tensors"]],
-        )
+        print_types(result["tensors"])
     lines = {
         "type": result["mode"].partition(":")[2] or result["mode"],
         "method": result["method"],

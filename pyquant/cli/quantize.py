@@ -12,10 +12,10 @@ import typer
 from pyquant import limits
 from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
-from pyquant.cli.number import Number
-from pyquant.cli.output import number, percent, print_lines, print_table, remark, show, size
+from pyquant.cli.number import number_option
+from pyquant.cli.output import number, percent, print_lines, remark, show, size
 from pyquant.cli.progress import progress_bar
-from pyquant.cli.tensor_remarks import tensor_remarks
+from pyquant.cli.tensor_remarks import print_types, tensor_remarks
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ class StepTarget:
 
     bits: Annotated[
         Optional[float],
-        typer.Option(
+        number_option(
+            limits.BITS,
+            "BITS",
+            "uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
             "--bits",
-            metavar="BITS",
-            parser=Number(limits.BITS),
-            help="uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
         ),
     ] = None
     target_size: Annotated[
@@ -54,19 +54,18 @@ class StepTarget:
     ] = None
     ctx: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.CTX),
-            help="Tokens in a chunk of a text; default: 512, or fewer if the model was trained with fewer.",
+        number_option(
+            limits.CTX,
+            "TOKENS",
+            "Tokens in a chunk of a text; default: 512, or fewer if the model was trained with fewer.",
         ),
     ] = None
     chunks: Annotated[
         Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.CHUNKS),
-            help="With --evaluate, or --mode uniform --like: only the first chunks of that text; default: "
-            "all.",
+        number_option(
+            limits.CHUNKS,
+            "N",
+            "With --evaluate, or --mode uniform --like: only the first chunks of that text; default: all.",
         ),
     ] = None
 
@@ -215,10 +214,7 @@ def _beside_peer(n_bytes: int, peer_bytes: int, type_name: str | None) -> Iterat
 
 def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
     if dry_run:
-        print_table(
-            ["tensor", "from", "to", "size"],
-            [[t["name"], t["source_type"], t["type"], size(t["n_bytes"])] for t in result["tensors"]],
-        )
+        print_types(result["tensors"])
     shown = [f"{key} {value}" for key, value in result["parameters"].items() if key != "table.values"]
     before, after = result["source_bytes"], result["output_bytes"]
     lines = {

@@ -1,10 +1,20 @@
-"""What `pyquant quantize` says of tensors that did not become what was asked for."""
+"""What `pyquant quantize` says of tensors: what each becomes, and what did not become what was asked for."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
+
+from pyquant.cli.output import print_table, size
+
+
+def print_types(tensors: list[dict[str, Any]]) -> None:
+    """Print what each tensor becomes."""
+    print_table(
+        ["tensor", "from", "to", "size"],
+        [[t["name"], t["source_type"], t["type"], size(t["n_bytes"])] for t in tensors],
+    )
 
 
 def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:

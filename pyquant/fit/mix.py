@@ -112,7 +112,7 @@ class _Search:
 
     def __init__(self, mixer: Mixer, files: Files, target: WantedSize, folder: Path) -> None:
         self._mixer, self._files, self._folder = mixer, files, folder
-        self._wanted = target.n_bytes(mixer.model, files)
+        self._wanted = target.n_bytes(mixer.model, lambda like: files.mixture(like).n_bytes)
         usable = {*(mixer.allowed or MADE), *(tensor.type for tensor in files.tensors)}
         stock = [
             mixture

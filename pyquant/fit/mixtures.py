@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +58,14 @@ class WantedSize:
     def __str__(self) -> str:
         return self.like or (f"{self.size:,} bytes" if self.size else f"{self.bits:g} bits")
 
-    def n_bytes(self, model: ModelFile, files: Files) -> int:
-        """Give the bytes that the file has at most. Raises ConfigError."""
+    def n_bytes(self, model: ModelFile, bytes_of: Callable[[str], int]) -> int:
+        """Give the bytes that the file has at most. bytes_of: gives those of a mixture's file."""
         if self.size is not None:
             return self.size
         if self.bits is not None:
             return int(self.bits * model.n_weights / 8)
         assert self.like is not None
-        return files.mixture(self.like).n_bytes
+        return bytes_of(self.like)
 
 
 def read_wanted_size(name: str, text: str) -> WantedSize:

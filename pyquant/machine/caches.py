@@ -1,4 +1,4 @@
-"""Where pyquant keeps what it can make again."""
+"""Find the folder for what pyquant can make again."""
 
 from __future__ import annotations
 

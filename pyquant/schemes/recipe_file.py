@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant import _core
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, nearest
 from pyquant.files.toml import read_toml
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
@@ -114,8 +113,8 @@ class Recipe:
         changed = quantizable(model)
         for name, choice in self.tensors.items():
             if name not in tensors:
-                close = difflib.get_close_matches(name, tensors, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
+                close = nearest(name, tensors)
+                hint = f"; did you mean {close!r}?" if close else ""
                 raise ConfigError(f"{where}: {name!r} is no tensor of {model.path}{hint}")
             if choice.type != tensors[name].type and name not in changed:
                 raise ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, nearest
 from pyquant.files.toml import read_toml
 from pyquant.schemes.mode import Mode
 from pyquant.schemes.outside import load_installed
@@ -95,5 +94,5 @@ def _holder(model: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseMo
 
 
 def _did_you_mean(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, known)
+    return f"; did you mean {close!r}?" if close else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 from collections.abc import Collection, Iterator
@@ -12,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, nearest
 from pyquant.fit.learn_tables import Per
 from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.fit.step_search import START
@@ -197,8 +196,8 @@ def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) 
         diagonal = key == "imatrix" or str(path).startswith(DIAGONAL)
         return Reference(name, "imatrix" if diagonal else "moments")
     known = ", ".join(calibrations) or "it has none"
-    close = difflib.get_close_matches(name, calibrations, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, calibrations)
+    hint = f"; did you mean {close!r}?" if close else ""
     raise ConfigError(
         f"{where}: {key}: {str(path)!r} is neither a file nor a [[calibration]] of the study ({known}){hint}"
     )

@@ -152,8 +152,9 @@ def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> Non
 
 
 def test_statistics_are_kept_and_made_again_where_they_are_damaged(
-    source: Path, short: Path, tmp_path: Path
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))  # another test may read the common one
     told: list[str] = []
     first = made(source, tmp_path / "out.gguf", short, method="gptq", tell=told.append)
     assert first.statistics is not None
@@ -279,6 +280,24 @@ def test_a_size_gets_a_mix_of_types(source: Path, short: Path, tmp_path: Path) -
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.ci
+def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    largest = WantedSize(bits=8)
+    options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(source, output, largest, progress=interrupt, **options)
+    for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
+        path.unlink()
+    assert quantize(source, output, largest, **options).result["mode"] == "recipe"
+    assert output.exists()
+
+
 def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_path: Path) -> None:
     quantized, output = tmp_path / "q8_0.gguf", tmp_path / "out.gguf"
     quantize(source, quantized, "Q8_0")
@@ -289,6 +308,11 @@ def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_pa
         made(source, output, short, evaluate=Evaluation(make_text(short, b"a"), 64, 2))
     assert begun == []
     assert not (tmp_path / ".out.gguf.stages").exists()
+    with pytest.raises(TextError, match="too short"):
+        quantize(source, output, "Q4_0", evaluate=Evaluation(make_text(short, b"a"), 64, 2))
+    with pytest.raises(ConfigError, match="takes one text"):
+        quantize(source, output, "Q4_0", evaluate=Evaluation([short, short], 64, 2))
+    assert not output.exists()
 
 
 def test_options_of_modes_and_types_are_kept_apart(source: Path, tmp_path: Path) -> None:

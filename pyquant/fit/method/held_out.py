@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-
-import numpy as np
 
 from pyquant.evaluate.baseline import BaseRun
+from pyquant.evaluate.divergence import mean_and_error
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
@@ -39,14 +37,11 @@ class HeldOut:
             scores = self._run.score(candidate, lambda n_tokens: None)
         scores.check(candidate.path, self._chunks.n_scored)
         by_chunk = scores.kld_by_chunk(self._chunks.n_scored)
-        n = len(by_chunk)
-        error = float(np.std(by_chunk, ddof=1) / np.sqrt(n)) if n > 1 else None
-        return Kld(float(by_chunk.mean()), error)
+        mean, error = mean_and_error(by_chunk)
+        return Kld(mean, error if len(by_chunk) > 1 else None)
 
     def __enter__(self) -> HeldOut:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run.__exit__(type_, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self._run.__exit__(*raised)

@@ -132,7 +132,7 @@ def quantize(
     requantize
         For "rtn": take a model that is quantized already.
     evaluate
-        What to measure the KLD of the file on.
+        What to measure the KLD of the file on: one text.
     memory
         For "best": bytes that error propagation may keep in memory; None: all of it.
     threads
@@ -153,9 +153,8 @@ def quantize(
     ModelFileError, TextError, OutputError
     """
     begin = time.perf_counter()
-    given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": n_ctx}
-    if method == "rtn" and evaluate is not None:
-        del given["ctx"]
+    own_ctx = n_ctx if evaluate is None else None  # else it may be meant for the evaluation
+    given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": own_ctx}
     _check_method(method, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
     if output.suffix == SUFFIX:
@@ -168,6 +167,8 @@ def quantize(
     elif pure and method != "rtn":
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     name = type if isinstance(type, str) else stock_for(model, type, common)
+    if evaluate is not None:
+        _check_evaluation(model, evaluate)
     if method == "rtn" or dry_run:
         if method != "rtn" and not isinstance(type, str):
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
@@ -187,7 +188,7 @@ def quantize(
     texts = None if text is None else read_texts(text)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        split = _split(model, texts, n_ctx, n_chunks or N_CHUNKS, evaluate)
+        split = _split(model, texts, n_ctx, n_chunks or N_CHUNKS)
         maker = HessianMaker(
             model, split, split.held_out.n_ctx, folder, threads=threads, tell=tell,
             progress=lambda done, total: progress("calibration", done, total),
@@ -234,20 +235,19 @@ def _check_method(
         raise ConfigError("--memory: is of method best, whose error propagation keeps activations")
 
 
-def _split(
-    model: ModelFile,
-    texts: list[Text] | None,
-    n_ctx: int | None,
-    n_chunks: int,
-    evaluate: Evaluation | None,
-) -> SplitText:
-    """Split the texts, and see that the one to evaluate on is long enough before work begins."""
+def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
+    """Refuse several texts, and one that is too short, before work begins."""
+    texts = read_texts(evaluate.text)
+    if len(texts) != 1:
+        raise ConfigError("evaluate: takes one text; `compare_models` measures a file on each of several")
+    with Model(model) as running:
+        cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
+
+
+def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int) -> SplitText:
     with Model(model) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        if evaluate is not None:
-            for text in read_texts(evaluate.text):
-                cut(running, text, n_ctx=evaluate.n_ctx, n_chunks=1)
         return split_text(running, texts, n_ctx, n_chunks)
 
 
@@ -272,9 +272,9 @@ def _identity(
 def _compare(
     model: ModelFile, files: list[Path], evaluate: Evaluation, threads: int | None, progress: Progress
 ) -> Comparison:
-    texts = read_texts(evaluate.text)
+    (text,) = read_texts(evaluate.text)
     return compare_models(
-        model, files, texts[0], n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks, threads=threads,
+        model, files, text, n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks, threads=threads,
         progress=lambda done, total: progress("evaluation", done, total),
     )  # fmt: skip
 

@@ -129,7 +129,7 @@ class Stages:
             The first stage fails; others are left out then.
         """
         if not self._is_there(stages):
-            self._folder.forget()
+            self._folder.forget(stage.name for stage in stages)
         for stage in stages:
             settings = {
                 key: value for key, value in {**self._settings, **stage.settings}.items() if value is not None

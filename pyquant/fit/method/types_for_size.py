@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from pyquant.calibration.sample import spread
 from pyquant.data import training_text
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, nearest
 from pyquant.files.output_file import output_errors
 from pyquant.files.text import Text, make_text
 from pyquant.fit.method.split_text import SplitText
@@ -33,10 +32,10 @@ def check_type(type: str) -> None:
         file_type_of(type)
     except ValueError:
         known = sorted([*ALIASES, *CHOICES])
-        nearest = difflib.get_close_matches(type.upper(), known, n=1)
-        hint = f", did you mean {nearest[0]}?" if nearest else ""
+        close = nearest(type.upper(), known)
+        hint = f", did you mean {close}?" if close else ";"
         raise ConfigError(
-            f"type: {type!r} is none of llama-quantize's{hint} Types: {', '.join(known)}"
+            f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(known)}"
         ) from None
 
 
@@ -56,24 +55,15 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str
         None fits. The message names the smallest.
     """
     sizes = {name: bytes_of(model, name, more) for name in STOCK}
-    most = bytes_wanted(model, wanted, more)
+    if wanted.like is not None:
+        check_type(wanted.like)
+    most = wanted.n_bytes(model, lambda like: bytes_of(model, like, more))
     if not (fitting := {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}):
         least = min(sizes, key=lambda name: sizes[name])
         raise ConfigError(
             f"target: {most:,} bytes are less than any mixture takes: {least} has {sizes[least]:,}"
         )
     return max(fitting, key=lambda name: (fitting[name], -STOCK.index(name)))
-
-
-def bytes_wanted(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> int:
-    """Return the most bytes that a file may have. Raises ConfigError where `like` is no type."""
-    if wanted.like is not None:
-        check_type(wanted.like)
-        return bytes_of(model, wanted.like, more)
-    if wanted.size is not None:
-        return wanted.size
-    assert wanted.bits is not None
-    return int(wanted.bits * model.n_weights / 8)
 
 
 def bytes_of(model: ModelFile, type: str, more: dict[str, Any]) -> int:

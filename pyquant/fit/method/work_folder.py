@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from pyquant.errors import OutputError
-from pyquant.files.json import read_json
+from pyquant.files.json import read_json, write_json
 from pyquant.files.output_file import output_errors
 
 
@@ -46,8 +45,11 @@ class WorkFolder:
                 self._lock.close()
                 raise OutputError(f"{output}: another process is writing it") from None
         self._done = self._read()
-        if not self._done:
-            self.forget()
+        if not self._done:  # of no run, or of another one
+            with output_errors(self.path):
+                for path in self.path.iterdir():
+                    if path.name != ".lock":
+                        path.unlink()
 
     def file(self, stage: str) -> Path:
         """Return where a stage's file is, or is to be."""
@@ -60,18 +62,15 @@ class WorkFolder:
     def note(self, stage: str, known: dict[str, Any]) -> None:
         """Note that a stage is done. Raises OutputError."""
         self._done[stage] = known
-        with output_errors(self.path):
-            beside = self.path / "state.new"
-            beside.write_text(json.dumps({"key": self._key, "stages": self._done}))
-            os.replace(beside, self.path / "state.json")
+        state = {"key": self._key, "stages": self._done}
+        write_json(self.path / "state.json", state, sources=[], force=True)
 
-    def forget(self) -> None:
-        """Remove what is there, for all to be done anew."""
-        self._done = {}
-        with output_errors(self.path):
-            for path in self.path.iterdir():
-                if path.name != ".lock":
-                    path.unlink()
+    def forget(self, stages: Iterable[str]) -> None:
+        """Remove what is there of some stages, for them to be done anew. Raises OutputError."""
+        for stage in stages:
+            self._done.pop(stage, None)
+            with output_errors(self.path):
+                self.file(stage).unlink(missing_ok=True)
 
     @property
     def has_files(self) -> bool:
@@ -88,9 +87,7 @@ class WorkFolder:
     def __enter__(self) -> WorkFolder:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if type_ is None or not self.has_files:
+    def __exit__(self, *raised: object) -> None:
+        if raised[0] is None or not self.has_files:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()

@@ -33,7 +33,7 @@ def test_acceptance_is_of_places_where_something_is_drafted() -> None:
 
 
 def test_a_record_has_the_drafts_own_distribution(tmp_path: Path) -> None:
-    """Of the tokens of a span a draft has its own keys and values, before it those of its target."""
+    """A draft has its own keys and values of the tokens of a span, and its target's of those before it."""
     target, draft = data.model_path(), tmp_path / "q4_0.gguf"
     quantize_model(target, draft, make_mode({"mode": "q4_0"}))
     record = make_record(target, draft, PROMPTS, sampling=GREEDY, n_samples=2, max_tokens=24, threads=1)

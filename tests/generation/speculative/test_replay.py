@@ -105,7 +105,7 @@ def every_choice(accepted: str, costs: Costs = COSTS) -> float:
 @pytest.mark.parametrize("accepted", ["11111", "10101", "11011", "10000", "111011"])
 @pytest.mark.parametrize("costs", [COSTS, Costs(0.0005, (0.010, 0.008, 0.007, *[0.020] * 29))])
 def test_the_oracle_is_the_best_of_all_choices(accepted: str, costs: Costs) -> None:
-    """With the second costs a refused token is drafted too, as a larger pass takes less."""
+    """A refused token is drafted too where a larger pass takes less, as with the second costs."""
     done = replay_of(text(accepted), costs=costs)
     found = done.run(ORACLE)
     assert found.ms_per_token * (len(accepted) - 1) == pytest.approx(1000 * every_choice(accepted, costs))
