@@ -122,6 +122,7 @@ def test_a_call_that_ended_goes_on_to_the_same_bytes(
     assert not (tmp_path / ".out.gguf.stages").exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("stage", ["GPTQ", "error propagation"])
 def test_a_stage_that_ended_goes_on_behind_its_last_tensor(
     source: Path, short: Path, tmp_path: Path, stage: str
