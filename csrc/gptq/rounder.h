@@ -1,4 +1,4 @@
-// Rounding of rows in which every column makes up for the errors of the others: at first for those before
+// Rounding of rows in which every column absorbs the errors of the others: at first for those before
 // it, then, for some sweeps, for all.
 #pragma once
 

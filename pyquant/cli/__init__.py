@@ -44,8 +44,7 @@ FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="pyquant",
-    help="Try an idea about quantized weights on a real GGUF model: quantize, look at the codes, "
-    "measure what it costs.",
+    help="Quantize GGUF models for llama.cpp, look at the codes, and measure what it costs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -88,7 +88,10 @@ def calibrate(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Collect Hessian statistics: H = E[x xT] of the inputs of a model's matrices, for GPTQ."""
+    """Collect Hessian statistics and an imatrix, for GPTQ.
+
+    H = E[x xT] of the inputs x of each matrix; its diagonal is the importance matrix.
+    """
     from pyquant.calibration.calibrate import calibrate_model
     from pyquant.fit.target import parse_size
 

@@ -33,7 +33,10 @@ def compare(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure perplexity, and KLD from a base model, which runs once beside all others."""
+    """Measure the KLD and perplexity of models beside their base.
+
+    The base runs once, and its logits are kept while others run.
+    """
     from pyquant.evaluate.compare import compare_models
     from pyquant.fit.target import parse_size
 

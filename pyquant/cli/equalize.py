@@ -34,7 +34,10 @@ def equalize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Cross-layer equalization: scale channels by powers of two; the model computes the same."""
+    """Scale channels before quantizing (cross-layer equalization).
+
+    By powers of two; the model computes the same.
+    """
     from pyquant.rounding.equalize.equalize_model import equalize_model
 
     convert(

@@ -21,7 +21,10 @@ def info(
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Describe a model file; without one, say what pyquant is made of, as a bug report needs it."""
+    """Describe a model file; without one, pyquant itself.
+
+    Versions and the build, as a bug report needs them.
+    """
     from pyquant.machine.environment import environment
     from pyquant.models.info import model_info
 

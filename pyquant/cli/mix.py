@@ -64,7 +64,10 @@ def mix(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Find the type for each tensor that costs least at a size, for `quantize --recipe`."""
+    """Find each tensor's type for the least KLD at a size.
+
+    The recipe is for `quantize --recipe`; `quantize --target-size` does both.
+    """
     from pyquant.calibration.sensitivity_file import Sensitivity
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output, write_bytes

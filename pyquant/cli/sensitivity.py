@@ -22,7 +22,7 @@ def sensitivity(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure how much KLD errors in each tensor cause, for mode ecsq."""
+    """Measure the KLD that errors in each tensor cause."""
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 

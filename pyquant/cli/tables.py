@@ -14,7 +14,7 @@ from pyquant.cli.progress import progress_bar
 if TYPE_CHECKING:
     from pyquant.schemes.fold_table import Table
 
-app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
+app = typer.Typer(help="List, show, build, learn and check codebooks of 16 values.", no_args_is_help=True)
 
 Output = Annotated[
     Optional[Path], options.output_option("TABLE.toml", "The TOML file to write; default: standard output.")

@@ -1,4 +1,4 @@
-"""Rounding in the order in which the model computes, so that each matrix makes up for those before it.
+"""Error propagation: rounding in the model's order, each matrix correcting the errors of those before it.
 
 A matrix that is rounded on its own aims at what it did to the inputs of the model as it was. In the
 quantized model it gets others, as all matrices before it have changed. So the model and a copy of it are
