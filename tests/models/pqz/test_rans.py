@@ -1,4 +1,4 @@
-"""rANS streams: equal to a twin made from docs/methods/pqz_format.md, at their entropy, refused if damaged."""
+"""rANS streams: equal to a twin made from docs/methods/pqz_format.md, at their entropy; damage is refused."""
 
 from __future__ import annotations
 
