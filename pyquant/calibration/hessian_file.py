@@ -1,4 +1,4 @@
-"""The format of Hessian files; docs/calibration.md describes it."""
+"""The format of Hessian files; docs/methods/hessian_statistics.md describes it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
-OUTPUT_SIDE_CHUNKS = 24  # docs/methods/gptq.md: more of them gain little
+OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
 
 @dataclass(frozen=True)
