@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.calibration.collect import Progress, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
+from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import output_hessians
 from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
@@ -163,7 +165,7 @@ def calibrate_model(
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
     collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
-    with Model(source.path) as running:
+    with ExitStack() as stack, Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = [wish.chunks(running, n_ctx, threads) for wish in wanted]
@@ -181,7 +183,9 @@ def calibrate_model(
         if output_side is not None:
             of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
             chosen = Chunks(spread(of_texts, output_side))
-            followed = output_hessians(running, chosen, threads=threads, progress=progress)
+            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds)
+            stack.enter_context(kept_sums.keeping())
+            followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}

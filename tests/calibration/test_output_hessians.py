@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,40 @@ def test_other_families_are_refused(name: str, text: Path, tmp_path: Path) -> No
     assert "output_side: " in refused.stderr
     assert "known for architectures llama, qwen2, qwen3 without experts" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_a_run_that_ended_is_taken_up(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "stats"
+    options: dict[str, Any] = {
+        "n_ctx": 64, "n_chunks": 4, "output_side": 3, "threads": 1, "checkpoint_seconds": 0
+    }  # fmt: skip
+    calibrate_model(model, [text], whole, **options)
+    sequences: list[int] = []
+    backwards = LlamaGraph.backwards
+
+    def counted(self: LlamaGraph, *given: Any) -> None:
+        sequences.append(1)
+        if len(sequences) == 3:
+            raise KeyboardInterrupt
+        backwards(self, *given)
+
+    monkeypatch.setattr(LlamaGraph, "backwards", counted)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(model, [text], output, **options)
+    assert [path.name for path in tmp_path.iterdir() if path != whole] == [".stats.output-side.npz"]
+    calibrate_model(model, [text], output, **options)
+    assert len(sequences) == 4  # the third one alone was done again
+    assert output.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "whole"]
+
+
+def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:
+    (tmp_path / ".stats.output-side.npz").write_bytes(b"PK\x03\x04 cut off")
+    for name in ("stats", "whole"):
+        calibrate_model(model, [text], tmp_path / name, n_ctx=64, n_chunks=2, output_side=1, threads=1)
+    assert (tmp_path / "stats").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_a_model_that_computes_otherwise_is_refused(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks, forward, make_context
@@ -27,7 +28,12 @@ Progress = Callable[[int, int], None]
 
 
 def output_hessians(
-    model: Model, chunks: Chunks, *, threads: int | None = None, progress: Progress | None = None
+    model: Model,
+    chunks: Chunks,
+    kept: KeptSums,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, NDArray[np.float32]]:
     """Run a model forwards and backwards over chunks of tokens.
 
@@ -40,6 +46,8 @@ def output_hessians(
         Of a family that `LlamaGraph` knows.
     chunks
         The tokens.
+    kept
+        Where sums are kept against an interruption; those that are there are taken up.
     progress
         Called with chunks done and all chunks.
 
@@ -57,7 +65,7 @@ def output_hessians(
     floats = sum(n * n for n in graph.n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
     rng = np.random.default_rng(SEED)
-    hessian: dict[str, NDArray[np.float32]] = {}
+    n_done, hessian = kept.read()
 
     def take(name: str, gradients: Array) -> None:
         squares = np.square(gradients).sum(axis=1, keepdims=True)
@@ -68,11 +76,15 @@ def output_hessians(
 
     tokens = chunks.given_to(model)
     for number, sequence in enumerate(tokens):
+        if number < n_done:
+            _numbers(rng, len(sequence))  # for the next ones to be those of a whole run
+            continue
         streams = graph.streams(sequence)
         logits = graph.logits(streams[-1])
         if number == 0:
             _check(model, Chunks(chunks.tokens[:1]), logits, threads)
         graph.backwards(streams, _drawn(logits, rng), take)
+        kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
     return {name: its / np.float32(tokens.size) for name, its in hessian.items()}
@@ -82,9 +94,13 @@ def _drawn(logits: Array, rng: np.random.Generator) -> Array:
     """Draw a token for each position; give the gradients of its negative logarithm by the logits."""
     shares = _softmax(logits)
     sums = np.cumsum(shares, axis=1)
-    drawn = (sums < rng.random((len(sums), 1), np.float32) * sums[:, -1:]).sum(axis=1)
+    drawn = (sums < _numbers(rng, len(sums)) * sums[:, -1:]).sum(axis=1)
     shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
     return shares
+
+
+def _numbers(rng: np.random.Generator, n: int) -> NDArray[np.float32]:
+    return rng.random((n, 1), np.float32)
 
 
 def _softmax(logits: Array) -> Array:
