@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import (
-    LONGEST,
-    Certainty,
-    Decision,
-    History,
-    Policy,
-    Round,
-)
+from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
+from pyquant.generation.speculative.policies.policy import LONGEST, Decision, History, Policy, Round
 
 
 class Played(NamedTuple):
@@ -59,19 +54,19 @@ class Text(Protocol):
     def drop(self) -> None:
         """Take the last drafted token back."""
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         """Verify what was drafted; return how many tokens are accepted, and the seconds of the round."""
 
 
-def play(text: Text, policy: Policy, ledger: Ledger) -> Iterator[Played]:
-    """Let a text grow until it is complete, and yield each round.
+def play(text: Text, policy: Policy, learned: Learned) -> Iterator[Played]:
+    """Let a completion grow until it is whole, and yield each round.
 
-    The text is behind its first token, which comes from the prompt's pass. The ledger is of all texts of the
-    run; each round is entered.
+    It is behind its first token, which comes from the prompt's pass. What is learned is from all completions
+    of the run; each round is entered.
     """
     history, unread = History(), text.unread
     while not text.done:
-        known = Round(previous=history, unread=unread, room=text.room, ledger=ledger)
+        known = Round(previous=history, unread=unread, room=text.room, learned=learned)
         n_dropped = 0
         while len(known.drafted) < LONGEST and text.goes_on:
             decision = policy(known)
@@ -82,8 +77,9 @@ def play(text: Text, policy: Policy, ledger: Ledger) -> Iterator[Played]:
                 break
             known.drafted.append(sure)
         n_calls = len(known.drafted)
-        n_accepted, seconds = text.verify()
-        history.append((n_calls - n_dropped, n_accepted))
-        ledger.add(n_calls, n_accepted + 1, seconds)
+        n_accepted, spent = text.verify()
+        verified = known.drafted[: n_calls - n_dropped]
+        history.append((len(verified), n_accepted))
+        learned.add(n_calls, verified, n_accepted, unread, spent)
         unread = 1 if n_calls else unread + 1
-        yield Played(n_calls, n_calls - n_dropped, n_accepted, seconds)
+        yield Played(n_calls, len(verified), n_accepted, spent.total)

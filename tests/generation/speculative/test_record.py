@@ -11,7 +11,7 @@ from pyquant import data
 from pyquant.generation.sampling.generate import generate, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
 from pyquant.generation.speculative.write.shared_cache import SPAN
 from pyquant.llama.model import Model

@@ -19,7 +19,7 @@ from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.policies import FAMILIES, make_policy
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.replay.calibrate import calibrate
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay

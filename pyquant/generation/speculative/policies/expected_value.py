@@ -52,10 +52,10 @@ def expected_value(
     moved, more, place, to_read, alone = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
     drafted, all_accepted = len(round.drafted), 1.0
     if not drafted:
-        may_lose = loss * (STAKE + round.ledger.tokens)
-        if round.unread - 1 > to_read * round.room or round.ledger.lost(alone) > may_lose:
+        may_lose = loss * (STAKE + round.learned.clock.tokens)
+        if round.unread - 1 > to_read * round.room or round.learned.clock.lost(alone) > may_lose:
             return Decision.STOP
-    for its_entropy, p, _ in round.drafted:
+    for its_entropy, p, *_ in round.drafted:
         logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
         # What parameters can be and logits are leaves exp far below the largest number.
         all_accepted /= 1 + exp(-(bias + moved + slope * logit + entropy * sqrt(its_entropy)))

@@ -22,7 +22,7 @@ from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.write.draft import Draft
 from pyquant.generation.speculative.write.pair import check_both, open_draft
 from pyquant.generation.speculative.write.shared_cache import SPAN

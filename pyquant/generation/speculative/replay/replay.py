@@ -9,8 +9,9 @@ import numpy as np
 
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
 from pyquant.generation.speculative.replay.oracle import best_rounds
 from pyquant.generation.speculative.replay.record import Along, Record
 from pyquant.generation.speculative.rounds import Played, play
@@ -88,9 +89,9 @@ class Replay:
         if policy == ORACLE:
             return [best_rounds(text, costs) for text in record.texts]
         decide = make_policy("fixed:k=0" if policy == NONE else policy, self.decides or costs)
-        ledger, drops = Ledger(), not record.drawn  # as where models write
+        learned, drops = Learned(), not record.drawn  # as where tokens are generated
         return [
-            list(play(_ReplayedText(text, record.max_tokens, drops, costs), decide, ledger))
+            list(play(_ReplayedText(text, record.max_tokens, drops, costs), decide, learned))
             for text in record.texts
         ]
 
@@ -131,11 +132,13 @@ class _ReplayedText:
     def drop(self) -> None:
         self._n_drafted -= 1
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         n_accepted = 0
         while n_accepted < self._n_drafted and self._said[self._at + n_accepted].accepted:
             n_accepted += 1
-        seconds = self._costs.of_round(self._n_calls, self._n_drafted)
+        n_calls, costs = self._n_calls, self._costs
+        first, further = (costs.draft, (n_calls - 1) * costs.draft_next) if n_calls else (0.0, 0.0)
+        verify = costs.of_round(n_calls, self._n_drafted) - first - further
         self._at += n_accepted + 1
         self._n_calls = self._n_drafted = 0
-        return n_accepted, seconds
+        return n_accepted, Spent(first, further, verify)

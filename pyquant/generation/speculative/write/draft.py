@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 
 
 class Drafted(NamedTuple):
@@ -31,12 +31,15 @@ class Draft(Protocol):
         Spent on computing tokens since `begin`.
     sure_seconds : float
         Spent since then on knowing how sure each token was: what policies decide by.
+    draws : bool
+        Whether it draws tokens at random.
     takes : bool
         Whether it takes over what its target has computed of verified tokens, and reads only the last one.
     """
 
     seconds: float
     sure_seconds: float
+    draws: bool
     takes: bool
 
     def begin(self) -> None:

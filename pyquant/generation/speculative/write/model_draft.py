@@ -16,7 +16,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.write.draft import Drafted
 
 
@@ -29,6 +29,7 @@ class ModelDraft:
 
     def __init__(self, session: Session, sampling: Sampling, giver: Session | None = None) -> None:
         self._session, self._for_kernel, self._giver = session, sampling.for_kernel, giver
+        self.draws = sampling.temperature > 0
         self.takes = giver is not None
         self.begin()
 

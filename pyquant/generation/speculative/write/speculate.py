@@ -15,8 +15,10 @@ from pyquant.generation.sampling.generate import OnToken, Plan
 from pyquant.generation.sampling.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import Certainty, Decision, Policy, Round
+from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
+from pyquant.generation.speculative.policies.policy import Decision, Policy, Round
 from pyquant.generation.speculative.rounds import play
 from pyquant.generation.speculative.write.draft import Draft, Drafted
 from pyquant.generation.speculative.write.result import DraftedText
@@ -48,7 +50,7 @@ class Speculation:
         grammar: Compiled | None = None,
     ) -> None:
         self._session, self._draft, self._sampling = session, draft, sampling
-        self._policy, self._grammar, self._ledger = policy, grammar, Ledger()
+        self._policy, self._grammar, self._learned = policy, grammar, Learned()
 
     def texts(self, plan: Plan, on_token: OnToken | None = None) -> Iterator[DraftedText]:
         """Write the plan's texts, and yield each when it is complete; on_token is called as they grow.
@@ -72,7 +74,7 @@ class Speculation:
             text.policy_seconds += time.perf_counter() - asked
             return decision
 
-        text.rounds += play(live, decide, self._ledger)
+        text.rounds += play(live, decide, self._learned)
         text.seconds = time.perf_counter() - begin
         if self._draft is not None:
             text.draft_seconds = self._draft.seconds
@@ -80,15 +82,15 @@ class Speculation:
         return text
 
     def forget(self) -> None:
-        """Forget what drafts have saved or lost so far."""
-        self._ledger = Ledger()
+        """Forget what was learned of seconds and acceptance rates."""
+        self._learned = Learned()
 
 
 class _LiveText:
     """A `rounds.Text` behind its first token.
 
-    Where tokens are drawn, one that a policy would drop is kept: to drop tokens for what they are would
-    change how often they come.
+    Where a draft draws its tokens, one that a policy would drop is kept: to drop tokens for what they are
+    would change how often they come.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class _LiveText:
     ) -> None:
         begin = time.perf_counter()
         self.text = DraftedText(Sample(prompt, plan.names[prompt], number))
-        self.drops = sampling.temperature == 0
+        self.drops = draft is None or not draft.draws
         self._session, self._draft, self._sampling, self._grammar = session, draft, sampling, grammar
         vocabulary = session.model.vocabulary
         self._ends, self._pieces = frozenset(vocabulary.end_tokens().tolist()), vocabulary.pieces()
@@ -138,8 +140,12 @@ class _LiveText:
 
     def propose(self) -> Certainty | None:
         assert self._draft is not None
-        number = self._numbers.other(len(self._drafted), DRAFT)
-        proposed = self._draft.propose(self._tokens, self._masks[-1], number)
+        begin, n_before = time.perf_counter(), len(self._drafted)
+        proposed = self._draft.propose(self._tokens, self._masks[-1], self._numbers.other(n_before, DRAFT))
+        if n_before:
+            self._further += time.perf_counter() - begin
+        else:
+            self._first = time.perf_counter() - begin
         if proposed is None:
             return None
         self._drafted.append(proposed)
@@ -154,7 +160,7 @@ class _LiveText:
         if self._state is not None:
             self._state.roll_back(1)
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         """Let the target read what was drafted, and go back to where both agree."""
         begin, n_drafted = time.perf_counter(), len(self._drafted)
         n_before = len(self._tokens) - n_drafted
@@ -169,12 +175,13 @@ class _LiveText:
             self._draft.keep(n_before + n_accepted)
         end = time.perf_counter()
         self.text.verify_seconds += end - begin
-        seconds = end - self._began
+        verify = end - self._began - self._first - self._further
+        spent = Spent(self._first, self._further, verify)
         self._begin_round()
-        return n_accepted, seconds
+        return n_accepted, spent
 
     def _begin_round(self) -> None:
-        self._began = time.perf_counter()
+        self._began, self._first, self._further = time.perf_counter(), 0.0, 0.0
         self._numbers = Numbers.of(self._sampling, self.text.sample)
         self._drafted: list[Drafted] = []
         self._masks: list[Mask] = [] if self.done else [self._mask()]  # before each drafted token, and behind

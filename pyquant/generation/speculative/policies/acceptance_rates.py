@@ -1,0 +1,58 @@
+"""Acceptance rates of drafted tokens, learned while tokens are generated, by what is known of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyquant.generation.speculative.policies.certainty import Certainty
+
+FORGET = 0.95  # weight of a round beside the one after it
+WEIGHT = 4.0  # tokens that what is expected beforehand weighs
+EXPECTED = 0.8  # acceptance rate before the first token
+BINS = 10  # of the draft model's probability
+LONGEST = 6  # bits of the most matched tokens that are told from more
+
+
+class AcceptanceRates:
+    """Shares of drafted tokens that are accepted; those behind a refused one are left out.
+
+    Of all tokens lately; and by kind: of a draft model by the probability of the token, of n-grams by how
+    much matched and whether anything else ever followed. A few tokens of what is expected beforehand count
+    with each kind: of a draft model a rate above the probability, which does not know of the target's; of n-grams one that
+    grows with the match.
+    """
+
+    def __init__(self) -> None:
+        self._tried = self._accepted = 0.0
+        self._kinds: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def add(self, verified: Sequence[Certainty], n_accepted: int) -> None:
+        """Enter a round: tokens that were verified, of which the first ones were accepted."""
+        self._tried = FORGET * self._tried + min(n_accepted + 1, len(verified))
+        self._accepted = FORGET * self._accepted + n_accepted
+        for n, sure in enumerate(verified[: n_accepted + 1]):
+            kind = _kind(sure)
+            tried, accepted = self._kinds.get(kind, (0.0, 0.0))
+            self._kinds[kind] = FORGET * tried + 1, FORGET * accepted + (n < n_accepted)
+
+    @property
+    def lately(self) -> float:
+        """The rate of all tokens."""
+        return (WEIGHT * EXPECTED + self._accepted) / (WEIGHT + self._tried)
+
+    def of(self, sure: Certainty) -> float:
+        """The rate of tokens like this one."""
+        tried, accepted = self._kinds.get(_kind(sure), (0.0, 0.0))
+        p, matched = sure.token_p, sure.matched
+        expected = p * (1 - 1 / (1 + matched)) if matched else 1 - (1 - p) ** 2
+        return (WEIGHT * expected + accepted) / (WEIGHT + tried)
+
+    def behind(self, sure: Certainty) -> float:
+        """The rate of a token that is drafted behind this one, where that is accepted."""
+        return self.of(sure._replace(matched=sure.matched + 1)) if sure.matched else self.lately
+
+
+def _kind(sure: Certainty) -> tuple[int, int]:
+    if sure.matched:
+        return -min(sure.matched.bit_length(), LONGEST), sure.token_p < 1
+    return int(BINS * sure.token_p), 0
