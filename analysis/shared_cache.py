@@ -18,11 +18,11 @@ from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import read_prompts
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.pair import check_both
+from pyquant.generation.speculative.decoding.shared_cache import suits
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.pair import check_both
-from pyquant.generation.speculative.write.shared_cache import suits
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 
 GREEDY = Sampling(temperature=0)
@@ -39,7 +39,7 @@ class Way:
 
     def write(self, plan: Plan) -> None:
         """Write all texts of a plan: a turn."""
-        texts = list(self.writer.texts(plan))
+        texts = list(self.writer.completions(plan))
         self.seconds.append(sum(text.seconds for text in texts))
         self.n_drafted += sum(text.n_drafted for text in texts)
         self.n_accepted += sum(text.n_accepted for text in texts)
@@ -49,7 +49,7 @@ def in_turns(ways: list[Way], plan: Plan, turns: int) -> None:
     """Write a plan's texts in each way, in turns. A first turn is not counted."""
     for turn in range(turns + 1):
         for way in ways:
-            way.write(plan)
+            way.complete(plan)
             if turn == 0:
                 way.seconds.clear()
                 way.n_drafted = way.n_accepted = 0

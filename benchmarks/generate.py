@@ -74,8 +74,8 @@ def _versus(names: tuple[str, str], rates: list[Callable[[], float]], rounds: in
 
 def _together(model: Model, arguments: argparse.Namespace, n_parallel: int) -> Callable[[], float]:
     # One after the other, a tenth of the texts is as good.
-    n_texts = N_TEXTS if n_parallel > 1 else N_TEXTS // 10
-    plan = make_plan(model, [PROMPT], n_samples=n_texts, max_tokens=N_TOKENS, n_parallel=n_parallel)
+    n_completions = N_TEXTS if n_parallel > 1 else N_TEXTS // 10
+    plan = make_plan(model, [PROMPT], n_samples=n_completions, max_tokens=N_TOKENS, n_parallel=n_parallel)
 
     def rate() -> float:
         begin = time.perf_counter()

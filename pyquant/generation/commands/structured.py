@@ -13,11 +13,11 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show, size
 from pyquant.cli.progress import count_bar
-from pyquant.generation.commands import writing_options
+from pyquant.generation.commands import generation_options
 
 
 def structured(
-    models: Annotated[list[Path], writing_options.models("; others are tested against the first")],
+    models: Annotated[list[Path], generation_options.models("; others are tested against the first")],
     task: Annotated[
         str,
         typer.Option(
@@ -42,7 +42,7 @@ def structured(
             help="Tokens of a text, at most; repeatable; default: 50, 100 and 200.",
         ),
     ] = None,
-    n: Annotated[int, writing_options.samples("Texts for each model and technique.")] = 100,
+    n: Annotated[int, generation_options.samples("Texts for each model and technique.")] = 100,
     seed: options.Seed = 0,
     engine: Annotated[
         Optional[str],

@@ -52,7 +52,7 @@ class Chooser:
         As for `generate`.
     grammars
         Of each prompt, for one vocabulary; None: all tokens may come.
-    n_texts
+    n_completions
         Most texts at a time.
     """
 
@@ -60,7 +60,7 @@ class Chooser:
         self,
         sampling: Sampling,
         grammars: Sequence[Compiled] | None,
-        n_texts: int,
+        n_completions: int,
         *,
         measure_mask: bool = False,
         times: Times | None = None,
@@ -77,7 +77,7 @@ class Chooser:
             and all(kernel_state(grammar.start()) for grammar in grammars)
         )
         masks_first = grammars is not None and not self._kept and (self._truncates or measure_mask)
-        self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
+        self._masks = np.empty((n_completions, grammars[0].n_words if grammars else 0), np.int32)
         self._beside = Beside(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
@@ -100,7 +100,7 @@ class Chooser:
         ----------
         texts
             Those that `prepare` was called with.
-        logits : (n_texts, n_vocab) float32
+        logits : (n_completions, n_vocab) float32
         """
         if self._kept:
             return self._choose_kept(texts, logits)

@@ -51,14 +51,14 @@ class Plan:
     n_shared: int = 0
 
     @property
-    def n_texts(self) -> int:
+    def n_completions(self) -> int:
         """All texts."""
         return len(self.prompts) * self.n_samples
 
     @property
     def n_sequences(self) -> int:
         """Sequences that have room: those that are written, and where there are several, the prompt's own."""
-        return self.n_parallel + (self.n_texts > 1)
+        return self.n_parallel + (self.n_completions > 1)
 
 
 def make_plan(
@@ -182,7 +182,7 @@ class _Writer:
 
     def begin(self, row: int, prompt: int, number: int) -> Text:
         """Let a row continue a prompt, by a first token."""
-        session, alone = self._session, self._plan.n_texts == 1
+        session, alone = self._session, self._plan.n_completions == 1
         of_prompt = 0 if alone else self._plan.n_parallel
         if prompt != self._prompt:
             begin = time.perf_counter()

@@ -16,7 +16,7 @@ class Cost:
     """Time and memory of the texts of a technique, at their greatest length."""
 
     times: Times = field(default_factory=Times)  # parts of the seconds
-    n_texts: int = 0
+    n_completions: int = 0
     n_tokens: int = 0  # with those that ended texts
     seconds: float = 0.0  # by the clock
     peak_memory: int = 0  # bytes, the most of this process so far
@@ -25,7 +25,7 @@ class Cost:
         """Yield the texts that are written with `times`, and add up what they take."""
         begin = time.perf_counter()
         for sample in samples:
-            self.n_texts += 1
+            self.n_completions += 1
             self.n_tokens += len(sample.log_p)
             self.seconds += time.perf_counter() - begin
             yield sample
@@ -36,10 +36,10 @@ class Cost:
     def to_json(self) -> dict[str, Any]:
         """Return it per text, in seconds; at least one text has to be there."""
         return {
-            "seconds_per_text": self.seconds / self.n_texts,
-            "forward_seconds": self.times.forward / self.n_texts,
-            "mask_seconds": self.times.mask / self.n_texts,
-            "sampling_seconds": self.times.sampling / self.n_texts,
+            "seconds_per_text": self.seconds / self.n_completions,
+            "forward_seconds": self.times.forward / self.n_completions,
+            "mask_seconds": self.times.mask / self.n_completions,
+            "sampling_seconds": self.times.sampling / self.n_completions,
             "tokens_per_second": self.n_tokens / self.seconds,
             "peak_memory": self.peak_memory,
         }

@@ -87,7 +87,7 @@ def measure_series(
                     lines.flush()
                     if progress:
                         progress(len(wanted & texts.keys()), len(wanted))
-                if cost.n_texts:
+                if cost.n_completions:
                     costs[label, technique] = cost
             with Checker(task) as checker:
                 for technique in techniques:

@@ -63,7 +63,7 @@ def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
     assert all(line["text"] in ("1", "2", "7") and line["attempts"] >= 1 for line in lines)
     done = run(*arguments, "--attempts", 1)
     assert done.returncode == 0
-    assert "none of 1 attempts at text 0 kept to the grammar; --attempts allows more" in done.stderr
+    assert "none of 1 attempts at completion 0 kept to the grammar; --attempts allows more" in done.stderr
     without = run("generate", data.model_path(), "-p", "x", "--exact")
     assert without.returncode == 2
     assert "--exact needs --grammar, --json-schema or --regex" in without.stderr

@@ -17,16 +17,16 @@ from pyquant.generation.sampling.generate import make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.pair import NGRAM, open_draft
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import FAMILIES, make_policy
-from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.replay.calibrate import calibrate
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
 from pyquant.generation.speculative.replay.search import search
-from pyquant.generation.speculative.write.pair import NGRAM, open_draft
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -204,8 +204,8 @@ def record(q4_0: Path) -> Record:
     return make_record(data.model_path(), q4_0, PROMPTS, sampling=GREEDY, max_tokens=96, threads=1)
 
 
-def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY) -> list[DraftedText]:
-    texts: list[DraftedText] = []
+def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY) -> list[DraftedCompletion]:
+    texts: list[DraftedCompletion] = []
     with Model(data.model_path()) as model:
         plan = make_plan(model, PROMPTS, max_tokens=96)
         with (
@@ -213,7 +213,9 @@ def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY)
             open_draft(draft, session, sampling, threads=1) as its_draft,
         ):
             for policy in policies:
-                texts += Speculation(session, its_draft, sampling, make_policy(policy, COSTS)).texts(plan)
+                texts += Speculation(session, its_draft, sampling, make_policy(policy, COSTS)).completions(
+                    plan
+                )
     return texts
 
 

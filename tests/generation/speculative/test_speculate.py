@@ -17,13 +17,13 @@ from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import CONTEXT, END, LENGTH, Sample
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.flips import find_flips
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.pair import NGRAM, open_draft
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.policy import Decision, Policy, Round
-from pyquant.generation.speculative.write.flips import find_flips
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.pair import NGRAM, open_draft
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from tests.support.models import Model as Generated
 
@@ -58,7 +58,7 @@ def speculate(
     engine: str = "llguidance",
     on_token: OnToken | None = None,
     **room: int,
-) -> list[DraftedText]:
+) -> list[DraftedCompletion]:
     with Model(target) as model:
         plan = make_plan(model, prompts, n_parallel=1, **room)
         compiled = make_engine(engine, model.vocabulary).compile(grammar) if grammar else None
@@ -68,7 +68,7 @@ def speculate(
             open_draft(draft or NGRAM, session, sampling, threads=1) as its_draft,
         ):
             writer = Speculation(session, its_draft if draft else None, sampling, policy, grammar=compiled)
-            return list(writer.texts(plan, on_token))
+            return list(writer.completions(plan, on_token))
 
 
 def alone(
@@ -85,7 +85,7 @@ def alone(
         return list(generate(model, plan, sampling, grammar=compiled, threads=1))
 
 
-def same(texts: list[DraftedText], samples: list[Sample]) -> None:
+def same(texts: list[DraftedCompletion], samples: list[Sample]) -> None:
     assert [text.sample.tokens for text in texts] == [sample.tokens for sample in samples]
     assert [text.sample.data for text in texts] == [sample.data for sample in samples]
     assert [text.sample.finish for text in texts] == [sample.finish for sample in samples]
@@ -136,7 +136,7 @@ def test_a_draft_with_less_room_drafts_nothing_beyond(q4_0: Path) -> None:
             Session(model, 1, plan.n_ctx, threads=1) as session,
         ):
             writer = Speculation(session, ModelDraft(of_draft, GREEDY), GREEDY, make_policy("fixed:k=3"))
-            (text,) = writer.texts(plan)
+            (text,) = writer.completions(plan)
     same([text], alone(data.model_path(), GREEDY, max_tokens=40)[:1])
     assert text.rounds[0].drafted == 3
     assert {its.drafted for its in text.rounds[-20:]} == {0}

@@ -14,8 +14,8 @@ from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.generation.structured.measure import measure_structured
 from pyquant.generation.structured.tasks import load_task
+from pyquant.generation.study.report.generation_times import took
 from pyquant.generation.study.report.structured import shares_against, tables_of_tasks
-from pyquant.generation.study.report.writing import took
 from pyquant.study.config import read_study
 from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from pyquant.generation.speculative.policies.certainty import Certainty
 
-FORGET = 0.95  # weight of a round beside the one after it
+FORGET = 0.95  # weight of a round with a draft beside the next one
 WEIGHT = 4.0  # tokens that what is expected beforehand weighs
 EXPECTED = 0.8  # acceptance rate before the first token
+SHORT = 3  # tokens of a draft at most, before any is accepted
 BINS = 10  # of the draft model's probability
 LONGEST = 6  # bits of the most matched tokens that are told from more
 
@@ -18,19 +19,27 @@ class AcceptanceRates:
 
     Of all tokens lately; and by kind: of a draft model by the probability of the token, of n-grams by how
     much matched and whether anything else ever followed. A few tokens of what is expected beforehand count
-    with each kind: of a draft model a rate above the probability, which does not know of the target's; of n-grams one that
-    grows with the match.
+    with each kind: of a draft model a rate above the probability, which does not know of the target's; of
+    n-grams one that grows with the match.
     """
 
     def __init__(self) -> None:
-        self._tried = self._accepted = 0.0
+        self._tried = self._accepted = self._run = 0.0
         self._kinds: dict[tuple[int, int], tuple[float, float]] = {}
 
-    def add(self, verified: Sequence[Certainty], n_accepted: int) -> None:
-        """Enter a round: tokens that were verified, of which the first ones were accepted."""
-        self._tried = FORGET * self._tried + min(n_accepted + 1, len(verified))
-        self._accepted = FORGET * self._accepted + n_accepted
-        for n, sure in enumerate(verified[: n_accepted + 1]):
+    def add(self, drafted: Sequence[Certainty], n_verified: int, n_accepted: int) -> None:
+        """Enter a round: tokens that were drafted, of which the first ones were verified, and accepted.
+
+        Where all were dropped, the first one counts as accepted as often as those like it.
+        """
+        if not drafted:
+            return
+        tried, accepted = min(n_accepted + 1, n_verified), float(n_accepted)
+        if not n_verified:
+            tried, accepted = 1, self.of(drafted[0])
+        self._tried, self._accepted = FORGET * self._tried + tried, FORGET * self._accepted + accepted
+        self._run = max(n_accepted, FORGET * self._run)
+        for n, sure in enumerate(drafted[: min(n_accepted + 1, n_verified)]):
             kind = _kind(sure)
             tried, accepted = self._kinds.get(kind, (0.0, 0.0))
             self._kinds[kind] = FORGET * tried + 1, FORGET * accepted + (n < n_accepted)
@@ -39,6 +48,11 @@ class AcceptanceRates:
     def lately(self) -> float:
         """The rate of all tokens."""
         return (WEIGHT * EXPECTED + self._accepted) / (WEIGHT + self._tried)
+
+    @property
+    def longest(self) -> float:
+        """Tokens of a draft, at most: twice as many as were accepted lately, so that it grows as they are."""
+        return SHORT + 2 * self._run
 
     def of(self, sure: Certainty) -> float:
         """The rate of tokens like this one."""

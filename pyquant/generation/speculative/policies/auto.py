@@ -6,10 +6,10 @@ from math import prod
 
 from pyquant.generation.speculative.policies.policy import MOST, Decision, Family, Round
 
-FREE = 0.02  # of the seconds of a token without a draft: what a first draft token takes where asking costs nothing
+FREE = 0.02  # of a token without a draft: seconds of a draft token below which asking for it costs nothing
 BEGIN = 2  # rounds without a draft at first, which tell what drafting saves
 AGAIN = 32  # rounds with a draft behind which one without is measured again
-TRIAL = 0.01  # of the tokens since the last draft: what trying one again may be expected to lose
+TRIAL = 0.005  # of the tokens since the last draft: what trying one again may be expected to lose
 AHEAD = 16  # tokens that are looked ahead
 
 
@@ -18,8 +18,8 @@ def auto(round: Round, *, most: int) -> Decision:
 
     A token counts if all before it are accepted. A second is worth the tokens that a second brought lately,
     and no less than what the target brings alone. Where no length is expected to pay, drafting is tried
-    again once what that is expected to lose is little beside the tokens since the last time. Where asking the draft takes next to
-    nothing, as with n-grams, it is always asked, and what it looked up decides.
+    again once what that is expected to lose is little beside the tokens since the last time. Where asking the
+    draft takes next to nothing, as with n-grams, it is always asked, and what it looked up decides.
     """
     costs, rates, n = round.learned.costs, round.learned.rates, len(round.drafted)
     alone, may_lose = costs.alone.seconds, TRIAL * costs.since_draft
@@ -33,11 +33,12 @@ def auto(round: Round, *, most: int) -> Decision:
         gain, brought = _best(rates.lately, rates.lately, costs.of_first + two - alone, further, worth)
         reading = worth * costs.of_reading(round.unread)
         pays = gain * round.room / (1 + brought) > reading
-        return Decision.MORE if pays or gain - reading + may_lose > 0 else Decision.STOP
+        tried = gain - reading + may_lose > 0 or costs.saved > reading
+        return Decision.MORE if pays or tried else Decision.STOP
     all_accepted, behind = prod(map(rates.of, round.drafted)), rates.behind(round.drafted[-1])
     if n == 1 and _best(all_accepted, behind, two - alone, further, worth)[0] + may_lose <= 0:
         return Decision.DROP
-    if n < most and all_accepted * behind > worth * further and (n < 2 or costs.further.n):
+    if n < min(most, rates.longest) and all_accepted * behind > worth * further and (n < 2 or costs.further.n):
         return Decision.MORE
     return Decision.DROP if n > 1 and all_accepted < worth * slope else Decision.STOP
 

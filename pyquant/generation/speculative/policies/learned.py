@@ -20,21 +20,20 @@ class Learned:
     rates: AcceptanceRates = field(default_factory=AcceptanceRates)
 
     def add(
-        self, n_calls: int, verified: Sequence[Certainty], n_accepted: int, unread: int, spent: Spent
+        self, drafted: Sequence[Certainty], n_verified: int, n_accepted: int, unread: int, spent: Spent
     ) -> None:
         """Enter a round.
 
         Parameters
         ----------
-        n_calls
-            Tokens that the draft computed.
-        verified
-            Those of them that were verified.
-        n_accepted
+        drafted
+            What is known of tokens that the draft computed.
+        n_verified, n_accepted
+            How many of them were verified, and accepted.
         unread
             Tokens that the draft had to read before its first one.
         spent
         """
-        self.clock.add(n_calls, n_accepted + 1, spent.total)
-        self.costs.add(n_calls, len(verified), n_accepted + 1, unread, spent)
-        self.rates.add(verified, n_accepted)
+        self.clock.add(len(drafted), n_accepted + 1, spent.total)
+        self.costs.add(len(drafted), n_verified, n_accepted + 1, unread, spent)
+        self.rates.add(drafted, n_verified, n_accepted)

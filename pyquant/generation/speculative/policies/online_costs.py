@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 FORGET = 0.9  # weight of a measurement beside the next one: machines become faster and slower
 MOST = 1.5  # times as long as before that a measurement counts for: the rest is an interruption
-FORGET_RATE = 0.95  # weight of a round beside the next one, for what a second brings
-NOTHING = 0.02  # of the seconds of a pass, which a draft may have taken before one that counts as without a draft
+FORGET_ROUND = 0.95  # weight of a round beside the next one, for what a second brings
+CREDIT = 0.5  # tokens that drafting may lose at first, to learn whether it pays
+NOTHING = 0.02  # of a pass: seconds of a draft before one that still counts as without a draft
 PROMPT = 8  # unread tokens from which on a draft is said to read a prompt
 # What stands in for measurements, in seconds of a token without a draft: a draft token; each token of a
 # prompt; and two passes by the tokens behind the first, each of which weighs WEIGHT measured ones.
@@ -56,6 +57,9 @@ class OnlineCosts:
         A round's first draft token, each further one, and each token of a prompt that a draft reads.
     since_alone, since_draft : int
         Rounds since the last one without a draft, and since the last one with a draft.
+    saved : float
+        Tokens that the target could have generated alone in the time that drafting saved lately; below 0
+        where it lost time. CREDIT at first.
     """
 
     alone: Mean = field(default_factory=Mean)
@@ -64,6 +68,7 @@ class OnlineCosts:
     read: Mean = field(default_factory=Mean)
     since_alone: int = 0
     since_draft: int = 0
+    saved: float = CREDIT
     _brought: tuple[float, float] = (0.0, 0.0)  # tokens, and their seconds by these costs
     _passes: tuple[float, ...] = (0.0,) * 5  # sums: passes, tokens, their squares, seconds, seconds by tokens
 
@@ -80,18 +85,23 @@ class OnlineCosts:
                 self.first.add(spent.first)
         if n_calls > 1:
             self.further.add(spent.further / (n_calls - 1))
-        if n_drafted:
+        free = spent.first <= NOTHING * spent.verify
+        if n_drafted or not free:
             self.since_draft = 0
+        if n_drafted:
             self._add_pass(n_drafted, spent.verify)
-        elif spent.first <= NOTHING * spent.verify:
+        elif free:
             self.since_alone = 0
             self.alone.add(spent.verify)
         two, slope = self.line()
         seconds = two + slope * (n_drafted - 1) if n_drafted else self.alone.seconds
         if n_calls:
             seconds += self.first.seconds + self.further.seconds * (n_calls - 1)
+            if self.alone.n:
+                self.saved += n_tokens - seconds / self.alone.seconds
+        self.saved *= FORGET_ROUND
         tokens, before = self._brought
-        self._brought = FORGET_RATE * tokens + n_tokens, FORGET_RATE * before + seconds
+        self._brought = FORGET_ROUND * tokens + n_tokens, FORGET_ROUND * before + seconds
 
     def _add_pass(self, n_drafted: int, seconds: float) -> None:
         if self.alone.n:

@@ -13,6 +13,7 @@ from pyquant import limits
 from pyquant.files.text import Text
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.speculative.decoding.pair import NGRAM
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.measure.run import run_policies
 from pyquant.generation.speculative.policies import FAMILIES
@@ -20,7 +21,6 @@ from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.generation.speculative.replay.record import make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
 from pyquant.generation.speculative.replay.search import search
-from pyquant.generation.speculative.write.pair import NGRAM
 from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
@@ -144,7 +144,11 @@ def _measure(
             "replays": [asdict(its) for its in replays],
             "runs": [run.to_json(runs[0]) for run in runs],
         }
-        of_record = {"texts": len(record.texts), "tokens": record.n_tokens, "drafted": len(record.drafted)}
+        of_record = {
+            "texts": len(record.completions),
+            "tokens": record.n_tokens,
+            "drafted": len(record.drafted),
+        }
         cells.append({"sort": sort, **of_record, "acceptance": record.acceptance})
     kept = {name: measured[name] for name in ("n_threads", "depth", "draft", "alone", "verify")}
     kept["draft"] = {key: value for key, value in measured["draft"].items() if key != "model"}

@@ -125,8 +125,8 @@ class Structured(Metric):
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
         own: StructuredConfig = asked.settings[self.name]
-        n_texts = own.samples * len(own.tasks) * len(own.techniques)
-        return Work(BESIDE * n_texts * max(own.lengths), own.model_dump())
+        n_completions = own.samples * len(own.tasks) * len(own.techniques)
+        return Work(BESIDE * n_completions * max(own.lengths), own.model_dump())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         (model,) = task.files
@@ -144,7 +144,7 @@ class Structured(Metric):
         ]
         written = {"file": task.finished.name, "sha256": hashlib.sha256(texts).hexdigest()}
         took = [
-            {"task": name, "technique": technique, "n": cost.n_texts, **cost.to_json()}
+            {"task": name, "technique": technique, "n": cost.n_completions, **cost.to_json()}
             for (name, technique), cost in costs.items()
         ]
         return [Measured({"cells": cells, "texts": written}, _items(answers), {"writing": took})]

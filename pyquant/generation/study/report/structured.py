@@ -10,7 +10,7 @@ from pyquant.generation.structured.answers import SCORES, discordant
 from pyquant.generation.structured.cost import slowdown
 from pyquant.generation.structured.significance import mcnemar, wilson
 from pyquant.generation.structured.task import TECHNIQUES
-from pyquant.generation.study.report.writing import Table, took
+from pyquant.generation.study.report.generation_times import Table, took
 from pyquant.inspect.figures.style import BLUE
 from pyquant.study.results.columns import get
 from pyquant.study.results.figures import OTHERS, Panel, plain, scale_x

@@ -1,4 +1,4 @@
-"""Interface of drafts: they propose the next token of a text, one after the other."""
+"""Interface of drafts: they propose the next token of a completion, one after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Drafted(NamedTuple):
 
 
 class Draft(Protocol):
-    """Proposes tokens of one text at a time.
+    """Proposes tokens of one completion at a time.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Draft(Protocol):
     takes: bool
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
 
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
@@ -53,7 +53,7 @@ class Draft(Protocol):
         Parameters
         ----------
         tokens
-            The prompt and the text so far, with what was drafted since the last verification.
+            The prompt and the completion so far, with what was drafted since the last verification.
         mask : (ceil(n_vocab / 32),) int32, optional
             Bit j % 32 of word j // 32 allows token j.
         uniform

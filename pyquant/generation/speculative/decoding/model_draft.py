@@ -1,6 +1,6 @@
-"""A draft that a model writes: a smaller one, or the target itself in fewer bits.
+"""A draft model: a smaller one, or the target itself in fewer bits.
 
-A target in fewer bits need not read what its target has read: it takes its keys and values over. They are
+The target in fewer bits need not read what its target has read: it takes its keys and values over. They are
 better than its own, and copied in less time.
 """
 
@@ -16,8 +16,8 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.draft import Drafted
 from pyquant.generation.speculative.policies.certainty import Certainty
-from pyquant.generation.speculative.write.draft import Drafted
 
 
 class ModelDraft:
@@ -34,7 +34,7 @@ class ModelDraft:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
         self._session.roll_back(0, 0)
         self._n_taken, self._to_take = 0, True
         self.seconds = self.sure_seconds = 0.0
@@ -42,7 +42,7 @@ class ModelDraft:
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the context has no room for the text, or the mask allows none."""
+        """Propose a token; None where the context has no room for the completion, or the mask allows none."""
         session = self._session
         if len(tokens) > session.n_ctx:
             return None

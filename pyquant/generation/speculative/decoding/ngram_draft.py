@@ -1,4 +1,4 @@
-"""A draft that looks up what followed the same tokens before: it costs next to nothing, and knows no more."""
+"""An n-gram draft: what followed the same tokens before, looked up at next to no cost."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generation.speculative.decoding.draft import Drafted
 from pyquant.generation.speculative.policies.certainty import Certainty
-from pyquant.generation.speculative.write.draft import Drafted
 
 LONGEST, SHORTEST = 4, 2  # tokens that have to be the same
 MOST = 32  # of which it is known that they were the same
 
 
 class NgramDraft:
-    """Proposes what most often came after the last tokens, in the prompt and the text so far.
+    """Proposes what most often came after the last tokens, in the prompt and the completion so far.
 
     Where several came as often, the latest is taken. Entropies and probabilities are those of what followed.
     """
@@ -29,7 +29,7 @@ class NgramDraft:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
         self.seconds = self.sure_seconds = 0.0
         self._tokens: list[int] = []
         # Of each n-gram, the places after it.
