@@ -279,7 +279,8 @@ def _print_run(result: dict[str, Any]) -> None:
             ]
             for row in result["policies"]
         ],
-        title=f"{result['prompts']} completions of at most {result['max_tokens']} tokens, {result['turns']} turns",
+        title=f"{result['prompts']} completions of at most {result['max_tokens']} tokens, "
+        f"{result['turns']} turns",
     )  # fmt: skip
     print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
     for row in result["policies"]:
@@ -295,4 +296,5 @@ def _flips(of_completions: list[list[dict[str, Any]]]) -> str:
     places = "; ".join(
         f"completion {i} at token {flip['position']}, by {flip['gap']:.2g} of the logits" for i, flip in first
     )
-    return f"{n} {'flip' if n == 1 else 'flips'} in {len(first)} of {len(of_completions)} completions, first: {places}"
+    of = f"{len(first)} of {len(of_completions)} completions"
+    return f"{n} {'flip' if n == 1 else 'flips'} in {of}, first: {places}"

@@ -39,7 +39,7 @@ DraftModel = Annotated[
 
 
 class Chosen(NamedTuple):
-    """A draft, the policy that decides how far it goes, and the policy's text."""
+    """A draft, the policy that decides how far it goes, and the policy's name."""
 
     draft: str
     policy: Policy

@@ -1,4 +1,4 @@
-"""Choose the next tokens of texts, with or without a grammar.
+"""Choose the next tokens of completions, with or without a grammar.
 
 There are two exact ways to keep to a grammar, and both give the same distribution. Where nothing but the
 temperature changes probabilities, a token is drawn freely first, and only if the grammar refuses it a mask is
@@ -29,7 +29,7 @@ from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
 
 @dataclass
 class Text:
-    """A text that is being written, and where it is in its grammar."""
+    """A completion that is being generated, and where it is in its grammar."""
 
     sample: Sample
     state: State | None = None
@@ -53,7 +53,7 @@ class Chooser:
     grammars
         Of each prompt, for one vocabulary; None: all tokens may come.
     n_completions
-        Most texts at a time.
+        Most completions at a time.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Chooser:
         self._beside = Beside(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
-        """Return a text without tokens."""
+        """Return a completion without tokens."""
         state = self._grammars[sample.prompt].start() if self._grammars else None
         return Text(sample, state, kernel_state(state) if self._kept and state else None)
 
@@ -94,11 +94,11 @@ class Chooser:
             self._beside.begin(list(texts))
 
     def choose(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
-        """Draw the next token of each text; -1 where the grammar allows none.
+        """Draw the next token of each completion; -1 where the grammar allows none.
 
         Parameters
         ----------
-        texts
+        completions
             Those that `prepare` was called with.
         logits : (n_completions, n_vocab) float32
         """

@@ -1,4 +1,4 @@
-"""Measure what it takes to write texts: time, split into what it is spent on, and memory."""
+"""Measure what it takes to generate completions: time, split into what it is spent on, and memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pyquant.machine.memory import peak_memory
 
 @dataclass
 class Cost:
-    """Time and memory of the texts of a technique, at their greatest length."""
+    """Time and memory of the completions of a technique, at their greatest length."""
 
     times: Times = field(default_factory=Times)  # parts of the seconds
     n_completions: int = 0
-    n_tokens: int = 0  # with those that ended texts
+    n_tokens: int = 0  # with those that ended completions
     seconds: float = 0.0  # by the clock
     peak_memory: int = 0  # bytes, the most of this process so far
 
     def of(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """Yield the texts that are written with `times`, and add up what they take."""
+        """Yield the completions that are generated with `times`, and add up what they take."""
         begin = time.perf_counter()
         for sample in samples:
             self.n_completions += 1
@@ -34,7 +34,7 @@ class Cost:
         self.peak_memory = peak_memory()
 
     def to_json(self) -> dict[str, Any]:
-        """Return it per text, in seconds; at least one text has to be there."""
+        """Return it per completion, in seconds; at least one completion has to be there."""
         return {
             "seconds_per_text": self.seconds / self.n_completions,
             "forward_seconds": self.times.forward / self.n_completions,

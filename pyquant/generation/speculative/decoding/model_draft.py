@@ -21,7 +21,7 @@ from pyquant.generation.speculative.policies.certainty import Certainty
 
 
 class ModelDraft:
-    """Proposes what a model writes. It reads tokens only when it is asked for one.
+    """Proposes what a model generates. It reads tokens only when it is asked for one.
 
     The session is of its model, with one sequence; it draws as its target does. Of all that is verified it
     takes keys and values of `giver`, the target's session; without one it reads all tokens itself.

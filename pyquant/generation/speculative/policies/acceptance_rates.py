@@ -34,12 +34,11 @@ class AcceptanceRates:
         """
         if not drafted:
             return
-        tried, accepted = min(n_accepted + 1, n_verified), float(n_accepted)
-        if not n_verified:
-            tried, accepted = 1, self.of(drafted[0])
-        self._tried, self._accepted = FORGET * self._tried + tried, FORGET * self._accepted + accepted
+        n_tried = min(n_accepted + 1, n_verified)
+        self._tried = FORGET * self._tried + max(n_tried, 1)
+        self._accepted = FORGET * self._accepted + (n_accepted if n_tried else self.of(drafted[0]))
         self._run = max(n_accepted, FORGET * self._run)
-        for n, sure in enumerate(drafted[: min(n_accepted + 1, n_verified)]):
+        for n, sure in enumerate(drafted[:n_tried]):
             kind = _kind(sure)
             tried, accepted = self._kinds.get(kind, (0.0, 0.0))
             self._kinds[kind] = FORGET * tried + 1, FORGET * accepted + (n < n_accepted)

@@ -38,7 +38,11 @@ def auto(round: Round, *, most: int) -> Decision:
     all_accepted, behind = prod(map(rates.of, round.drafted)), rates.behind(round.drafted[-1])
     if n == 1 and _best(all_accepted, behind, two - alone, further, worth)[0] + may_lose <= 0:
         return Decision.DROP
-    if n < min(most, rates.longest) and all_accepted * behind > worth * further and (n < 2 or costs.further.n):
+    if (
+        n < min(most, rates.longest)
+        and all_accepted * behind > worth * further
+        and (n < 2 or costs.further.n)
+    ):
         return Decision.MORE
     return Decision.DROP if n > 1 and all_accepted < worth * slope else Decision.STOP
 
