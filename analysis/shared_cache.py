@@ -2,10 +2,10 @@
 
     python analysis/shared_cache.py TARGET DRAFT [DRAFT ...] --prompts FILE [--chat]
 
-DRAFTs are quantizations of TARGET, FILE has prompts as `pyquant draft run` takes them. Texts are written with
-no draft, and with each draft in both ways, in turns. Prints a table of Markdown: the share of drafted tokens
-that is accepted, and how many times as fast texts come as without a draft, with the least and the most of all
-turns.
+DRAFTs are quantizations of TARGET, FILE has prompts as `pyquant draft run` takes them. Completions are
+generated with no draft, and with each draft in both ways, in turns. Prints a table of Markdown: the share of
+drafted tokens that is accepted, and how many times as fast completions come as without a draft, with the
+least and the most of all turns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GREEDY = Sampling(temperature=0)
 
 @dataclass
 class Way:
-    """Texts that are written in one way: seconds of each turn, and drafted and accepted tokens."""
+    """Completions that are generated in one way: seconds of each turn, and drafted and accepted tokens."""
 
     writer: Speculation
     seconds: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Way:
     n_accepted: int = 0
 
     def write(self, plan: Plan) -> None:
-        """Write all texts of a plan: a turn."""
+        """Generate all completions of a plan: a turn."""
         texts = list(self.writer.completions(plan))
         self.seconds.append(sum(text.seconds for text in texts))
         self.n_drafted += sum(text.n_drafted for text in texts)
@@ -46,7 +46,7 @@ class Way:
 
 
 def in_turns(ways: list[Way], plan: Plan, turns: int) -> None:
-    """Write a plan's texts in each way, in turns. A first turn is not counted."""
+    """Generate a plan's completions in each way, in turns. A first turn is not counted."""
     for turn in range(turns + 1):
         for way in ways:
             way.complete(plan)

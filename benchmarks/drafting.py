@@ -1,4 +1,4 @@
-"""Texts with a draft, beside llama.cpp's own speculative example on the same files, in turns."""
+"""Completions with a draft, beside llama.cpp's own speculative example on the same files, in turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
-TOKENS = 96  # of a text
+TOKENS = 96  # of a completion
 PROMPTS = {
     "code": "import os\n\n\ndef read_lines(path):\n    ",
     "prose": "The city lies on both sides of a wide river, and ",

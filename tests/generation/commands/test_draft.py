@@ -29,7 +29,7 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ci
-def test_the_text_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
+def test_the_completion_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
     alone = run("generate", MODEL, *GREEDY)
     for draft in (q4_0, "ngram"):
         done = run("generate", MODEL, *GREEDY, "--draft", draft, "--policy", "fixed:k=3")
