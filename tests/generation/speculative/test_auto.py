@@ -99,7 +99,7 @@ def test_a_draft_that_becomes_slow_is_left_and_tried_again() -> None:
             drafted[part] += played.calls
         tokens += played.accepted + 1
     assert drafted["before"] > 150
-    assert 1 <= drafted["slow"] < 20  # trials may lose one token in 200
+    assert 1 <= drafted["slow"] < 40
     assert drafted["after"] > 450
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 FORGET = 0.9  # weight of a measurement beside the next one: machines become faster and slower
 MOST = 1.5  # times as long as before that a measurement counts for: the rest is an interruption
 FORGET_ROUND = 0.95  # weight of a round beside the next one, for what a second brings
+SAVED = 3.0  # tokens at most that drafting may lose again of what it saved
 CREDIT = 0.5  # tokens that drafting may lose at first, to learn whether it pays
 NOTHING = 0.02  # of a pass: seconds of a draft before one that still counts as without a draft
 PROMPT = 8  # unread tokens from which on a draft is said to read a prompt
@@ -37,11 +38,11 @@ class Mean:
     n: int = 0
     _weight: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Enter a measurement."""
+    def add(self, seconds: float, age: int = 1) -> None:
+        """Enter a measurement. age: rounds since the one before."""
         if self.n:
             seconds = min(seconds, MOST * self.seconds)
-        self.n, self._weight = self.n + 1, FORGET * self._weight + 1
+        self.n, self._weight = self.n + 1, FORGET**age * self._weight + 1
         self.seconds += (seconds - self.seconds) / self._weight
 
 
@@ -82,23 +83,23 @@ class OnlineCosts:
             if unread > PROMPT:
                 self.read.add(max(spent.first - self.first.seconds, 0.0) / unread)
             else:
-                self.first.add(spent.first)
+                self.first.add(spent.first, self.since_draft)
         if n_calls > 1:
-            self.further.add(spent.further / (n_calls - 1))
+            self.further.add(spent.further / (n_calls - 1), self.since_draft)
         free = spent.first <= NOTHING * spent.verify
-        if n_drafted or not free:
-            self.since_draft = 0
         if n_drafted:
             self._add_pass(n_drafted, spent.verify)
         elif free:
             self.since_alone = 0
             self.alone.add(spent.verify)
+        if n_drafted or not free:
+            self.since_draft = 0
         two, slope = self.line()
         seconds = two + slope * (n_drafted - 1) if n_drafted else self.alone.seconds
         if n_calls:
             seconds += self.first.seconds + self.further.seconds * (n_calls - 1)
             if self.alone.n:
-                self.saved += n_tokens - seconds / self.alone.seconds
+                self.saved = min(self.saved + n_tokens - seconds / self.alone.seconds, SAVED)
         self.saved *= FORGET_ROUND
         tokens, before = self._brought
         self._brought = FORGET_ROUND * tokens + n_tokens, FORGET_ROUND * before + seconds
