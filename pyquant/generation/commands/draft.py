@@ -231,7 +231,7 @@ def run(
     from pyquant.generation.speculative.policies import DEFAULT
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.search import read_found
-    from pyquant.machine.processor import n_threads
+    from pyquant.machine.cpu import n_threads
 
     hear_loggers()
     draft = named_draft(draft, target, threads)

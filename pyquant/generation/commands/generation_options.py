@@ -11,6 +11,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import Number, number_option
+from pyquant.cli.panels import EXPERT
 from pyquant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Drafting:
 class Expert:
     """What has a good default."""
 
-    panel: ClassVar = "Expert options"
+    panel: ClassVar = EXPERT
     ctx: Annotated[
         Optional[int],
         number_option(

@@ -46,7 +46,7 @@ def structured(
     seed: options.Seed = 0,
     engine: Annotated[
         Optional[str],
-        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance or lr; default: by task."),
+        typer.Option(metavar="ENGINE", help="Mask engine: llguidance or lr (LALR(1)); default: by task."),
     ] = None,
     texts: Annotated[
         Optional[Path],

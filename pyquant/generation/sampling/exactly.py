@@ -72,7 +72,7 @@ def generate_exactly(
     most_attempts
         For each completion, after which it is given up.
     threads
-        None: one for each core.
+        None: all cores.
 
     Raises
     ------

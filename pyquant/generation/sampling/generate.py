@@ -131,7 +131,7 @@ def generate(
     measure_mask
         Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
     threads
-        None: one for each core.
+        None: all cores.
     on_token
         Called as completions grow.
     done

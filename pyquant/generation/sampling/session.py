@@ -24,7 +24,7 @@ class Session:
     n_views
         Of a single sequence, as `Model.context` has them: one, so that others can take what it has read.
     threads
-        None: one for each core.
+        None: all cores.
 
     Attributes
     ----------

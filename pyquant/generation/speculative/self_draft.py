@@ -49,7 +49,7 @@ def self_draft(
     target
         A model in F32, F16 or BF16.
     threads
-        None: one for each core.
+        None: all cores.
     progress
         Called while it is made.
     tell
@@ -76,7 +76,7 @@ def self_draft(
             path.parent.mkdir(parents=True, exist_ok=True)
         hessian = _hessian(model, folder, threads, progress, tell)
         quantize_model(
-            model, path, make_mode({**settings, "calibration": hessian}), threads=threads, force=True,
+            model, path, make_mode({**settings, "hessian": hessian}), threads=threads, force=True,
             progress=lambda done, total, _name: progress("draft model", done, total), tell=tell,
         )  # fmt: skip
     write_json(_sum_of(path), files_sha256([path]), sources=[], force=True)
@@ -108,4 +108,4 @@ def _hessian(
         model, texts, texts.held_out.n_ctx, folder, threads=threads, tell=tell,
         progress=lambda done, total: progress("calibration", done, total),
     )  # fmt: skip
-    return maker.in_cache(gradients=False).path
+    return maker.in_cache(output_side=False).path

@@ -89,7 +89,7 @@ def measure_structured(
     engine
         What follows the grammar; None: the task's own.
     threads
-        None: one for each core.
+        None: all cores.
     progress
 
     Raises

@@ -117,7 +117,7 @@ def run_policies(
     check
         Find flips; completions have to be greedy.
     threads
-        None: one for each core.
+        None: all cores.
     progress
 
     Raises

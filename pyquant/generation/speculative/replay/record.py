@@ -99,7 +99,7 @@ def make_record(
     sampling, n_samples, max_tokens
         How both draw; completions for each prompt, and tokens of a completion at most.
     threads
-        None: one for each core.
+        None: all cores.
     progress
 
     Raises
