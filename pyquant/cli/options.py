@@ -224,10 +224,10 @@ Chunks = Annotated[
 Threads = Annotated[
     Optional[int], number_option(limits.THREADS, "N", "Threads to compute with; default: all cores.")
 ]
-Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed writes the same texts.")]
+Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed draws the same tokens.")]
 Engine = Annotated[
     str,
-    typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
+    typer.Option(metavar="ENGINE", help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

@@ -1,4 +1,4 @@
-"""Interface of drafts: they propose the next token of a text, one after the other."""
+"""Interface of drafts: they propose the next token of a completion, one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.certainty import Certainty
 
 
 class Drafted(NamedTuple):
@@ -23,7 +23,7 @@ class Drafted(NamedTuple):
 
 
 class Draft(Protocol):
-    """Proposes tokens of one text at a time.
+    """Proposes tokens of one completion at a time.
 
     Attributes
     ----------
@@ -31,16 +31,19 @@ class Draft(Protocol):
         Spent on computing tokens since `begin`.
     sure_seconds : float
         Spent since then on knowing how sure each token was: what policies decide by.
+    draws : bool
+        Whether it draws tokens at random.
     takes : bool
         Whether it takes over what its target has computed of verified tokens, and reads only the last one.
     """
 
     seconds: float
     sure_seconds: float
+    draws: bool
     takes: bool
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
 
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
@@ -50,7 +53,7 @@ class Draft(Protocol):
         Parameters
         ----------
         tokens
-            The prompt and the text so far, with what was drafted since the last verification.
+            The prompt and the completion so far, with what was drafted since the last verification.
         mask : (ceil(n_vocab / 32),) int32, optional
             Bit j % 32 of word j // 32 allows token j.
         uniform

@@ -1,4 +1,4 @@
-"""What came of drafting a text."""
+"""What came of a completion with a draft."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyquant.generation.speculative.rounds import Played
 
 
 @dataclass
-class DraftedText:
-    """A text that a target wrote with a draft, or is writing.
+class DraftedCompletion:
+    """A completion that a target generated with a draft, or is generating.
 
     The first token follows the prompt without a round. Seconds are of all, the prompts of both models too; of
     the target's prompt; of drafting, with the draft's prompt; of verifying; and of asking the policy, with
@@ -28,7 +28,7 @@ class DraftedText:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that were written, the one that ends the text among them."""
+        """Tokens that were generated, the one that ends the completion among them."""
         return len(self.sample.log_p)
 
     @property
@@ -38,7 +38,7 @@ class DraftedText:
 
     @property
     def n_accepted(self) -> int:
-        """Tokens that were drafted, and are in the text."""
+        """Tokens that were drafted, and are in the completion."""
         return sum(played.accepted for played in self.rounds)
 
     @property

@@ -1,4 +1,4 @@
-"""Find where a greedy text is not the one that the target writes alone.
+"""Find where a greedy completion is not the one that the target generates alone.
 
 llama.cpp computes several tokens by other kernels than one, whose last bits differ. Where two tokens are as
 likely but for these, a verified draft may go on with the other one.
@@ -16,7 +16,7 @@ from pyquant.generation.sampling.session import Session
 
 
 class Flip(NamedTuple):
-    """A token of a text, behind `position` others, in whose place the target alone would write another one.
+    """A token of a completion, behind `position` others, where the target alone would generate another one.
 
     gap: by how much the logit of that is larger, where the target reads token by token.
     """
@@ -28,9 +28,10 @@ class Flip(NamedTuple):
 
 
 def find_flips(session: Session, prompt: NDArray[np.int32], tokens: list[int], *, ended: bool) -> list[Flip]:
-    """Let the target read a greedy text token by token, and find where it would go on otherwise.
+    """Let the target read a greedy completion token by token, and find where it would go on otherwise.
 
-    Without flips the text is the one that the target writes alone; with some, it is the same up to the first.
+    Without flips the completion is the one that the target generates alone; with some, it is the same up to
+    the first.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def find_flips(session: Session, prompt: NDArray[np.int32], tokens: list[int], *
         Of the target, with one sequence.
     prompt : (n,) int32
     tokens, ended
-        Of the text, and whether the target ended it.
+        Of the completion, and whether the target ended it.
 
     Raises
     ------

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from pyquant.errors import ConfigError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.draft import Draft
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.ngram_draft import NgramDraft
+from pyquant.generation.speculative.decoding.shared_cache import suits
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.write.draft import Draft
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.ngram_draft import NgramDraft
-from pyquant.generation.speculative.write.shared_cache import suits
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.check_vocabulary import TOKENS
 from pyquant.llama.model import Model
@@ -23,7 +23,7 @@ from pyquant.llama.room import LOADING, RUNNING
 from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
-NGRAM = "ngram"  # the draft that looks up what was written
+NGRAM = "ngram"  # the draft that looks up what followed the same tokens
 TOKENIZER = "tokenizer.ggml.model"
 
 

@@ -1,4 +1,4 @@
-"""Write texts with a target and a draft: what is drafted is verified in one pass of the target."""
+"""Generate completions with a target and a draft: what is drafted is verified in one pass of the target."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from pyquant.generation.sampling.generate import OnToken, Plan
 from pyquant.generation.sampling.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import Certainty, Decision, Policy, Round
+from pyquant.generation.speculative.decoding.draft import Draft, Drafted
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.verify import DRAFT, Mask, Numbers, Verified, verify
+from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
+from pyquant.generation.speculative.policies.policy import Decision, Policy, Round
 from pyquant.generation.speculative.rounds import play
-from pyquant.generation.speculative.write.draft import Draft, Drafted
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.verify import DRAFT, Mask, Numbers, Verified, verify
 
 
 class Speculation:
-    """Writes texts, one after the other.
+    """Generates completions, one after the other.
 
     Parameters
     ----------
     session
         Of the target, with one sequence.
     draft
-        For the target's vocabulary; None: the target writes alone.
+        For the target's vocabulary; None: the target generates alone.
     sampling
         How the target draws; the draft has the same settings.
     policy, grammar
-        How far drafts go, and what texts keep to, compiled for the target's vocabulary.
+        How far drafts go, and what completions keep to, compiled for the target's vocabulary.
     """
 
     def __init__(
@@ -48,47 +50,49 @@ class Speculation:
         grammar: Compiled | None = None,
     ) -> None:
         self._session, self._draft, self._sampling = session, draft, sampling
-        self._policy, self._grammar, self._ledger = policy, grammar, Ledger()
+        self._policy, self._grammar, self._learned = policy, grammar, Learned()
 
-    def texts(self, plan: Plan, on_token: OnToken | None = None) -> Iterator[DraftedText]:
-        """Write the plan's texts, and yield each when it is complete; on_token is called as they grow.
+    def completions(self, plan: Plan, on_token: OnToken | None = None) -> Iterator[DraftedCompletion]:
+        """Generate the plan's completions, and yield each when it is whole; on_token is called as they grow.
 
         Raises ModelFileError, and GrammarError where the grammar's engine gives up.
         """
         for prompt, number in product(range(len(plan.prompts)), range(plan.n_samples)):
-            yield self.write(plan, prompt, number, on_token)
+            yield self.complete(plan, prompt, number, on_token)
 
-    def write(self, plan: Plan, prompt: int, number: int = 0, on_token: OnToken | None = None) -> DraftedText:
-        """Write a text of a plan. Raises what `texts` does."""
+    def complete(
+        self, plan: Plan, prompt: int, number: int = 0, on_token: OnToken | None = None
+    ) -> DraftedCompletion:
+        """Generate a completion of a plan. Raises what `completions` does."""
         begin = time.perf_counter()
-        live = _LiveText(
+        live = _LiveCompletion(
             self._session, self._draft, self._sampling, self._grammar, plan, prompt, number, on_token
         )
-        text = live.text
+        result = live.result
 
         def decide(known: Round) -> Decision:
             asked = time.perf_counter()
             decision = self._policy(known)
-            text.policy_seconds += time.perf_counter() - asked
+            result.policy_seconds += time.perf_counter() - asked
             return decision
 
-        text.rounds += play(live, decide, self._ledger)
-        text.seconds = time.perf_counter() - begin
+        result.rounds += play(live, decide, self._learned)
+        result.seconds = time.perf_counter() - begin
         if self._draft is not None:
-            text.draft_seconds = self._draft.seconds
-            text.policy_seconds += self._draft.sure_seconds
-        return text
+            result.draft_seconds = self._draft.seconds
+            result.policy_seconds += self._draft.sure_seconds
+        return result
 
     def forget(self) -> None:
-        """Forget what drafts have saved or lost so far."""
-        self._ledger = Ledger()
+        """Forget what was learned of seconds and acceptance rates."""
+        self._learned = Learned()
 
 
-class _LiveText:
-    """A `rounds.Text` behind its first token.
+class _LiveCompletion:
+    """A `rounds.Completion` behind its first token.
 
-    Where tokens are drawn, one that a policy would drop is kept: to drop tokens for what they are would
-    change how often they come.
+    Where a draft draws its tokens, one that a policy would drop is kept: to drop tokens for what they are
+    would change how often they come.
     """
 
     def __init__(
@@ -103,33 +107,35 @@ class _LiveText:
         on_token: OnToken | None,
     ) -> None:
         begin = time.perf_counter()
-        self.text = DraftedText(Sample(prompt, plan.names[prompt], number))
-        self.drops = sampling.temperature == 0
+        self.result = DraftedCompletion(Sample(prompt, plan.names[prompt], number))
+        self.drops = draft is None or not draft.draws
         self._session, self._draft, self._sampling, self._grammar = session, draft, sampling, grammar
         vocabulary = session.model.vocabulary
         self._ends, self._pieces = frozenset(vocabulary.end_tokens().tolist()), vocabulary.pieces()
         self._on_token = on_token
-        self._tokens = plan.prompts[prompt].tolist()  # and the text's own, and drafted ones
+        self._tokens = plan.prompts[prompt].tolist()  # and the completion's own, and drafted ones
         self._most = min(plan.max_tokens, plan.n_ctx + 1 - len(self._tokens))
         self._at_most = LENGTH if self._most == plan.max_tokens else CONTEXT
         self._state = grammar.start() if grammar is not None else None
-        self.unread = len(self._tokens) + 1
+        self.reads = draft is None or not draft.takes
+        self.unread = len(self._tokens) + 1 if self.reads else 1
         session.roll_back(0, 0)
         if draft is not None:
             draft.begin()
         logits = session.extend(0, plan.prompts[prompt])
-        self.text.prompt_seconds = time.perf_counter() - begin
+        self.result.prompt_seconds = time.perf_counter() - begin
+        self._first = self._further = 0.0
         self._begin_round()
         self._take_all(logits[None])
         self._begin_round()
 
     @property
     def done(self) -> bool:
-        return bool(self.text.sample.finish)
+        return bool(self.result.sample.finish)
 
     @property
     def room(self) -> int:
-        return self._most - len(self.text.sample.tokens)
+        return self._most - len(self.result.sample.tokens)
 
     @property
     def goes_on(self) -> bool:
@@ -138,8 +144,12 @@ class _LiveText:
 
     def propose(self) -> Certainty | None:
         assert self._draft is not None
-        number = self._numbers.other(len(self._drafted), DRAFT)
-        proposed = self._draft.propose(self._tokens, self._masks[-1], number)
+        begin, n_before = time.perf_counter(), len(self._drafted)
+        proposed = self._draft.propose(self._tokens, self._masks[-1], self._numbers.other(n_before, DRAFT))
+        if n_before:
+            self._further += time.perf_counter() - begin
+        else:
+            self._first = time.perf_counter() - begin
         if proposed is None:
             return None
         self._drafted.append(proposed)
@@ -154,7 +164,7 @@ class _LiveText:
         if self._state is not None:
             self._state.roll_back(1)
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         """Let the target read what was drafted, and go back to where both agree."""
         begin, n_drafted = time.perf_counter(), len(self._drafted)
         n_before = len(self._tokens) - n_drafted
@@ -168,14 +178,15 @@ class _LiveText:
         if self._draft is not None:
             self._draft.keep(n_before + n_accepted)
         end = time.perf_counter()
-        self.text.verify_seconds += end - begin
-        seconds = end - self._began
+        self.result.verify_seconds += end - begin
+        verify = end - self._began - self._first - self._further
+        spent = Spent(self._first, self._further, verify)
         self._begin_round()
-        return n_accepted, seconds
+        return n_accepted, spent
 
     def _begin_round(self) -> None:
-        self._began = time.perf_counter()
-        self._numbers = Numbers.of(self._sampling, self.text.sample)
+        self._began, self._first, self._further = time.perf_counter(), 0.0, 0.0
+        self._numbers = Numbers.of(self._sampling, self.result.sample)
         self._drafted: list[Drafted] = []
         self._masks: list[Mask] = [] if self.done else [self._mask()]  # before each drafted token, and behind
 
@@ -197,7 +208,7 @@ class _LiveText:
         return n_accepted
 
     def _take(self, verified: Verified) -> None:
-        sample, token = self.text.sample, verified.token
+        sample, token = self.result.sample, verified.token
         if not np.isfinite(verified.log_p):
             raise ModelFileError(f"{self._session.model.path}: its logits are not numbers")
         if token < 0:

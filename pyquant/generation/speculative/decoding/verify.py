@@ -1,4 +1,4 @@
-"""Verify drafted tokens by the target's logits, so that the text is the target's.
+"""Verify drafted tokens by the target's logits, so that the completion is the target's.
 
 Greedy, a drafted token is accepted if the target would take it too. Sampled, it is accepted with
 probability min(1, p / q), where p is the target's probability and q the draft's; else another one is drawn
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.generation.sampling.result import Sample
 from pyquant.generation.sampling.sampling import Sampling, uniform
-from pyquant.generation.speculative.write.draft import Drafted
+from pyquant.generation.speculative.decoding.draft import Drafted
 
 # Uses of random numbers: a draft draws, a drafted token is accepted, another one is drawn in its place.
 DRAFT, ACCEPT, ANOTHER = 1, 2, 3
@@ -26,7 +26,7 @@ Mask = Optional[NDArray[np.int32]]  # (ceil(n_vocab / 32),) int32; None: all tok
 
 
 class Verified(NamedTuple):
-    """What comes at a position of the text: a token, -1 where the mask allows none.
+    """What comes at a position of the completion: a token, -1 where the mask allows none.
 
     log_p: of it with the target, among all at temperature 1, in nats. accepted: it is the drafted one.
     """
@@ -43,7 +43,7 @@ class Numbers:
     A position may be drafted in several rounds, until a token is accepted there. How far a draft goes depends
     on numbers of tokens that are thrown away, so no later round may use these again.
 
-    Of the run's `seed`, the text that is `sample`, and tokens that it has at the round's beginning.
+    Of the run's `seed`, the completion that is `sample`, and tokens that it has at the round's beginning.
     """
 
     seed: int
@@ -73,8 +73,8 @@ def verify(
 ) -> Iterator[Verified]:
     """Yield what comes at each position: accepted tokens, then one of the target's own.
 
-    Masks are before each drafted token, and after the last one if the text can go on there; the target's
-    logits, (len(masks), n_vocab) float32, are of the same places.
+    Masks are before each drafted token, and after the last one if the completion can go on there; the
+    target's logits, (len(masks), n_vocab) float32, are of the same places.
     """
     if sampling.temperature == 0:
         yield from _greedy(drafted, masks, logits, sampling)

@@ -1,4 +1,4 @@
-"""A draft that looks up what followed the same tokens before: it costs next to nothing, and knows no more."""
+"""An n-gram draft: what followed the same tokens before, looked up at next to no cost."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.generation.speculative.policies.policy import Certainty
-from pyquant.generation.speculative.write.draft import Drafted
+from pyquant.generation.speculative.decoding.draft import Drafted
+from pyquant.generation.speculative.policies.certainty import Certainty
 
 LONGEST, SHORTEST = 4, 2  # tokens that have to be the same
+MOST = 32  # of which it is known that they were the same
 
 
 class NgramDraft:
-    """Proposes what most often came after the last tokens, in the prompt and the text so far.
+    """Proposes what most often came after the last tokens, in the prompt and the completion so far.
 
     Where several came as often, the latest is taken. Entropies and probabilities are those of what followed.
     """
 
-    takes = False
+    takes = draws = False
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
         self.seconds = self.sure_seconds = 0.0
         self._tokens: list[int] = []
         # Of each n-gram, the places after it.
@@ -40,18 +41,20 @@ class NgramDraft:
         """Propose a token; None where the last tokens are new, or what followed is not allowed."""
         begin = time.perf_counter()
         self._read(tokens)
-        found = next(filter(None, map(self._followers, range(LONGEST, SHORTEST - 1, -1))), None)
+        places = self._places()
         self.seconds += time.perf_counter() - begin
-        if found is None:
+        if not places:
             return None
         begin = time.perf_counter()
-        total = sum(found.values())
+        found = self._followers(places)
         token, count = max(reversed(found.items()), key=lambda item: item[1])
-        entropy = -sum(n / total * math.log(n / total) for n in found.values())
+        share = count / len(places)
+        entropy = -sum(n / len(places) * math.log(n / len(places)) for n in found.values())
+        matched = count * self._matched(next(at for at in reversed(places) if self._tokens[at] == token))
         self.sure_seconds += time.perf_counter() - begin
         if mask is not None and not mask[token // 32] >> (token % 32) & 1:
             return None
-        return Drafted(token, None, Certainty(entropy, count / total, count / total))
+        return Drafted(token, None, Certainty(entropy, share, share, matched))
 
     def keep(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
@@ -68,11 +71,22 @@ class NgramDraft:
                     self._after.setdefault(tuple(self._tokens[-n:]), []).append(len(self._tokens))
             self._tokens.append(token)
 
-    def _followers(self, n: int) -> Counter[int]:
-        """Count the tokens that came after the last n ones; the latest is counted last."""
-        places = self._after.get(tuple(self._tokens[-n:]), []) if len(self._tokens) >= n else []
+    def _places(self) -> list[int]:
+        """Return where the last tokens came before, as many of them as possible: the places behind them."""
+        for n in range(min(LONGEST, len(self._tokens)), SHORTEST - 1, -1):
+            if places := self._after.get(tuple(self._tokens[-n:])):
+                return places
+        return []
+
+    def _followers(self, places: list[int]) -> Counter[int]:
+        """Count the tokens at places; the latest is counted last."""
         counted: Counter[int] = Counter()
         for place in places:
             token = self._tokens[place]
             counted[token] = counted.pop(token, 0) + 1
         return counted
+
+    def _matched(self, place: int) -> int:
+        """Count the tokens before a place that are the same as the last ones."""
+        tokens, most = self._tokens, min(MOST, place)
+        return next((n for n in range(most) if tokens[place - 1 - n] != tokens[-1 - n]), most)

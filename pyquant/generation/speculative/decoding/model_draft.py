@@ -1,6 +1,6 @@
-"""A draft that a model writes: a smaller one, or the target itself in fewer bits.
+"""A draft model: a smaller one, or the target itself in fewer bits.
 
-A target in fewer bits need not read what its target has read: it takes its keys and values over. They are
+The target in fewer bits need not read what its target has read: it takes its keys and values over. They are
 better than its own, and copied in less time.
 """
 
@@ -16,12 +16,12 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.policy import Certainty
-from pyquant.generation.speculative.write.draft import Drafted
+from pyquant.generation.speculative.decoding.draft import Drafted
+from pyquant.generation.speculative.policies.certainty import Certainty
 
 
 class ModelDraft:
-    """Proposes what a model writes. It reads tokens only when it is asked for one.
+    """Proposes what a model generates. It reads tokens only when it is asked for one.
 
     The session is of its model, with one sequence; it draws as its target does. Of all that is verified it
     takes keys and values of `giver`, the target's session; without one it reads all tokens itself.
@@ -29,11 +29,12 @@ class ModelDraft:
 
     def __init__(self, session: Session, sampling: Sampling, giver: Session | None = None) -> None:
         self._session, self._for_kernel, self._giver = session, sampling.for_kernel, giver
+        self.draws = sampling.temperature > 0
         self.takes = giver is not None
         self.begin()
 
     def begin(self) -> None:
-        """Forget the text before."""
+        """Forget the completion before."""
         self._session.roll_back(0, 0)
         self._n_taken, self._to_take = 0, True
         self.seconds = self.sure_seconds = 0.0
@@ -41,7 +42,7 @@ class ModelDraft:
     def propose(
         self, tokens: Sequence[int], mask: NDArray[np.int32] | None, uniform: float
     ) -> Drafted | None:
-        """Propose a token; None where the context has no room for the text, or the mask allows none."""
+        """Propose a token; None where the context has no room for the completion, or the mask allows none."""
         session = self._session
         if len(tokens) > session.n_ctx:
             return None

@@ -1,4 +1,4 @@
-"""What writing texts took, of a study that has metric structured: it stands in the provenance of runs."""
+"""What generating took, of a study that has metric structured: it stands in the provenance of runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Table = tuple[str, list[str], list[tuple[str, str]], list[tuple[str, list[str]]]
 
 
 def took(row: RowResults, technique: str, task: str | None = None) -> dict[str, float] | None:
-    """Return seconds and tokens of a text of a technique, in the mean; None where they are not known.
+    """Return seconds and tokens of a completion of a technique, in the mean; None where they are not known.
 
-    task: None for all tasks together. Tokens are those at the greatest length, with the one that ends a text.
+    task: None for all tasks together. Tokens are those at the greatest length, with the one that ends a
+    completion.
     """
     measured = row.measurement("structured")
     parts: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""What drafts have saved or lost by the clock, over all texts of a run."""
+"""Tokens and seconds of a run: what drafting has saved or lost by the clock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ FORGET = 0.98  # weight of a token without a draft beside the next one: machines
 
 
 @dataclass
-class Ledger:
-    """Tokens of all rounds; tokens and seconds of those with drafted tokens, and of those without.
+class Clock:
+    """Tokens of all rounds; tokens and seconds of rounds with drafted tokens, and of rounds without.
 
     The older the ones without are, the less they weigh.
     """
@@ -22,7 +22,7 @@ class Ledger:
     alone_seconds: float = 0.0
 
     def add(self, n_calls: int, n_tokens: int, seconds: float) -> None:
-        """Enter a round: tokens that the draft computed, tokens that the text got, and seconds."""
+        """Enter a round: tokens that the draft computed, tokens that were generated, and seconds."""
         self.tokens += n_tokens
         if n_calls:
             self.drafted_tokens += n_tokens
@@ -32,9 +32,9 @@ class Ledger:
             self.alone_seconds = FORGET * self.alone_seconds + seconds
 
     def lost(self, alone: float) -> float:
-        """Return how many tokens the target could have written alone in the time that drafts have lost.
+        """Return how many tokens the target could have generated alone in the time that drafting has lost.
 
-        Below 0 where drafts have saved time. alone: seconds of a token without a draft, by costs; they count
+        Below 0 where drafting has saved time. alone: seconds of a token without a draft, by costs; they count
         less, the more such tokens there are.
         """
         seconds = (PRIOR * alone + self.alone_seconds) / (PRIOR + self.alone_tokens)
