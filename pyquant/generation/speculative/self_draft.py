@@ -28,7 +28,8 @@ from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.table_set import TableSet
 
-# docs/generation/drafting.md compares them. Equalized, it could not take its target's keys and values.
+# docs/results/smollm2-135m-generation.md compares them. Equalized, it could not take its target's keys and
+# values.
 SETTINGS = {"mode": "table", "store": "q4_t", "pure": True}
 
 # (what is done, steps done, all steps)
