@@ -31,7 +31,7 @@ def test_what_followed_most_often_is_proposed() -> None:
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 3, 6, 1, 2], None, 0.5)
     assert drafted is not None
-    assert (drafted.token, *drafted.sure[1:]) == (3, 2 / 3, 2 / 3)
+    assert (drafted.token, *drafted.sure[1:]) == (3, 2 / 3, 2 / 3, 4)  # two tokens, twice
     assert drafted.sure.entropy == pytest.approx(-2 / 3 * math.log(2 / 3) - 1 / 3 * math.log(1 / 3))
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2], None, 0.5)

@@ -180,7 +180,7 @@ def test_the_report_shows_it(results: Path) -> None:
         )
     assert "García Casasola" in page
     assert "A token under the grammar takes" in page
-    assert page.count("<figcaption>Share of texts") == 1
+    assert page.count("<figcaption>Share of completions") == 1
 
 
 def test_every_score_is_in_a_table(results: Path) -> None:
