@@ -208,8 +208,12 @@ Threads = Annotated[
 ]
 Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed writes the same texts.")]
 Engine = Annotated[
-    str,
-    typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
+    Optional[str],
+    typer.Option(
+        metavar="ENGINE",
+        help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf; default: gbnf for FILE.gbnf, "
+        "else llguidance.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

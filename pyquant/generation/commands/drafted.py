@@ -66,13 +66,13 @@ def write(
     sampling: Sampling,
     room: dict[str, Any],
     form: Grammar | None,
-    engine: str,
+    engine: str | None,
     drafting: Drafting,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Writes the texts of one target, and says what drafting brought."""
-    from pyquant.generation.grammar.engines import make_engine
+    from pyquant.generation.grammar.engines import compile_for
     from pyquant.generation.sampling.generate import make_plan
     from pyquant.generation.sampling.session import Session
     from pyquant.generation.speculative.write.pair import check_both, open_draft
@@ -85,7 +85,7 @@ def write(
     check_both(path, draft, n_ctx, drafting.costs)
     say_pair(path, draft, n_ctx)
     with Model(path) as model:
-        compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
+        compiled = compile_for(model.vocabulary, form, engine) if form else None
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
         with (

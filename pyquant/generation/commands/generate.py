@@ -52,7 +52,7 @@ def generate(
     regex: Annotated[
         Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
     ] = None,
-    engine: options.Engine = "llguidance",
+    engine: options.Engine = None,
     n: writing_options.Samples = 1,
     max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
@@ -159,12 +159,12 @@ def _write(
     sampling: Sampling,
     room: dict[str, Any],
     form: Grammar | None,
-    engine: str,
+    engine: str | None,
     attempts: int | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
-    from pyquant.generation.grammar.engines import compile_grammar, make_engine
+    from pyquant.generation.grammar.engines import compile_for
     from pyquant.generation.sampling.exactly import generate_exactly
     from pyquant.generation.sampling.generate import generate, make_plan
     from pyquant.generation.sampling.result import REFUSED
@@ -172,7 +172,7 @@ def _write(
 
     hear_loggers()
     with Model(path) as model:
-        compiled = compile_grammar(make_engine(engine, model.vocabulary), form) if form else None
+        compiled = compile_for(model.vocabulary, form, engine) if form else None
         plan = make_plan(model, prompts, **room)
         live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
         begin, n_tokens = time.monotonic(), 0

@@ -8,12 +8,17 @@ import numpy as np
 
 from pyquant.errors import ConfigError, GrammarError
 from pyquant.generation.grammar.engine import Compiled, Engine
-from pyquant.generation.grammar.grammar import Grammar
+from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.grammar.packages import needed_packages
 from pyquant.llama.vocabulary import Vocabulary
 
 _CLASSES = {"llguidance": "LLGuidance", "lr": "Lr", "gbnf": "Gbnf"}
 ENGINES = tuple(_CLASSES)
+
+
+def default_engine(grammar: Grammar) -> str:
+    """Return the name of the engine that reads a grammar as its language has it, where none is named."""
+    return "gbnf" if grammar.language is Language.GBNF else "llguidance"
 
 
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
@@ -32,6 +37,11 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
         module = import_module(f"pyquant.generation.grammar.{name}_engine")
     engine: Engine = getattr(module, _CLASSES[name])(vocabulary)
     return engine
+
+
+def compile_for(vocabulary: Vocabulary, grammar: Grammar, engine: str | None = None) -> Compiled:
+    """Compile a grammar by an engine, or by that of its language. Raises ConfigError and GrammarError."""
+    return compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
 
 
 def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:
