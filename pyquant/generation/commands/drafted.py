@@ -87,7 +87,7 @@ def write(
     with Model(path) as model:
         compiled = compile_for(model.vocabulary, form, engine) if form else None
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
-        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty()
+        live = plan.n_texts == 1 and not as_json and not plan.stops and sys.stdout.isatty()
         with (
             Session(model, 1, plan.n_ctx, n_views=1, threads=threads) as session,
             open_draft(draft, session, sampling, threads=threads) as its_draft,

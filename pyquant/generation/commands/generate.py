@@ -26,6 +26,7 @@ from pyquant.generation.commands.live import SCHEMA, print_live
 if TYPE_CHECKING:
     from pyquant.generation.grammar.grammar import Grammar
     from pyquant.generation.sampling.generate import Plan
+    from pyquant.generation.sampling.penalties import Penalties
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.result import Sample
     from pyquant.generation.sampling.sampling import Sampling
@@ -38,6 +39,8 @@ def generate(
     ] = None,
     prompts: Annotated[Optional[Path], writing_options.PROMPTS] = None,
     chat: writing_options.Chat = False,
+    system: writing_options.SystemPrompt = None,
+    chat_template: writing_options.ChatTemplate = None,
     grammar: Annotated[
         Optional[Path],
         typer.Option(
@@ -47,10 +50,16 @@ def generate(
         ),
     ] = None,
     json_schema: Annotated[
-        Optional[Path], typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema.")
+        Optional[Path],
+        typer.Option(
+            metavar="FILE.json",
+            parser=paths.source,
+            help="Keep to a JSON schema; patterns are those of ECMA-262.",
+        ),
     ] = None,
     regex: Annotated[
-        Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
+        Optional[str],
+        typer.Option(metavar="REGEX", help="Keep to a regular expression, as Rust's."),
     ] = None,
     engine: options.Engine = None,
     n: writing_options.Samples = 1,
@@ -71,6 +80,12 @@ def generate(
         Optional[float],
         typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens; default: 0.05."),
     ] = None,
+    repeat_penalty: writing_options.RepeatPenalty = 1.0,
+    presence_penalty: writing_options.PresencePenalty = 0.0,
+    frequency_penalty: writing_options.FrequencyPenalty = 0.0,
+    repeat_last_n: writing_options.RepeatLastN = 64,
+    logit_bias: writing_options.LogitBias = None,
+    stop: writing_options.Stop = None,
     exact: Annotated[
         bool,
         typer.Option(
@@ -111,6 +126,7 @@ def generate(
 
     Draws tokens as llama.cpp does by default: top-k, top-p, min-p, then temperature.
     """
+    from pyquant.generation.sampling.penalties import Penalties
     from pyquant.generation.sampling.sampling import Sampling
 
     form = _grammar(grammar, json_schema, regex)
@@ -120,25 +136,45 @@ def generate(
     given = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
     kept = {name: value for name, value in given.items() if value is not None}
     sampling = Sampling(temperature, seed=seed, **{**of_all, **kept})
-    asked = _prompts(prompt, prompts, chat)
+    asked = _prompts(prompt, prompts, chat, system, chat_template)
+    biases = writing_options.biases(logit_bias)
+    penalties = Penalties(biases, repeat_penalty, presence_penalty, frequency_penalty, repeat_last_n)
+    if (exact or draft) and not penalties.off:
+        raise ConfigError(
+            "generate: penalties and --logit-bias change what is drawn from: give neither --exact nor --draft"
+        )
+    if exact and stop:
+        raise ConfigError("generate: with --exact texts end where the grammar and the model do: no --stop")
     drafting = drafted.setting(draft, policy, costs, parallel, exact)
-    room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
+    room = {
+        "n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx, "stops": stop or (),
+    }  # fmt: skip
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
         if drafting is not None:
             drafted.write(path, asked, sampling, room, form, engine, drafting, threads, json)
             continue
-        _write(path, asked, sampling, room, form, engine, attempts if exact else None, threads, json)
+        most = attempts if exact else None
+        _write(path, asked, sampling, penalties, room, form, engine, most, threads, json)
 
 
-def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Prompt]:
+def _prompts(
+    prompt: str | None, prompts: Path | None, chat: bool, system: str | None, template: Path | None
+) -> list[Prompt]:
     from pyquant.generation.sampling.prompt import Prompt, read_prompts
+    from pyquant.llama.chat_template import read_template
 
     if (prompt is None) == (prompts is None):
         raise ConfigError("generate: give either --prompt TEXT or --prompts FILE.jsonl")
     asked = read_prompts(prompts) if prompts is not None else [Prompt(prompt)]
-    return [prompt.chat() for prompt in asked] if chat else asked
+    if not chat and all(prompt.text is not None for prompt in asked) and (system is not None or template):
+        raise ConfigError("generate: --system and --chat-template need --chat")
+    its = read_template(template) if template else None
+    return [
+        prompt.chat(system=system, template=its) if chat or prompt.text is None else prompt
+        for prompt in asked
+    ]
 
 
 def _grammar(file: Path | None, json_schema: Path | None, regex: str | None) -> Grammar | None:
@@ -157,6 +193,7 @@ def _write(
     path: Path,
     prompts: list[Prompt],
     sampling: Sampling,
+    penalties: Penalties,
     room: dict[str, Any],
     form: Grammar | None,
     engine: str | None,
@@ -174,11 +211,16 @@ def _write(
     with Model(path) as model:
         compiled = compile_for(model.vocabulary, form, engine) if form else None
         plan = make_plan(model, prompts, **room)
-        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
+        # What may turn out to be the beginning of a text that stops it is not shown before it is known.
+        live = plan.n_texts == 1 and not as_json and not plan.stops and sys.stdout.isatty()
+        live = live and attempts is None
         begin, n_tokens = time.monotonic(), 0
         if attempts is None:
             on_token = print_live() if live else None
-            texts = generate(model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token)
+            texts = generate(
+                model, plan, sampling, grammar=compiled, penalties=None if penalties.off else penalties,
+                threads=threads, on_token=on_token,
+            )  # fmt: skip
         else:
             assert compiled is not None
             plan = replace(plan, n_parallel=1)

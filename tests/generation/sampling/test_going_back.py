@@ -39,7 +39,7 @@ def tokens(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("length", [1, 40, 900, LONG - 1])
 def test_what_follows_is_what_follows_a_fresh_text(model: Model, length: int) -> None:
-    """llama.cpp issue 13833: a window's cache holds window + batch cells, and going back further is silent."""
+    """llama.cpp issue 13833: a window's cache holds window + batch cells; going back further is silent."""
     with (
         Session(model, 1, LONG + 100, threads=1) as session,
         Session(model, 1, LONG + 100, threads=1) as fresh,
@@ -95,7 +95,7 @@ def test_recurrent_models_are_refused_before_a_token_is_drafted(model: Model) ->
         return
     with Session(model, 1, 64, threads=1) as session:
         for draft in ("ngram", model.path):
-            with pytest.raises(ConfigError, match="model.gguf: is recurrent: .* generate without --draft"):
+            with pytest.raises(ConfigError, match=r"model\.gguf: is recurrent: .* generate without --draft"):
                 open_draft(draft, session, FREE).__enter__()
 
 
