@@ -38,7 +38,7 @@ protected:
     const ggml_type type_;
 };
 
-// GGML's own conversions know nothing of the processor's instructions.
+// GGML's own conversions know nothing of the CPU's instructions.
 class FloatEncoder : public GgmlEncoder {
 public:
     using GgmlEncoder::GgmlEncoder;

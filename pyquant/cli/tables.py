@@ -44,7 +44,7 @@ def show_table(
         typer.Option(
             metavar="MODEL.gguf",
             parser=paths.source,
-            help="The model that `balanced` is for; default: the one in the box.",
+            help="The model that `balanced` is for; default: the bundled one.",
         ),
     ] = None,
     json: options.Json = False,
@@ -147,9 +147,9 @@ def learn(
         Literal["model", "kind", "tensor"],
         typer.Option(help="One table for the model, for each kind of tensor, or for each tensor."),
     ] = "model",
-    calibration: Annotated[
+    hessian: Annotated[
         Optional[Path],
-        typer.Option(metavar="STATS", parser=paths.source, help="Weigh errors by what enters the matrices."),
+        typer.Option(metavar="FILE", parser=paths.source, help="Weigh errors by what enters the matrices."),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
@@ -160,7 +160,7 @@ def learn(
 
     _check(output, force)
     with progress_bar("learning") as progress:
-        tables = learn_tables(model, per=per, calibration=calibration, threads=threads, progress=progress)
+        tables = learn_tables(model, per=per, hessian=hessian, threads=threads, progress=progress)
     _give(tables.to_toml(), "learn", output, force, json)
 
 

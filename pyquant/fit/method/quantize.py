@@ -194,7 +194,7 @@ def quantize(
             progress=lambda done, total: progress("calibration", done, total),
         )  # fmt: skip
         make = partial(maker.in_file, Path(hessian)) if hessian else maker.in_cache
-        statistics = make(gradients=method == "best")
+        statistics = make(output_side=method == "best")
         identity = _identity(model, str(type), pure, method, split, statistics)
         work = stack.enter_context(WorkFolder(output, identity))
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
@@ -206,7 +206,7 @@ def quantize(
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
         stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
-        stages.run(stages_of(method, statistics.path, gradients=statistics.gradients))
+        stages.run(stages_of(method, statistics.path, output_side=statistics.output_side))
         _publish(stages, model, output, force)
         compared = None
         if evaluate is not None:

@@ -217,7 +217,7 @@ def run(
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.search import read_found
-    from pyquant.machine.processor import n_threads
+    from pyquant.machine.cpu import n_threads
 
     hear_loggers()
     replayed = read_found(found) if found else {}

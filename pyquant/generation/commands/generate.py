@@ -46,7 +46,7 @@ def generate(
         typer.Option(
             metavar="FILE",
             parser=paths.source,
-            help="Keep to a grammar: FILE.lark, FILE.gbnf, or one in the box: json, c, sql, python, ...",
+            help="Keep to a grammar: FILE.lark, FILE.gbnf, or one bundled: json, c, sql, python, ...",
         ),
     ] = None,
     json_schema: Annotated[

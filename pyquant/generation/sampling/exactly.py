@@ -69,7 +69,7 @@ def generate_exactly(
     most_attempts
         For each text, after which it is given up.
     threads
-        None: all processors.
+        None: all cores.
 
     Raises
     ------

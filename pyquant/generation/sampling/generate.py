@@ -142,7 +142,7 @@ def generate(
     measure_mask
         Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
     threads
-        None: all processors.
+        None: all cores.
     on_token
         Called as texts grow.
     done

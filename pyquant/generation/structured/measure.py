@@ -89,7 +89,7 @@ def measure_structured(
     engine
         What follows the grammar; None: the task's own.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises

@@ -36,9 +36,9 @@ def write(
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["pylm-5M-f16", "stories260K-f32", "techdocs-5M-f16"])
 def test_greedy_text_is_llama_completions(name: str, request: pytest.FixtureRequest, oracle: Oracle) -> None:
-    in_the_box = data.model_path()
-    shared = request.getfixturevalue("shared") if name != in_the_box.stem else None
-    model = in_the_box if shared is None else shared / "models" / f"{name}.gguf"
+    bundled = data.model_path()
+    shared = request.getfixturevalue("shared") if name != bundled.stem else None
+    model = bundled if shared is None else shared / "models" / f"{name}.gguf"
     text = write(model, [Prompt("Once upon a time")], Sampling(temperature=0), max_tokens=60)[0, 0].text
     assert len(text) > 60
     options = ["-p", "Once upon a time", "-n", 60, "--temp", 0, "-no-cnv", "--no-display-prompt", "-t", 2]

@@ -200,7 +200,7 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def record(q4_0: Path) -> Record:
-    """The model in the box drafted by itself in 4 bits."""
+    """The bundled model drafted by itself in 4 bits."""
     return make_record(data.model_path(), q4_0, PROMPTS, sampling=GREEDY, max_tokens=96, threads=1)
 
 

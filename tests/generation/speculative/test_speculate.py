@@ -38,7 +38,7 @@ LIST = {
 
 @pytest.fixture(scope="module")
 def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model in the box in 4 bits."""
+    """The bundled model in 4 bits."""
     from pyquant.rounding.quantize_model import quantize_model
     from pyquant.schemes.settings import make_mode
 

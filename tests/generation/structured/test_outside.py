@@ -1,4 +1,4 @@
-"""A task of one's own is one file: it is asked and checked as those in the box are."""
+"""A task of one's own is one file: it is asked and checked as those bundled are."""
 
 from __future__ import annotations
 

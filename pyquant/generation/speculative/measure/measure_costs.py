@@ -21,7 +21,7 @@ from pyquant.generation.speculative.policies.costs import SCHEMA
 from pyquant.generation.speculative.write.draft import Draft
 from pyquant.generation.speculative.write.pair import NGRAM, check_both, open_draft
 from pyquant.llama.model import Model
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import open_model
 
 LARGEST = 32  # tokens of the largest pass
@@ -52,7 +52,7 @@ def measure_costs(
     rounds
         Measurements of each; a first one is not counted.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Returns

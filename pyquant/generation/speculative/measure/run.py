@@ -117,7 +117,7 @@ def run_policies(
     check
         Find flips; texts have to be greedy.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises

@@ -94,7 +94,7 @@ def make_record(
     sampling, n_samples, max_tokens
         How both draw; texts for each prompt, and tokens of a text at most.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises

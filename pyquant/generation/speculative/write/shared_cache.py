@@ -21,7 +21,7 @@ PROBE = b"The capital of France is Paris. It has two million people, and the riv
 def suits(target: Session, draft: Session) -> bool:
     """Find out whether a draft comes nearer to its target with the target's keys and values.
 
-    Both read a sentence, the draft once with either. What counts is the mean KL divergence from the target.
+    Both read a sentence, the draft once with either. What counts is the mean KLD from the target.
     What they have read is forgotten. Nothing suits where one of them has no view. Raises ModelFileError.
     """
     if not (target.context.n_views and draft.context.n_views):

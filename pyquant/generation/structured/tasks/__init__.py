@@ -1,4 +1,4 @@
-"""The tasks in the box: a file each, which defines TASK, found by being here."""
+"""The tasks bundled: a file each, which defines TASK, found by being here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def key_of(name: str) -> str:
 
 
 def load_task(name: str) -> Task:
-    """Load a task in the box by its name, or one of one's own by its file, FILE.py, which is run.
+    """Load a task bundled by its name, or one of one's own by its file, FILE.py, which is run.
 
     Raises
     ------

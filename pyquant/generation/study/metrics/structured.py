@@ -71,7 +71,7 @@ class StructuredConfig(BaseModel):
     tasks: Annotated[list[Annotated[str, AfterValidator(_known_task)]], AfterValidator(_apart)] = Field(
         ["arithmetic", "function_call"],
         min_length=1,
-        description="tasks in the box, or Python files with tasks of one's own, which are run",
+        description="tasks bundled, or Python files with tasks of one's own, which are run",
     )
     techniques: list[Annotated[str, AfterValidator(_known_technique)]] = Field(
         list(TECHNIQUES), min_length=1, description="how models are asked"

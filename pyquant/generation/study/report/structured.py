@@ -163,8 +163,8 @@ def findings(model: ModelResults) -> list[str]:
 
 
 def shares_against(model: ModelResults, score: str) -> Panel | None:
-    """Return a panel of the share of texts that have a score, against divergence, or bits; None without."""
-    axis, path = "mean divergence (nats)", ["quality", "kld", "mean"]
+    """Return a panel of the share of texts that have a score, against KLD, or bits; None without."""
+    axis, path = "mean KLD (nats)", ["quality", "kld", "mean"]
     if not any(get(row.result(path[0]), *path[1:]) for row in model.rows[1:]):
         axis, path = "bits per weight", ["size", "bits"]
     every = [(row, get(row.result(path[0]), *path[1:])) for row in model.rows[1:] if _cells(row)]
