@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,13 +17,16 @@ from pyquant.errors import ConfigError
 from pyquant.generation.commands.live import SCHEMA, print_live
 
 if TYPE_CHECKING:
-    from pyquant.generation.grammar.grammar import Grammar
+    from pyquant.generation.grammar.engine import Compiled
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.policies.costs import Costs
     from pyquant.generation.speculative.policies.policy import Policy
     from pyquant.generation.speculative.write.result import DraftedText
+    from pyquant.llama.vocabulary import Vocabulary
 
+# Compiles the grammar that texts keep to for a vocabulary; to None without one.
+Compile = Callable[["Vocabulary"], "Compiled | None"]
 
 DraftModel = Annotated[
     str,
@@ -65,14 +69,12 @@ def write(
     prompts: list[Prompt],
     sampling: Sampling,
     room: dict[str, Any],
-    form: Grammar | None,
-    engine: str | None,
+    compile_form: Compile,
     drafting: Drafting,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Writes the texts of one target, and says what drafting brought."""
-    from pyquant.generation.grammar.engines import compile_for
     from pyquant.generation.sampling.generate import make_plan
     from pyquant.generation.sampling.session import Session
     from pyquant.generation.speculative.write.pair import check_both, open_draft
@@ -85,7 +87,7 @@ def write(
     check_both(path, draft, n_ctx, drafting.costs)
     say_pair(path, draft, n_ctx)
     with Model(path) as model:
-        compiled = compile_for(model.vocabulary, form, engine) if form else None
+        compiled = compile_form(model.vocabulary)
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
         live = plan.n_texts == 1 and not as_json and not plan.stops and sys.stdout.isatty()
         with (

@@ -21,15 +21,18 @@ from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
 from pyquant.generation.commands import drafted, writing_options
+from pyquant.generation.commands.drafted import Compile
 from pyquant.generation.commands.live import SCHEMA, print_live
 
 if TYPE_CHECKING:
+    from pyquant.generation.grammar.engine import Compiled
     from pyquant.generation.grammar.grammar import Grammar
     from pyquant.generation.sampling.generate import Plan
     from pyquant.generation.sampling.penalties import Penalties
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.result import Sample
     from pyquant.generation.sampling.sampling import Sampling
+    from pyquant.llama.vocabulary import Vocabulary
 
 
 def generate(
@@ -62,6 +65,7 @@ def generate(
         typer.Option(metavar="REGEX", help="Keep to a regular expression, as Rust's."),
     ] = None,
     engine: options.Engine = None,
+    trigger: writing_options.Trigger = None,
     n: writing_options.Samples = 1,
     max_tokens: writing_options.MaxTokens = 128,
     temperature: Annotated[
@@ -130,6 +134,9 @@ def generate(
     from pyquant.generation.sampling.sampling import Sampling
 
     form = _grammar(grammar, json_schema, regex)
+    if trigger is not None and form is None:
+        raise ConfigError("generate: --trigger needs --grammar, --json-schema or --regex")
+    compile_form = _compiler(form, engine, trigger)
     if exact and form is None:
         raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
     of_all: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0} if exact else {}
@@ -153,10 +160,10 @@ def generate(
         if len(models) > 1 and not json:
             print(f"{path}:")
         if drafting is not None:
-            drafted.write(path, asked, sampling, room, form, engine, drafting, threads, json)
+            drafted.write(path, asked, sampling, room, compile_form, drafting, threads, json)
             continue
         most = attempts if exact else None
-        _write(path, asked, sampling, penalties, room, form, engine, most, threads, json)
+        _write(path, asked, sampling, penalties, room, compile_form, most, threads, json)
 
 
 def _prompts(
@@ -189,19 +196,26 @@ def _grammar(file: Path | None, json_schema: Path | None, regex: str | None) -> 
     return Grammar(Language.REGEX, regex, "--regex") if regex is not None else None
 
 
+def _compiler(form: Grammar | None, engine: str | None, trigger: str | None) -> Compile:
+    def compile_form(vocabulary: Vocabulary) -> Compiled | None:
+        from pyquant.generation.grammar.engines import compile_for
+
+        return compile_for(vocabulary, form, engine, trigger=trigger) if form else None
+
+    return compile_form
+
+
 def _write(
     path: Path,
     prompts: list[Prompt],
     sampling: Sampling,
     penalties: Penalties,
     room: dict[str, Any],
-    form: Grammar | None,
-    engine: str | None,
+    compile_form: Compile,
     attempts: int | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
-    from pyquant.generation.grammar.engines import compile_for
     from pyquant.generation.sampling.exactly import generate_exactly
     from pyquant.generation.sampling.generate import generate, make_plan
     from pyquant.generation.sampling.result import REFUSED
@@ -209,7 +223,7 @@ def _write(
 
     hear_loggers()
     with Model(path) as model:
-        compiled = compile_for(model.vocabulary, form, engine) if form else None
+        compiled = compile_form(model.vocabulary)
         plan = make_plan(model, prompts, **room)
         # What may turn out to be the beginning of a text that stops it is not shown before it is known.
         live = plan.n_texts == 1 and not as_json and not plan.stops and sys.stdout.isatty()

@@ -43,6 +43,13 @@ ChatTemplate = Annotated[
         metavar="FILE", parser=paths.source, help="With --chat: a template in Jinja in place of the model's."
     ),
 ]
+Trigger = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="TEXT",
+        help="Let the grammar begin behind this text; before it all may come.",
+    ),
+]
 Stop = Annotated[
     Optional[list[str]],
     typer.Option(metavar="TEXT", help="End before this text, which is left out; may be given several times."),

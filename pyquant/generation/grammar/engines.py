@@ -7,9 +7,11 @@ from importlib import import_module
 import numpy as np
 
 from pyquant.errors import ConfigError, GrammarError
+from pyquant.generation.grammar.bounded_blanks import BoundedBlanks
 from pyquant.generation.grammar.engine import Compiled, Engine
 from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.grammar.packages import needed_packages
+from pyquant.generation.grammar.triggered import Triggered
 from pyquant.llama.vocabulary import Vocabulary
 
 _CLASSES = {"llguidance": "LLGuidance", "lr": "Lr", "gbnf": "Gbnf"}
@@ -39,9 +41,20 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
     return engine
 
 
-def compile_for(vocabulary: Vocabulary, grammar: Grammar, engine: str | None = None) -> Compiled:
-    """Compile a grammar by an engine, or by that of its language. Raises ConfigError and GrammarError."""
-    return compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
+def compile_for(
+    vocabulary: Vocabulary, grammar: Grammar, engine: str | None = None, *, trigger: str | None = None
+) -> Compiled:
+    """Compile a grammar by an engine, or by that of its language.
+
+    trigger: a text behind which it begins; None: it begins the text. Blanks of JSON schemas are bounded.
+    Raises ConfigError and GrammarError.
+    """
+    compiled = compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
+    if grammar.language is Language.JSON_SCHEMA:
+        compiled = BoundedBlanks(compiled, vocabulary.pieces())
+    if trigger is not None:
+        return Triggered(compiled, trigger.encode(), vocabulary.pieces(), vocabulary.end_tokens())
+    return compiled
 
 
 def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:
