@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from pyquant.errors import ConfigError, GrammarError
+from pyquant.files.utf8 import utf8
 from pyquant.generation.grammar.bounded_blanks import BoundedBlanks
 from pyquant.generation.grammar.engine import Compiled, Engine
 from pyquant.generation.grammar.grammar import Grammar, Language
@@ -47,13 +48,14 @@ def compile_for(
     """Compile a grammar by an engine, or by that of its language.
 
     trigger: a text behind which it begins; None: it begins the text. Blanks of JSON schemas are bounded.
-    Raises ConfigError and GrammarError.
+    Raises ConfigError, GrammarError, and TextError where a text is no Unicode.
     """
+    utf8(grammar.text, grammar.name)
     compiled = compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
     if grammar.language is Language.JSON_SCHEMA:
         compiled = BoundedBlanks(compiled, vocabulary.pieces())
     if trigger is not None:
-        return Triggered(compiled, trigger.encode(), vocabulary.pieces(), vocabulary.end_tokens())
+        return Triggered(compiled, utf8(trigger, "trigger"), vocabulary.pieces(), vocabulary.end_tokens())
     return compiled
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.files.utf8 import utf8
 from pyquant.generation.grammar.engine import Compiled
 from pyquant.generation.sampling.choose import Chooser, Text
 from pyquant.generation.sampling.penalties import Penalties
@@ -112,7 +113,7 @@ def make_plan(
                 f"give a larger one"
             )
     n_parallel = min(n_parallel or 16, len(prompts) * n_samples)
-    names, encoded = [prompt.name for prompt in prompts], tuple(stop.encode() for stop in stops)
+    names, encoded = [prompt.name for prompt in prompts], tuple(utf8(stop, "stop") for stop in stops)
     return Plan(tokens, names, n_samples, max_tokens, n_parallel, n_ctx, stops=encoded)
 
 

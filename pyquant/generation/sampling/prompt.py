@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import TextError
+from pyquant.files.utf8 import utf8
 from pyquant.llama.chat_template import Message, Template, render
 from pyquant.llama.model import Model
 
@@ -64,7 +65,7 @@ class Prompt:
         else:
             # Special tokens that are spelled in a prompt are taken as such, as llama.cpp's tools do.
             ends, text = True, self.text
-        tokens = model.vocabulary.tokenize(text.encode(), ends=ends, special=True)
+        tokens = model.vocabulary.tokenize(utf8(text, self.name), ends=ends, special=True)
         if ends:  # a token that the vocabulary adds at the end would end the prompt, which goes on
             tokens = model.vocabulary.continuing(tokens)
         if len(tokens) == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from pyquant import data
 from pyquant.errors import ModelFileError, TextError
 from pyquant.generation.sampling.prompt import Prompt, read_prompts, render
+from pyquant.llama.chat_template import Template
 from pyquant.llama.model import Model
 
 CHATML = (
@@ -58,6 +60,20 @@ def test_ends_of_lines_in_strings_end_no_line(tmp_path: Path) -> None:
     text = "a\u2028b\u2029c\u0085d"
     path.write_bytes(b"\xef\xbb\xbf" + f'{{"prompt": "{text}"}}\r\n{{"prompt": "e"}}'.encode())
     assert [prompt.text for prompt in read_prompts(path)] == [text, "e"]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"prompt": "a\\ud800"}', '{"messages": [{"role": "user", "content": "\\udc00"}]}']
+)
+def test_halves_of_surrogate_pairs_are_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(line)
+    (prompt,) = read_prompts(path)
+    with (
+        Model(data.model_path()) as model,
+        pytest.raises(TextError, match=r"prompts\.jsonl:1: character \d+ is no Unicode"),
+    ):
+        replace(prompt, template=Template("{{ messages[0].content }}", path)).tokens(model)
 
 
 def test_tools_and_parts_are_read(tmp_path: Path) -> None:
