@@ -11,6 +11,6 @@ def utf8(text: str, name: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TextError(
-            f"{name}: character {error.start + 1} is no Unicode but half of a surrogate pair, or a byte of no "
+            f"{name}: character {error.start + 1} is no Unicode: half of a surrogate pair, or a byte of no "
             f"UTF-8; leave it out"
         ) from None
