@@ -49,8 +49,8 @@ def test_a_stop_is_found_across_tokens(model: Model) -> None:
     assert stopped.text == free.text[: free.text.index(stop)]
     assert stopped.tokens == free.tokens[: len(stopped.tokens)]
     with Session(model, 1, plan.n_ctx, threads=1) as session:
-        speculation = Speculation(session, NgramDraft(), GREEDY, make_policy("fixed:k=3", None))
-        (drafted,) = speculation.completions(plan)
+        writer = Speculation(session, NgramDraft(), GREEDY, make_policy("fixed:k=3", None))
+        (drafted,) = writer.completions(plan)
     assert (drafted.sample.text, drafted.sample.finish) == (stopped.text, STOP)
 
 
