@@ -60,7 +60,7 @@ class Forecast:
 
     def lines(self) -> Iterator[str]:
         """Say it."""
-        yield f"stages: {', '.join(self.stages)}; each stays if it lowers the KLD on held-out chunks"
+        yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
         yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
         yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
