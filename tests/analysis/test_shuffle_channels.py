@@ -18,8 +18,8 @@ from tests.support.family import Family
 from tests.support.models import Model as Graph
 
 SIZES = {
-    "embedding_length": 128, "feed_forward_length": 96, "attention.head_count": 2, "attention.head_count_kv": 1,
-    "attention.key_length": 64,
+    "embedding_length": 128, "feed_forward_length": 96,
+    "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 64,
 }  # fmt: skip
 TOKENS = np.arange(3, 35, dtype=np.int32)[None]
 
