@@ -95,6 +95,7 @@ def calibrate_model(
     threads: int | None = None,
     memory: int | None = None,
     imatrix: str | os.PathLike[str] | None = None,
+    imatrix_only: bool = False,
     process_output: bool = False,
     output_side: int | None = None,
     random: float = RANDOM_SHARE,
@@ -127,6 +128,8 @@ def calibrate_model(
         Bytes that sums may take in memory; the others are spooled beside `output`. None: all of them.
     imatrix
         Where to write an importance matrix as llama-imatrix would.
+    imatrix_only
+        Collect sums of squares alone, the diagonals of Hessians. GPTQ then collects Hessians while it rounds.
     process_output
         Collect the output matrix's input as well.
     output_side
@@ -164,7 +167,8 @@ def calibrate_model(
     files = [wish.text.path for wish in wanted if isinstance(wish.text, Text)]
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
-    collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
+    whole = set() if imatrix_only else quantizable(source)  # matrices whose whole Hessians are wanted
+    collector = _core.Collector(whole, with_output=process_output, n_threads=n_threads(threads))
     with ExitStack() as stack, Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
@@ -201,7 +205,7 @@ def calibrate_model(
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)
-                run(until=len(work))
+                run(until=n_of_texts if imatrix_only else len(work))
                 write_sums(file, header, collector, squares, kept, followed)
                 if imatrix:
                     importance = importance_of(collector, squares)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.collected import Collected
 from pyquant.calibration.hessian_file import (
     OUTPUT_SIDE,
     TOKENS,
@@ -58,6 +59,7 @@ class Calibration:
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
             self._streams = {}
+        self._held: dict[str, Collected] = {}  # by input
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -164,6 +166,15 @@ class Calibration:
         check_values(self.path, f"the sums of squares of what enters {name}", means)
         return means
 
+    @cached_property
+    def is_collected_later(self) -> bool:
+        """Say whether Hessians are collected while a model is rounded: the file has tokens, and diagonals."""
+        return self.has_tokens and not any(self._stored_counts(name) for name in self._inputs)
+
+    def hold(self, name: str, collected: Collected) -> None:
+        """Take what was collected of a matrix's input, in the place of what was before."""
+        self._held = {self._inputs[name]: collected}
+
     def has_hessian(self, name: str) -> bool:
         """Say whether a matrix's Hessian is known, for one expert at least, and of enough tokens."""
         return bool((self._hessian_counts(name) > 0).any()) and self._why_too_few(name) is None
@@ -185,11 +196,16 @@ class Calibration:
 
     def _hessian_counts(self, name: str) -> NDArray[np.float64]:
         """(n_experts,) weighted tokens in the Hessians; (0,) where there are none."""
-        if self._rows is None or f"{self._inputs.get(name)}.hessian" not in self._rows.tensors:
+        if name in self._inputs and self.is_collected_later:
+            return self.counts(name)  # of the texts' tokens, of which those that are kept are a sample
+        if not self._stored_counts(name):
             return np.empty(0)
         counts = self._all(name, "hessian_counts", np.float64)[0]
         check_values(self.path, f"the counts of tokens in the Hessian statistics of {name}", counts)
         return counts
+
+    def _stored_counts(self, name: str) -> bool:
+        return self._rows is not None and f"{self._inputs.get(name)}.hessian" in self._rows.tensors
 
     def hessian(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
         """Give the mean of x x^T over the tokens that entered a matrix, each times its weight.
@@ -199,7 +215,7 @@ class Calibration:
         Returns
         -------
         (n_in, n_in) float32
-            None if only the diagonal is known, or no token entered the expert.
+            None if only the diagonal is known or held, or no token entered the expert.
 
         Raises
         ------
@@ -207,6 +223,13 @@ class Calibration:
             They are damaged or not finite.
         """
         stored, counts = self._inputs[name], self._hessian_counts(name)
+        if self.is_collected_later:
+            held = self._held.get(stored)
+            hessian = held.hessian(expert) if held else None
+            if hessian is not None:
+                called = f"the Hessian statistics of what enters {name}"
+                check_values(self.path, called, hessian, least=-LARGEST)
+            return hessian
         if self._rows is None or not len(counts) or counts[expert] == 0:
             return None
         triangle = self._rows.read(f"{stored}.hessian", np.float32, expert, 1)[0]
@@ -230,6 +253,8 @@ class Calibration:
         ModelFileError
             It is damaged or not finite.
         """
+        if (held := self._held.get(self._inputs[name])) is not None:
+            return held.first
         stored = f"{self._inputs[name]}.first"
         if self._rows is None or self.origin is None or stored not in self._rows.tensors:
             return None
@@ -284,8 +309,8 @@ class Calibration:
         """Say whether the file keeps tokens that the model was run over."""
         return self._rows is not None and TOKENS in self._rows.tensors
 
-    def tokens(self, n_chunks: int) -> NDArray[np.int32]:
-        """Give some of the tokens that the model was run over, random ones among them.
+    def tokens(self, n_chunks: int | None = None) -> NDArray[np.int32]:
+        """Give some of the tokens that the model was run over, random ones among them; None: all.
 
         Returns
         -------
@@ -299,7 +324,8 @@ class Calibration:
         """
         if self._rows is None or TOKENS not in self._rows.tensors:
             raise ModelFileError(f"{self.called}: holds no tokens to run the model over; calibrate anew")
-        return spread(self._rows.read(TOKENS, np.int32), n_chunks)
+        kept = self._rows.read(TOKENS, np.int32)
+        return kept if n_chunks is None else spread(kept, n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:
         """Refuse a model that the calibration is not of.

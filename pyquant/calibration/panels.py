@@ -31,11 +31,16 @@ def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
         shape = n - columns.start, columns.stop - columns.start
         matrix[columns.start :, columns] = triangle[at : at + shape[0] * shape[1]].reshape(shape)
         at += shape[0] * shape[1]
-    for columns in _panels(n):  # transposing panel by panel stays in cache
-        square = matrix[columns, columns]
-        square += np.tril(square, -1).T
-        matrix[columns, columns.stop :] = matrix[columns.stop :, columns].T
+    mirror(matrix)
     return matrix
+
+
+def mirror(matrix: NDArray[np.float32]) -> None:
+    """Make a matrix, (n, n), symmetric: what is above the diagonal becomes what is below."""
+    for columns in _panels(len(matrix)):  # transposing panel by panel stays in cache
+        square = matrix[columns, columns]
+        square[:] = np.tril(square) + np.tril(square, -1).T
+        matrix[columns, columns.stop :] = matrix[columns.stop :, columns].T
 
 
 def triangle_of(matrix: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -73,6 +73,13 @@ def calibrate(
             "Share of random tokens in H, against a text's one-sidedness.",
         ),
     ] = 0.25,
+    imatrix_only: Annotated[
+        bool,
+        typer.Option(
+            "--imatrix-only",
+            help="Collect the diagonals alone, in little memory; GPTQ then collects Hessians layer by layer.",
+        ),
+    ] = False,
     process_output: Annotated[
         bool, typer.Option("--process-output", help="Also collect what enters the output matrix.")
     ] = False,
@@ -99,8 +106,8 @@ def calibrate(
         report = calibrate_model(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
-            process_output=process_output, output_side=output_side, random=random, force=force,
-            progress=progress,
+            imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
+            random=random, force=force, progress=progress,
         )  # fmt: skip
     show(report.to_json(), json, _print)
 

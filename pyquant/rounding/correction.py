@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.rounding.products import add_products
+from pyquant.calibration.products import add_products
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 PORTION = 4096  # tokens whose Hessians are summed up together

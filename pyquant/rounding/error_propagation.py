@@ -25,15 +25,19 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import EMBEDDINGS
+from pyquant.rounding.collecting import sums_of, tokens_of
 from pyquant.rounding.corrected_target import CorrectedTarget
 from pyquant.rounding.correction import ENOUGH, Corrections
-from pyquant.rounding.propagation_memory import PropagationMemory
 from pyquant.rounding.staged_context import StagedContext, pieces_of
+from pyquant.rounding.staged_memory import StagedMemory
 from pyquant.schemes.dampening import CORRECTION, STREAM
+
+DOING = "error propagation"
 
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
 # into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
-Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8]], None]
+Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8] | None], None]
 
 
 def write_propagated(
@@ -79,35 +83,33 @@ def write_propagated(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    tokens = _checked_tokens(calibration, by_name.values(), n_chunks, tell)
-    pieces = pieces_of(tokens)
+    _check_tokens(calibration, by_name.values(), n_chunks, tell)
     with Model(model.path) as as_it_is:
-        if (bos := as_it_is.vocabulary.bos) is not None:
-            tokens[:, 0] = bos
+        pieces = pieces_of(tokens_of(calibration, as_it_is, n_chunks))
         with StagedContext(as_it_is, by_name, pieces, threads) as original:
-            needed = PropagationMemory.of(model, original, memory)
-            needed.check(folder)
+            needed = StagedMemory.of(model, original, memory, n_passes=2)
+            needed.check(folder, DOING)
             if tell:
-                tell(needed.describe())
+                tell(needed.describe(DOING))
             with (
                 Model(model.path, writable=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
-                needed.states_in(folder) as states,
+                needed.states_in(folder, DOING) as states,
             ):
-                _run_together(original, changed, states, by_name, write, done, threads)
+                _run_together(original, changed, states, by_name, calibration, write, done, threads)
 
 
-def _checked_tokens(
+def _check_tokens(
     calibration: Calibration,
     tensors: Collection[Tensor],
     n_chunks: int,
     tell: Callable[[str], None] | None,
-) -> NDArray[np.int32]:
-    """Give the tokens; `_run_together` leaves out the correction of matrices that they are too few for."""
+) -> None:
+    """Say or refuse that tokens are too few; `_run_together` leaves out the corrections that they are for."""
     tokens = calibration.tokens(n_chunks)
     short = [tensor for tensor in tensors if tokens.size < ENOUGH * tensor.n_per_row]
     if not short:
-        return tokens
+        return
     widest = max(short, key=lambda tensor: tensor.n_per_row)
     chunks = f"{len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too few"
     if len(short) == len(tensors):
@@ -121,7 +123,6 @@ def _checked_tokens(
             f"{chunks} for {len(short)} of {len(tensors)} matrices, with rows of up to {widest.n_per_row:,}: "
             f"these are rounded by GPTQ alone; {needed} chunks would do for all"
         )
-    return tokens
 
 
 def _run_together(
@@ -129,6 +130,7 @@ def _run_together(
     changed: StagedContext,
     states: _core.PassStates,
     tensors: dict[str, Tensor],
+    calibration: Calibration,
     write: Write,
     done: Collection[str],
     threads: int | None,
@@ -138,27 +140,33 @@ def _run_together(
         if original.stages[number].matrices != stage.matrices:
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
         changes: list[NDArray[np.float32] | None] = [None]  # of each expert
-        if not set(stage.matrices) <= set(done) and changed.n_tokens(number) >= ENOUGH * stage.n_in:
+        corrects = EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
+        held = sums_of(stage, original.n_ctx, threads) if calibration.is_collected_later else None
+        if not set(stage.matrices) <= set(done) and (corrects or held):
             first = tensors[stage.matrices[0]]
             n_experts = first.n_rows // first.shape[1] if stage.routed else 1
-            stream = CorrectedTarget(first.weights(), threads) if stage.in_stream else None
-            sums = None if stream else Corrections(n_experts, stage.n_in, threads)
+            stream = CorrectedTarget(first.weights(), threads) if corrects and stage.in_stream else None
+            sums = Corrections(n_experts, stage.n_in, threads) if corrects and not stream else None
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)
                 if x is None or y is None:
                     continue
+                if held:
+                    held.add(x, original.experts())
                 if stream:
                     stream.add(x, y, original.stream(), changed.stream())
                 if sums:
                     sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
+            if held:
+                calibration.hold(stage.matrices[0], held)
             changes = [stream.result(STREAM)] if stream else changes
             changes = sums.results(CORRECTION) if sums else changes
         for i, name in enumerate(stage.matrices):
-            write(
-                tensors[name], _corrected(tensors[name], changes, stage.in_stream), changed.matrix(number, i)
-            )
+            corrected = _corrected(tensors[name], changes, stage.in_stream)
+            # Embeddings that are the output matrix too stay in the copy as they are looked up.
+            write(tensors[name], corrected, None if name == EMBEDDINGS else changed.matrix(number, i))
 
 
 def _corrected(

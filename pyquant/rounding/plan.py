@@ -150,20 +150,29 @@ class Plan:
         return {tensor.name: offset for tensor, offset in zip(self.model.tensors, offsets)}
 
     @property
-    def propagated(self) -> list[Tensor]:
-        """The tensors that are rounded while the model runs, in about its order; see `error_propagation`.
+    def staged(self) -> list[Tensor]:
+        """The tensors that are rounded while the model runs, in about its order.
 
-        Not embeddings that are the output matrix too: what corrects that changes what is looked up.
+        With error propagation all matrices but embeddings that are the output matrix too, as what corrects
+        that changes what is looked up; and all that GPTQ rounds by Hessians that are collected on the way.
         """
-        if not self.mode.error_propagation or self.calibration is None:
+        if self.calibration is None:
             return []
         by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
-        names = (name for name in self.calibration.matrices if name != EMBEDDINGS)
-        return [by_name[name] for name in names if name in by_name]
+        known = (by_name[name] for name in self.calibration.matrices if name in by_name)
+        collects = self.calibration.is_collected_later
+        return [
+            tensor
+            for tensor in known
+            if (self.mode.error_propagation and tensor.name != EMBEDDINGS)
+            or (collects and self.by_gptq(tensor))
+        ]
 
     def factors(self) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
-        first = self.propagated
+        if self.calibration and self.calibration.is_collected_later:  # none can be made ahead
+            return Factors(self.calibration, self.mode.dampening, [])
+        first = self.staged
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
         return Factors(self.calibration, self.mode.dampening, wanted)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ def quantize_model(
     """
     begin = time.perf_counter()
     model = given = open_model(source)
-    if memory is not None and not mode.error_propagation:
+    if memory is not None and not mode.hessian:
         raise ConfigError("memory: is of --error-propagation, and without it little memory is taken")
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
@@ -147,13 +148,18 @@ def write_plan(
             if finished:
                 finished.note(results[tensor.name])
 
-        if mode.error_propagation and plan.calibration:
+        if plan.staged and plan.calibration:
+            from pyquant.rounding.collecting import write_collected
             from pyquant.rounding.error_propagation import write_propagated
 
-            write_propagated(
-                model, plan.calibration, plan.propagated, mode.error_propagation, write,
-                folder=output.resolve().parent, done=done, threads=threads, memory=memory, tell=tell,
-            )  # fmt: skip
+            passing: dict[str, Any] = {
+                "folder": output.resolve().parent, "done": done, "threads": threads, "memory": memory,
+                "tell": tell,
+            }  # fmt: skip
+            if n_chunks := mode.error_propagation:
+                write_propagated(model, plan.calibration, plan.staged, n_chunks, write, **passing)
+            else:
+                write_collected(model, plan.calibration, plan.staged, write, **passing)
         for tensor in model.tensors:
             if tensor.name not in results:
                 write(tensor)

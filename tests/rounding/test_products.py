@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyquant import _core
-from pyquant.rounding.products import add_products, multiply
+from pyquant.calibration.products import add_products, multiply
 from tests.support.bf16 import rounded
 
 needs_bf16 = pytest.mark.skipif(not _core.HAS_BF16_PRODUCTS, reason="this CPU does not multiply BF16")

@@ -15,8 +15,11 @@ from pyquant import _core
 from pyquant.calibration.collect import learn_inputs
 from pyquant.calibration.gradients.llama_graph import NEIGHBORS
 from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.random_tokens import RANDOM_SHARE
+from pyquant.calibration.sample import MOST_CHUNKS
+from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import activation_memory, context_memory
-from pyquant.fit.method.hessian import OUTPUT_SIDE_CHUNKS
+from pyquant.fit.method.hessian import MOST_BYTES, OUTPUT_SIDE_CHUNKS
 from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
@@ -25,15 +28,15 @@ from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.type_policy import quantizable
-from pyquant.rounding.propagation_memory import BYTES_OF_CORRECTION
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
+from pyquant.rounding.staged_memory import BYTES_OF_SUMS
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
 PROCESS = 190e6  # bytes of Python and its libraries
 
 # Time beside a forward pass over the same tokens: SmolLM2-135M on one core of an AVX-512 CPU.
-COLLECTING, BACKWARDS, PROPAGATING = 1.9, 9.0, 3.0
+COLLECTING, BACKWARDS, PROPAGATING, DIAGONALS = 1.9, 9.0, 3.0, 1.3
 # Multiplications of GPTQ per second and core: for each weight of a matrix one for each of its columns.
 ROUNDING = 9e9
 
@@ -52,6 +55,8 @@ class Forecast:
         Bytes at the most, the mapped model not counted.
     hessian, beside
         Bytes on disk: of the Hessian statistics, and beside the output until it is complete.
+    keeps_hessians
+        Whether Hessians are kept; else they are collected layer by layer, for each stage anew.
     """
 
     stages: list[str]
@@ -59,13 +64,15 @@ class Forecast:
     memory: int
     hessian: int
     beside: int
+    keeps_hessians: bool
 
     def lines(self) -> Iterator[str]:
         """Say it."""
         yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
         yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
-        yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
+        kept = f"{_gb(self.hessian)} of Hessian statistics" if self.keeps_hessians else "no Hessians"
+        yield f"disk: {kept}, and {_gb(self.beside)} beside the output"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -73,7 +80,14 @@ class Forecast:
 
 
 def forecast(
-    model: ModelFile, method: str, texts: SplitText, output_bytes: int, threads: int | None
+    model: ModelFile,
+    method: str,
+    texts: SplitText,
+    output_bytes: int,
+    *,
+    in_file: bool,
+    memory: int | None,
+    threads: int | None,
 ) -> Forecast:
     """Time a short pass, and add up from that and from the model's header.
 
@@ -83,6 +97,10 @@ def forecast(
         What is quantized by "gptq" or "best", calibrated on what.
     output_bytes
         Of a stage's file.
+    in_file
+        Whether Hessian statistics are kept in a file of the user's, whatever they take.
+    memory
+        Bytes that what is kept of tokens between layers may take; None: all of it.
     threads
         None: one for each core.
 
@@ -95,38 +113,51 @@ def forecast(
     chunk_seconds, collector = _probe(model, n_ctx, threads)
     by_name = {tensor.name: tensor for tensor in model.tensors}
     matrices = [by_name[name] for inputs in collector.inputs for name in inputs.matrices]
+    n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
     known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
-    n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if method == "best" and known else 0
+    rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
+    sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
+    keeps = in_file or sums + output_hessians <= MOST_BYTES
+    if not keeps:
+        sums, output_hessians, rows = 4 * sum(inputs.n_in for inputs in collector.inputs), 0, []
+    n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     n_propagated = min(PROPAGATION_CHUNKS, n_chunks) if method == "best" else 0
+    n_collected = 0 if keeps else min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))
     stages = [stage.name for stage in stages_of(method, Path(), output_side=n_output_side > 0)]
 
-    passes = COLLECTING * n_chunks + BACKWARDS * n_output_side + PROPAGATING * n_propagated
+    passes = (COLLECTING if keeps else DIAGONALS) * n_chunks + BACKWARDS * n_output_side
+    passes += COLLECTING * n_collected * (len(stages) - 1 - (n_propagated > 0)) + PROPAGATING * n_propagated
     passes += texts.held_out.n_chunks * (1 + len(stages))
     products = sum(tensor.n_weights * tensor.n_per_row for tensor in matrices)
     rounding = products / (ROUNDING * n_threads(threads))  # of a stage; GGML's own quantizer takes little
 
-    sums, n_vocab = 4 * sum(collector.sizes), by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    in_layers = [tensor for tensor in matrices if tensor.layer >= 0] if n_output_side else []
-    output_hessians = 4 * sum(triangle_size(tensor.shape[1]) for tensor in in_layers)
     embeddings = 4 * sum(by_name[name].n_weights for name in (EMBEDDINGS, OUTPUT) if name in by_name)
     gradients = (16 * n_ctx * n_vocab + embeddings) * bool(n_output_side)
     calibration = sums + 2 * output_hessians + max(gradients, context_memory(model, n_ctx, BATCH))
     widest = max(tensor.n_per_row for tensor in matrices)
-    activations = 8 * n_propagated * n_ctx * (2 * model.hyperparameter("embedding_length") + widest)
-    both_passes = 2 * (min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE))
-    propagation = BYTES_OF_CORRECTION * widest**2 + model.n_bytes + activations + both_passes
-    held_out = 4 * texts.held_out.n_scored * n_vocab
+    of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
+    a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
+
+    def staged(n_kept: int, n_passes: int) -> tuple[int, int]:
+        """Return bytes in memory and on disk."""
+        states = n_passes * n_kept * n_ctx * of_token
+        in_memory = states if memory is None else min(memory, states)
+        of_sums = BYTES_OF_SUMS * widest**2
+        return of_sums + model.n_bytes * (n_passes - 1) + in_memory + n_passes * a_pass, states - in_memory
+
+    collecting, propagating = staged(n_collected, 1), staged(n_propagated, 2) if n_propagated else (0, 0)
+    held_out = bytes_in_memory(n_vocab, n_ctx)
+    rounds = max(collecting[0] if n_collected else 0, propagating[0], context_memory(model, n_ctx))
     return Forecast(
         stages,
         seconds=passes * chunk_seconds + (len(stages) - 1) * rounding,
-        memory=int(PROCESS)
-        + max(
-            calibration,
-            held_out + context_memory(model, n_ctx),
-            held_out + propagation if n_propagated else 0,
-        ),
+        memory=int(PROCESS) + max(calibration, held_out + rounds),
         hessian=sums + output_hessians,
-        beside=2 * output_bytes + (model.n_bytes + sums if n_propagated else 0),  # the equalized model
+        # Two stages' files, activations, and the equalized model.
+        beside=2 * output_bytes
+        + max(collecting[1], propagating[1])
+        + (model.n_bytes + sums if n_propagated else 0),
+        keeps_hessians=keeps,
     )
 
 

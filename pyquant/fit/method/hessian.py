@@ -20,6 +20,7 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
+MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
 OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
 
@@ -70,7 +71,7 @@ class HessianMaker:
     def in_file(self, path: Path, *, output_side: bool) -> Hessian:
         """Take the statistics in a file, or make it. Errors are those of `calibrate_model`."""
         if not path.exists():
-            return Hessian(path, True, self._calibrate(path, output_side))
+            return Hessian(path, True, self._calibrate(path, output_side, whole=True))
         known = Calibration.read(path)
         known.check_model(self._model, self._model.sha256())
         if known.origin is None:
@@ -80,30 +81,33 @@ class HessianMaker:
             self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
         return Hessian(path, True, _has_output_hessian(known))
 
-    def in_cache(self, *, output_side: bool) -> Hessian:
-        """Take the statistics in the cache, or make them. Errors are those of `calibrate_model`."""
+    def in_cache(self, *, output_side: bool, whole: bool) -> Hessian:
+        """Take the statistics in the cache, or make them: without `whole` their diagonals alone.
+
+        Errors are those of `calibrate_model`.
+        """
         if (cache := cache_folder()) is not None:
             # Statistics with output-side Hessians serve where none are needed, too.
-            keys = [self._key(wanted) for wanted in ([True] if output_side else [False, True])]
+            keys = [self._key(wanted, whole) for wanted in ([True] if output_side else [False, True])]
             own, *others = (cache / "hessian" / f"{key}.gguf" for key in keys)
             try:
                 with _locked(own):
                     for path in (own, *others):
                         if (has_output_hessian := self._usable(path)) is not None:
                             return Hessian(path, True, has_output_hessian)
-                    has_output_hessian = self._calibrate(own, output_side)
+                    has_output_hessian = self._calibrate(own, output_side, whole=whole)
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
                 return Hessian(own, True, has_output_hessian)
             except (OSError, OutputError) as error:
                 self._tell(f"statistics are not kept in the cache: {error}")
         path = self._beside / "hessian.gguf"
-        return Hessian(path, False, self._calibrate(path, output_side))
+        return Hessian(path, False, self._calibrate(path, output_side, whole=whole))
 
-    def _calibrate(self, path: Path, output_side: bool) -> bool:
+    def _calibrate(self, path: Path, output_side: bool, *, whole: bool) -> bool:
         """Write the statistics; returns whether they have output-side Hessians: not of all families."""
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
-            "threads": self._threads, "progress": self._progress, "force": True,
+            "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
         }  # fmt: skip
         if output_side:
             try:
@@ -116,12 +120,13 @@ class HessianMaker:
         calibrate_model(self._model, self._texts.texts, path, **options)
         return False
 
-    def _key(self, output_side: bool) -> str:
+    def _key(self, output_side: bool, whole: bool) -> str:
         made_of = {
             "model": self._model.sha256(),
             "texts": self._texts.key,
             "n_ctx": self._n_ctx,
             "output_side": OUTPUT_SIDE_CHUNKS if output_side else None,
+            "whole": whole,
             "pyquant": _core.build_info()["pyquant"],
         }
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]

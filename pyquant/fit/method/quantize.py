@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,8 @@ def quantize(
     evaluate
         What to measure the KLD of the file on: one text.
     memory
-        For "best": bytes that error propagation may keep in memory; None: all of it.
+        For "gptq" and "best": bytes that activations may take in memory, the rest being beside `output`;
+        None: all of them. The file does not depend on it.
     threads
         None: one for each core. The file does not depend on it.
     dry_run
@@ -183,7 +183,9 @@ def quantize(
     if method != "rtn":
         n_bytes = make_plan(model, stock, threads=threads).output_bytes  # refuses what cannot be
         split = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
-        expected = forecast(model, method, split, n_bytes, threads)
+        expected = forecast(
+            model, method, split, n_bytes, in_file=hessian is not None, memory=memory, threads=threads
+        )
         for line in expected.lines():
             tell(line)
     if method == "rtn" or dry_run:
@@ -203,8 +205,12 @@ def quantize(
             model, split, split.held_out.n_ctx, folder, threads=threads, tell=tell,
             progress=lambda done, total: progress("calibration", done, total),
         )  # fmt: skip
-        make = partial(maker.in_file, Path(hessian)) if hessian else maker.in_cache
-        statistics = make(output_side=method == "best")
+        assert expected is not None
+        if hessian:
+            statistics = maker.in_file(Path(hessian), output_side=method == "best")
+        else:
+            with_rows = method == "best" and expected.keeps_hessians
+            statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
         identity = _identity(model, str(type), pure, method, split, statistics)
         work = stack.enter_context(WorkFolder(output, identity))
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
@@ -241,8 +247,8 @@ def _check_method(
         raise ConfigError(f"--imatrix: is of method rtn; {method} makes its own statistics of --text")
     elif requantize:
         raise ConfigError(f"--requantize: is of method rtn; `pyquant dequantize` makes a model for {method}")
-    if memory is not None and method != "best":
-        raise ConfigError("--memory: is of method best, whose error propagation keeps activations")
+    if memory is not None and method == "rtn":
+        raise ConfigError("--memory: is of methods gptq and best, which keep activations of tokens")
 
 
 def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:

@@ -158,7 +158,7 @@ class Stages:
             done = quantize_model(
                 self._model, path, make_mode(settings), force=True,
                 progress=lambda done, total, _name: self._progress(name, done, total),
-                memory=self._memory if "error_propagation" in settings else None,
+                memory=self._memory if "hessian" in settings else None,
                 checkpoint=self._folder.checkpoint(name), **self._options,
             )  # fmt: skip
         except (ConfigError, ModelFileError) as error:

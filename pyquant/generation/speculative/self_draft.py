@@ -112,4 +112,4 @@ def _hessian(
         model, texts, texts.held_out.n_ctx, folder, threads=threads, tell=tell,
         progress=lambda done, total: progress("calibration", done, total),
     )  # fmt: skip
-    return maker.in_cache(output_side=False).path
+    return maker.in_cache(output_side=False, whole=True).path

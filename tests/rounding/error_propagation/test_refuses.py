@@ -71,7 +71,7 @@ def test_matrices_with_too_few_tokens_are_rounded_by_gptq_alone(generated, stats
 
 
 def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pyquant.rounding.propagation_memory.available_memory", lambda: 10_000)
+    monkeypatch.setattr("pyquant.rounding.staged_memory.available_memory", lambda: 10_000)
     message = r"about 0\.\d+ GB of memory: .*; 1e-05 GB of memory are free: give fewer chunks, or --memory"
     settings = {"hessian": stats_of(F32), "error_propagation": 32}
     refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)

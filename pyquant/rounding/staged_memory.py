@@ -1,4 +1,4 @@
-"""Estimate the memory and disk that error propagation takes, before it begins."""
+"""Estimate the memory and disk that rounding takes while models run stage by stage, before it begins."""
 
 from __future__ import annotations
 
@@ -17,35 +17,39 @@ from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
 
-BYTES_OF_CORRECTION = 24  # for each element of a matrix' Hessian: sums and equations, and copies of both
+# For each element of a stage's Hessian: sums and equations, and copies of both; or sums, and their factors.
+BYTES_OF_SUMS = 24
 
 
 @dataclass(frozen=True)
-class PropagationMemory:
-    """Bytes that error propagation takes."""
+class StagedMemory:
+    """Bytes that a model takes which is run stage by stage, alone or beside its quantized copy."""
 
     weights: int  # the copy of the model; the model itself is mapped, and the system may drop it
-    passes: int  # what llama.cpp computes both passes with
-    correction: int  # the equations of the largest correction
+    passes: int  # what llama.cpp computes all passes with
+    sums: int  # of the largest stage
     states: int  # what is kept of all pieces between matrices
     in_memory: int  # how much of that may be in memory; the rest is on disk
-    n_states: int  # how many states there are: two of each piece
+    n_states: int  # how many states there are: of each piece one for each pass
 
     @classmethod
-    def of(cls, model: ModelFile, running: StagedContext, memory: int | None) -> PropagationMemory:
+    def of(
+        cls, model: ModelFile, running: StagedContext, memory: int | None, *, n_passes: int
+    ) -> StagedMemory:
         """Add it up.
 
         memory: bytes that states may take in memory; None: all.
+        n_passes: 1, or 2 with that of a quantized copy.
         """
-        n_states, n_tokens = 2 * running.n_pieces, running.n_together
+        n_states, n_tokens = n_passes * running.n_pieces, running.n_together
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
         logits = min(LOGITS_BYTES, 4 * n_tokens * running.n_vocab)
         states = n_states * max((stage.n_bytes for stage in running.stages), default=0)
         widest = max((stage.n_in for stage in running.stages), default=0)
         return cls(
-            weights=model.n_bytes,
-            passes=2 * (cache + activation_memory(model, n_tokens) + logits),
-            correction=BYTES_OF_CORRECTION * widest**2,
+            weights=model.n_bytes * (n_passes - 1),
+            passes=n_passes * (cache + activation_memory(model, n_tokens) + logits),
+            sums=BYTES_OF_SUMS * widest**2,
             states=states,
             in_memory=states if memory is None else min(memory, states),
             n_states=n_states,
@@ -54,24 +58,23 @@ class PropagationMemory:
     @property
     def total(self) -> int:
         """All that is in memory."""
-        return self.weights + self.passes + self.correction + self.in_memory
+        return self.weights + self.passes + self.sums + self.in_memory
 
     @property
     def on_disk(self) -> int:
         """All that is on disk, beside the output."""
         return self.states - self.in_memory
 
-    def describe(self) -> str:
-        """Say it in one line."""
+    def describe(self, doing: str) -> str:
+        """Say it in one line. doing: what it is taken for."""
         disk = f", and {_gb(self.on_disk)} on disk" if self.on_disk else ""
+        copy = f"the copy's weights {_gb(self.weights)}, " if self.weights else ""
         return (
-            f"error propagation: about {_gb(self.total)} of memory: the copy's weights {_gb(self.weights)}, "
-            f"passes "
-            f"{_gb(self.passes)}, corrections {_gb(self.correction)}, what is kept of the pieces "
-            f"{_gb(self.in_memory)}{disk}"
+            f"{doing}: about {_gb(self.total)} of memory: {copy}passes {_gb(self.passes)}, sums "
+            f"{_gb(self.sums)}, what is kept of the pieces {_gb(self.in_memory)}{disk}"
         )
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, doing: str) -> None:
         """Refuse what does not fit: a system that gives memory that it lacks kills the process in the end.
 
         Raises ConfigError, OutputError: with the sizes.
@@ -79,15 +82,15 @@ class PropagationMemory:
         free = available_memory()
         if free is not None and self.total > free:
             raise ConfigError(
-                f"{self.describe()}; {_gb(free)} of memory are free: give fewer chunks, or "
+                f"{self.describe(doing)}; {_gb(free)} of memory are free: give fewer chunks, or "
                 f"--memory SIZE, which keeps the rest of the pieces on disk"
             )
         room = shutil.disk_usage(folder).free
         if self.on_disk > room:
-            raise OutputError(f"{folder}: no room: {self.describe()}; {_gb(room)} are free there")
+            raise OutputError(f"{folder}: no room: {self.describe(doing)}; {_gb(room)} are free there")
 
     @contextmanager
-    def states_in(self, folder: Path) -> Iterator[_core.PassStates]:
+    def states_in(self, folder: Path, doing: str) -> Iterator[_core.PassStates]:
         """Make room for the states. What is on disk has no name, and goes with the process.
 
         Raises OutputError.
@@ -101,7 +104,7 @@ class PropagationMemory:
                     file=file.fileno(),
                 )
         except OSError as error:
-            raise OutputError(f"{folder}: {self.describe()}: {error.strerror}") from None
+            raise OutputError(f"{folder}: {self.describe(doing)}: {error.strerror}") from None
 
 
 def _gb(n_bytes: int) -> str:
