@@ -72,6 +72,7 @@ def _write(
                 given[i].extend(begin(n_ends[i]))
             written[i, position] = given[i].popleft() if given[i] else token
         logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
+        check_logits(context.model.path, logits, "what it writes")
         drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
 
 

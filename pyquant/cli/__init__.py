@@ -36,12 +36,13 @@ from pyquant.cli import (
     tables,
     unpack,
 )
+from pyquant.cli.single_values import Commands
 from pyquant.errors import ConfigError, PyquantError, said_by_system
 from pyquant.wings import wings
 
 FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
-app = typer.Typer(
+app = Commands(
     name="pyquant",
     help="Try an idea about quantized weights on a real GGUF model: quantize, look at the codes, "
     "measure what it costs.",

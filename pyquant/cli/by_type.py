@@ -12,7 +12,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
-from pyquant.cli.output import print_lines, print_table, remark, show, size
+from pyquant.cli.output import number, print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
 from pyquant.errors import ConfigError
@@ -173,7 +173,7 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
         "type": result["mode"].partition(":")[2] or result["mode"],
         "method": result["method"],
         "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
-        "bits per weight": f"{result['bits_per_weight']:.3f} of the whole file",
+        "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
     }
     if not dry_run:
         lines["time"] = f"{result['seconds']:.1f} s"

@@ -220,7 +220,7 @@ def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
     lines = {
         "mode": ", ".join([result["mode"], *shown]),
         size_name: f"{size(before)} -> {size(after)} ({after / before:.1%})",
-        "bits per weight": f"{result['bits_per_weight']:.3f}",
+        "bits per weight": number(result["bits_per_weight"], ".3f"),
     }
     if not dry_run:
         lines |= {

@@ -16,11 +16,12 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
 from pyquant.cli.output import print_json, print_table, remark
 from pyquant.cli.progress import duration
+from pyquant.cli.single_values import Commands
 
 if TYPE_CHECKING:
     from pyquant.study.run import Status
 
-app = typer.Typer(
+app = Commands(
     help="Run experiments of many quantizers, models and texts, and look at their results.",
     no_args_is_help=True,
 )

@@ -10,11 +10,12 @@ import typer
 from pyquant.cli import options, paths
 from pyquant.cli.output import print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
+from pyquant.cli.single_values import Commands
 
 if TYPE_CHECKING:
     from pyquant.schemes.fold_table import Table
 
-app = typer.Typer(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
+app = Commands(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
 
 Output = Annotated[
     Optional[Path], options.output_option("TABLE.toml", "The TOML file to write; default: standard output.")

@@ -90,7 +90,7 @@ class Model:
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = continues
-        with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held():
+        with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held(), _core.AbortGuard():
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
         if not self._model:
             raise ModelFileError(
@@ -204,7 +204,7 @@ class Context:
             n_vocab=model.n_vocab,
             n_threads=n_threads,
         )
-        with collect_errors() as errors, interrupt.held():
+        with collect_errors() as errors, interrupt.held(), _core.AbortGuard():
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:
             raise ModelFileError(

@@ -12,6 +12,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show
 from pyquant.cli.progress import count_bar
+from pyquant.cli.single_values import Commands
 from pyquant.cli.streams import hear_loggers
 from pyquant.generation.commands import writing_options
 from pyquant.generation.commands.drafted import DraftModel, say_pair
@@ -19,7 +20,7 @@ from pyquant.generation.commands.drafted import DraftModel, say_pair
 if TYPE_CHECKING:
     from pyquant.generation.sampling.prompt import Prompt
 
-app = typer.Typer(
+app = Commands(
     no_args_is_help=True,
     help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
 )
