@@ -98,7 +98,9 @@ void register_llama(py::module_ & module) {
     py::class_<Guard>(module, "AbortGuard")
         .def(py::init<>())
         .def("__enter__", [](Guard & guard) { guard.entered.emplace(); })
-        .def("__exit__", [](Guard & guard, const py::args &) { guard.entered.reset(); });
+        .def("__exit__", [](Guard & guard, const py::object &, const py::object &, const py::object &) {
+            guard.entered.reset();
+        });
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.llama.check_logits import check_logits
 from pyquant.llama.model import Context, Model
 
 TOGETHER = 16  # sequences that are continued together: each keeps its keys and values

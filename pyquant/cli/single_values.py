@@ -1,4 +1,4 @@
-"""Commands that refuse an option given twice where it takes one value: typer would take the last in silence."""
+"""Commands that refuse an option given twice where it takes one value; typer takes the last in silence."""
 
 from __future__ import annotations
 

@@ -160,10 +160,11 @@ class ModelFile:
     def _check_place(self, shard: Shard, index: int) -> None:
         """Refuse a shard that says to be another one's, or of another model. index: its place, from 0."""
         keys = shard.header.keys()
-        wanted = {
-            key: self.header.value(key) for key in ("split.count", "split.tensors.count") if key in self.keys
-        }
-        for key, value in {"split.no": index, **wanted}.items():
+        wanted: dict[str, Any] = {"split.no": index}
+        for key in ("split.count", "split.tensors.count"):
+            if key in self.keys:
+                wanted[key] = self.get(key)
+        for key, value in wanted.items():
             if key not in keys:
                 raise ModelFileError(f"{shard.path}: no {key!r} in its metadata: it is no shard of a model")
             if (said := shard.header.value(key)) != value:

@@ -52,8 +52,8 @@ def check_importance(
             raise ConfigError(f"{made} an importance matrix; give one with --imatrix")
         if importance.of(tensor) is None:
             raise ConfigError(
-                f"{made} its importance, and {importance.path} lacks it; make one of a text that reaches it, or "
-                f"give the tensor another type"
+                f"{made} its importance, and {importance.path} lacks it; make one of a text that reaches "
+                f"it, or give the tensor another type"
             )
 
 

@@ -48,7 +48,8 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     for tensor in changed:
         if not tensor.has_weights:
             raise ModelFileError(
-                f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, of which GGML makes no other type"
+                f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, of which GGML makes no "
+                f"other type"
             )
         again = tensor.type not in UNQUANTIZED and types.chosen[tensor.name] not in UNQUANTIZED
         if again and not mode.requantize:

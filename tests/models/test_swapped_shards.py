@@ -1,4 +1,4 @@
-"""Shards that are not where they say, not of this model, or not there: llama-quantize's "invalid split file idx"."""
+"""Shards that are not where they say, not of this model, or not there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types by rule: for every architecture and every number of layers that has a rule, llama-quantize's types."""
+"""Types by rule: llama-quantize's, for every architecture and every number of layers that has a rule."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_architecture(tmp_path: Path, stock: StockPlanner) -> None:
         n_head_kv, n_expert, tied = next(shapes)
         header = Header(name, 16, n_head_kv=n_head_kv, n_expert=n_expert, tied=tied)
         path = header.write(tmp_path / f"{name}.gguf")
-        taken += all([compare(stock, path, next(mixtures), imatrix=imatrix) for imatrix in (False, True)])
+        taken += all(compare(stock, path, next(mixtures), imatrix=imatrix) for imatrix in (False, True))
         path.unlink()
     assert taken > 0.9 * len(architectures())
 
@@ -91,7 +91,7 @@ def test_every_architecture(tmp_path: Path, stock: StockPlanner) -> None:
 @pytest.mark.oracle
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_number_of_layers(tmp_path: Path, stock: StockPlanner, part: int) -> None:
-    """What a rule may ask for is the number of layers, heads and experts: all mixtures of one, some of all."""
+    """Rules ask for the number of layers, heads and experts: all mixtures of one, some of all."""
     for name in architectures()[part::PARTS]:
         sweep(tmp_path, stock, name)
 

@@ -1,4 +1,4 @@
-"""Files that are no plain language models: what llama-quantize copies, makes and refuses, pyquant does too."""
+"""Files that are no plain language models: pyquant copies, makes and refuses what llama-quantize does."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_names_of_types_are_those_of_llama_quantize() -> None:
 
 def test_a_type_that_llama_cpp_only_reads_gives_the_reason() -> None:
     with pytest.raises(
-        ConfigError, match="'ggml:NVFP4' is a type that llama.cpp runs, and that it does not quantize"
+        ConfigError, match=r"'ggml:NVFP4' is a type that llama\.cpp runs, and that it does not quantize"
     ):
         make_mode({"mode": "ggml:NVFP4"})
 
@@ -270,7 +270,7 @@ def test_embeddings_that_ggml_cannot_make_without_importance(tmp_path: Path) -> 
     recipe = tmp_path / "r.toml"
     recipe.write_text('version = 1\nbase = "Q4_K_M"\n[tensors]\n"token_embd.weight" = "IQ2_XXS"\n')
     with pytest.raises(
-        ConfigError, match="makes 'token_embd.weight' IQ2_XXS, which needs an importance matrix"
+        ConfigError, match=r"makes 'token_embd\.weight' IQ2_XXS, which needs an importance matrix"
     ):
         quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "recipe", "recipe": recipe}))
 

@@ -74,7 +74,7 @@ def test_expressions_of_cpp_beside_llama_quantize(tmp_path: Path, generated, ora
 )
 def test_expressions_that_cpp_does_not_take(tmp_path: Path, generated, pattern: str) -> None:
     (tmp_path / "types.txt").write_text(f"{pattern}=q8_0")
-    with pytest.raises(ConfigError, match="is not a regular expression of C|at most 4,096|finds no tensor"):
+    with pytest.raises(ConfigError, match=r"is not a regular expression of C|at most 4,096|finds no tensor"):
         read_tensor_types(tmp_path / "types.txt", ModelFile(generated(EXPERTS)), "Q4_0")
 
 

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 LINE = re.compile(
-    r"\] (?P<name>\S+) +- \[.*?\], type = +(?P<type>\w+), size = +[\d.]+ MiB(?: -> +[\d.]+ MiB \((?P<new>\w+)\))?"
+    r"\] (?P<name>\S+) +- \[.*?\], type = +(?P<type>\w+), "
+    r"size = +[\d.]+ MiB(?: -> +[\d.]+ MiB \((?P<new>\w+)\))?"
 )
 
 
@@ -42,7 +43,8 @@ class StockPlanner:
                 text=True,
                 env=os.environ | {"LLAMA_CPP_LIB_PATH": str(self._folder), "GGML_NO_BACKTRACE": "1"},
             )
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([str(path), file_type, pure, imatrix]) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
