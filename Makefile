@@ -25,7 +25,7 @@ stop = { echo "pyquant: $(1)" >&2; exit 1; }
 demo: $(installed)
 	@$(python) analysis/demo.py $(if $(MODEL),--model "$(MODEL)")
 
-# A model that people run, into models/: what holds on the model in the box must hold on it.
+# A model that people run, into models/: what holds on the model bundled must hold on it.
 smollm2: $(installed)
 	@$(python) -m analysis.smollm2 models
 

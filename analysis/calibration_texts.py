@@ -1,4 +1,4 @@
-"""Measure what a calibration on one text is worth on others: divergence of IQ4_NL, compensated, beside an
+"""Measure what a calibration on one text is worth on others: KLD of IQ4_NL by GPTQ, beside an
 importance matrix of the text that is measured on.
 
     python analysis/calibration_texts.py MODEL FOLDER --text wiki CALIBRATE.txt MEASURE.txt [--text ...]
@@ -82,10 +82,10 @@ class Lab:
         for n in sorted({self.chunks, *self.curve}):
             quantized[f"mixture of {n}"] = self.quantize(f"mixture-{n}")
         print(f"{'calibrated on':<20}", *(f"{name:>12}" for name in self.matching))
-        divergences = {name: self.measure(name, quantized) for name in self.matching}
+        klds = {name: self.measure(name, quantized) for name in self.matching}
         for name in quantized:
             ratios = [
-                divergences[text][name] / divergences[text][f"imatrix {matching}"]
+                klds[text][name] / klds[text][f"imatrix {matching}"]
                 for text, (matching, _) in self.matching.items()
             ]
             print(f"{name:<20}", *(f"{ratio:12.3f}" for ratio in ratios))
@@ -106,14 +106,14 @@ class Lab:
         def make(path: Path) -> None:
             stats = self.stats(name.removeprefix("imatrix-"))
             of_diagonals = {"imatrix": stats.with_suffix(".imatrix")}
-            known = of_diagonals if name.startswith("imatrix-") else {"calibration": stats}
+            known = of_diagonals if name.startswith("imatrix-") else {"hessian": stats}
             mode = make_mode({"mode": "ggml:IQ4_NL", **known})
             quantize_model(self.model, path, mode, threads=self.threads)
 
         return self.file(f"{name}.gguf", make)
 
     def measure(self, text: str, quantized: dict[str, Path]) -> dict[str, float]:
-        """The mean divergence of each quantized model on a text."""
+        """The mean KLD of each quantized model on a text."""
         results = self.folder / f"{text}.json"
         known = json.loads(results.read_text()) if results.exists() else {}
         missing = [name for name in quantized if name not in known]

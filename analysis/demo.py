@@ -32,16 +32,16 @@ TYPES = ("Q4_0", "IQ4_NL", "Q4_K")
 CHUNKS = 40  # that methods are compared on
 WAYS = {
     "as llama-quantize": "ggml:{}",
-    "with imatrix": "ggml:{} imatrix=matched",
-    "compensated": "ggml:{} calibration=matched",
-    "in order": "ggml:{} calibration=matched sequential=64",
+    "with imatrix": "ggml:{} imatrix=in_domain",
+    "gptq": "ggml:{} hessian=in_domain",
+    "error propagation": "ggml:{} hessian=in_domain error_propagation=64",
 }
 Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", type=Path, default=model_path(), help="default: the one in the box")
+    parser.add_argument("--model", type=Path, default=model_path(), help="default: the bundled one")
     parser.add_argument("--text", type=Path, help="to evaluate on; default: Python's, held out")
     parser.add_argument("--calibration-text", type=Path, help="default: Python's, trained on")
     arguments = parser.parse_args()
@@ -50,10 +50,10 @@ def main() -> None:
     seen = arguments.calibration_text or written(OUT / "training.txt", training_text())
     results = OUT / "results"
     on = ["--model", arguments.model, "--text", text]
-    run_study("demo.toml", results, [*on, "--calibration-text", f"matched={seen}"])
+    run_study("demo.toml", results, [*on, "--calibration-text", f"in_domain={seen}"])
     rows = {row["quantizer"]: row for row in results_table(read_results(Store(results)))}
     show_thesis(rows)
-    show_compensation(rows)
+    show_gptq(rows)
     show_entropy_coded(rows)
     say(
         "KLD is how far a model's predictions are from the unquantized model's: 0 is the same model. Bits "
@@ -78,7 +78,7 @@ def written(path: Path, text: str) -> Path:
 
 def show_thesis(rows: dict[str, Row]) -> None:
     """The thesis's quantizers beside stock types, without anything known of inputs."""
-    uninformed = {label: row for label, row in rows.items() if "matched" not in label}
+    uninformed = {label: row for label, row in rows.items() if "in_domain" not in label}
     print_table(
         ["mode", "bits", "perplexity", "KLD", "zeros %", "single %", "by chance %"],
         [[label, bits(row), perplexity(row), kld(row), *zeros(row)] for label, row in uninformed.items()],
@@ -88,11 +88,11 @@ def show_thesis(rows: dict[str, Row]) -> None:
     apart = max(abs(row["single_zeros"] - row["single_zeros_by_chance"]) for row in counted)
     say(
         "Of all runs of zeros, as many have length 1 (single) as if zeros came by chance, to "
-        f"{100 * apart:.1f} %: a coder of runs has no more to gain. Each step of the radius costs divergence."
+        f"{100 * apart:.1f} %: a coder of runs has no more to gain. Each step of the radius costs KLD."
     )
 
 
-def show_compensation(rows: dict[str, Row]) -> None:
+def show_gptq(rows: dict[str, Row]) -> None:
     """The same types in four ways, at the same size."""
     by_type = {type_: [rows[label.format(type_)] for label in WAYS.values()] for type_ in TYPES}
     print_table(
@@ -103,16 +103,16 @@ def show_compensation(rows: dict[str, Row]) -> None:
     shares = [of_type[-1]["kld"] / of_type[1]["kld"] for of_type in by_type.values()]
     low, high = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
     say(
-        f"At the same size, rounding in order leaves {low} to {high} % of the divergence that an importance "
+        f"At the same size, error propagation leaves {low} to {high} % of the KLD that an importance "
         "matrix leaves."
     )
 
 
 def show_entropy_coded(rows: dict[str, Row]) -> None:
-    """Files of mode uniform beside Q4_K."""
-    files = {f"Q4_K, {way}": rows[WAYS[way].format("Q4_K")] for way in ("with imatrix", "in order")}
-    coded = [row for row in rows.values() if row["mode"] == "uniform"]
-    files |= {f"uniform, {row['quantizer'].rpartition('measured ')[2]} (.pqz)": row for row in coded}
+    """Files of mode ecsq beside Q4_K."""
+    files = {f"Q4_K, {way}": rows[WAYS[way].format("Q4_K")] for way in ("with imatrix", "error propagation")}
+    coded = [row for row in rows.values() if row["mode"] == "ecsq"]
+    files |= {f"ecsq, {row['quantizer'].rpartition('measured ')[2]} (.pqz)": row for row in coded}
     print_table(
         ["file", "size (MB)", "bits", "perplexity", "KLD"],
         [
@@ -127,7 +127,7 @@ def show_entropy_coded(rows: dict[str, Row]) -> None:
     say(
         f"As good as Q4_K with an importance matrix, an entropy-coded file has {100 * small / size:.0f} % of "
         f"its size; at {100 * near / size:.0f} % of its size, {100 * nearest['kld'] / stock['kld']:.0f} % of "
-        "its divergence."
+        "its KLD."
     )
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from pyquant.errors import PyquantError
 from pyquant.inspect.figures.style import save_figure
 from pyquant.study.metrics.codes import codes, runs
-from pyquant.study.metrics.quality import divergences, perplexities
+from pyquant.study.metrics.quality import klds, perplexities
 from pyquant.study.results.figures import figure
 from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.results.tradeoff import tradeoff
@@ -72,13 +72,13 @@ def table_perplexity(model: ModelResults) -> Figure:
     return figure(perplexities(model, 0, COMPARED), height=2.2)
 
 
-def table_divergence(model: ModelResults) -> Figure:
+def table_kld(model: ModelResults) -> Figure:
     """Codes through the balanced table, and what they cost beside Q4_0 and Q8_0."""
-    return figure(codes(model.row("q8_table balanced")), divergences(model, 0, COMPARED))
+    return figure(codes(model.row("q8_table balanced")), klds(model, 0, COMPARED))
 
 
-def divergence_for_size(model: ModelResults) -> Figure:
-    """Divergence against bits per weight, of every quantizer of any study, on its first text."""
+def kld_for_size(model: ModelResults) -> Figure:
+    """KLD against bits per weight, of every quantizer of any study, on its first text."""
     return figure(tradeoff(model, 0), height=4.5)
 
 
@@ -91,8 +91,8 @@ FIGURES: dict[str, FigureOf] = {
     "4.1.1": basic_table,
     "4.1.2": balanced_table,
     "4.1.3": table_perplexity,
-    "4.1.4": table_divergence,
-    "divergence_for_size": divergence_for_size,
+    "4.1.4": table_kld,
+    "kld_for_size": kld_for_size,
 }
 
 

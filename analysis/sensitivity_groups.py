@@ -1,11 +1,11 @@
 """Say what is lost where tensors of neighboring layers are measured together: fewer runs over the text.
 
-    python analysis/sensitivity_groups.py MODEL STATS SENSITIVITY.toml [--together 2 3 4]
+    python analysis/sensitivity_groups.py MODEL HESSIAN SENSITIVITY.toml [--together 2 3 4]
 
 SENSITIVITY.toml is what `pyquant sensitivity` measured, one tensor after the other. Tensors of a kind that
 are rounded together tell one number: what all their errors cause. It is shared among them in equal parts, or
-as one over the power of their outputs. Each bit less makes a tensor's part of the divergence four times as
-large. So bits that are given by what comes out of this make a divergence that is greater by the mean of s/s'
+as one over the power of their outputs. Each bit less makes a tensor's part of the KLD four times as
+large. So bits that are given by what comes out of this make a KLD that is greater by the mean of s/s'
 over its geometric mean, weighted by numbers of weights; s was measured of each tensor, and s' is used.
 """
 
@@ -35,7 +35,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", type=Path)
-    parser.add_argument("calibration", type=Path, metavar="STATS")
+    parser.add_argument("calibration", type=Path, metavar="HESSIAN")
     parser.add_argument("sensitivity", type=Path)
     parser.add_argument("--together", type=int, nargs="*", default=[2, 3, 4])
     arguments = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> None:
         lost = np.average(ratio, weights=n_weights) / np.exp(np.average(np.log(ratio), weights=n_weights))
         print(f"{runs:>4} {how:<40} {lost:.3f}")
 
-    print("runs what is used                             divergence, times")
+    print("runs what is used                             KLD, times")
     alone = np.array([by_tensor[tensor.name].measured for tensor in tensors])
     show(len(tensors), "each tensor, not drawn to its neighbors", alone)
     for together in arguments.together:
@@ -64,7 +64,11 @@ def main() -> None:
                 caused, error = np.sum((measured * power)[group]), np.sum((share * power)[group])
                 used[group] = share[group] * caused / error
             show(len(groups), f"{together} layers together, {how}", used)
-    show(0, "a guess by streams", np.array([rows.whole(next(matrices(t, TOGETHER))) for t in tensors]))
+    show(
+        0,
+        "a guess by the residual stream",
+        np.array([rows.whole(next(matrices(t, TOGETHER))) for t in tensors]),
+    )
     show(0, "one for all", np.ones(len(tensors)))
 
 

@@ -2,10 +2,10 @@
 
     python analysis/shared_cache.py TARGET DRAFT [DRAFT ...] --prompts FILE [--chat]
 
-DRAFTs are quantizations of TARGET, FILE has prompts as `pyquant draft run` takes them. Texts are written with
-no draft, and with each draft in both ways, in turns. Prints a table of Markdown: the share of drafted tokens
-that is accepted, and how many times as fast texts come as without a draft, with the least and the most of all
-turns.
+DRAFTs are quantizations of TARGET, FILE has prompts as `pyquant draft run` takes them. Completions are
+generated with no draft, and with each draft in both ways, in turns. Prints a table of Markdown: the share of
+drafted tokens that is accepted, and how many times as fast completions come as without a draft, with the
+least and the most of all turns.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import read_prompts
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.pair import check_both
+from pyquant.generation.speculative.decoding.shared_cache import suits
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.pair import check_both
-from pyquant.generation.speculative.write.shared_cache import suits
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 
 GREEDY = Sampling(temperature=0)
@@ -30,7 +30,7 @@ GREEDY = Sampling(temperature=0)
 
 @dataclass
 class Way:
-    """Texts that are written in one way: seconds of each turn, and drafted and accepted tokens."""
+    """Completions that are generated in one way: seconds of each turn, and drafted and accepted tokens."""
 
     writer: Speculation
     seconds: list[float] = field(default_factory=list)
@@ -38,18 +38,18 @@ class Way:
     n_accepted: int = 0
 
     def write(self, plan: Plan) -> None:
-        """Write all texts of a plan: a turn."""
-        texts = list(self.writer.texts(plan))
+        """Generate all completions of a plan: a turn."""
+        texts = list(self.writer.completions(plan))
         self.seconds.append(sum(text.seconds for text in texts))
         self.n_drafted += sum(text.n_drafted for text in texts)
         self.n_accepted += sum(text.n_accepted for text in texts)
 
 
 def in_turns(ways: list[Way], plan: Plan, turns: int) -> None:
-    """Write a plan's texts in each way, in turns. A first turn is not counted."""
+    """Generate a plan's completions in each way, in turns. A first turn is not counted."""
     for turn in range(turns + 1):
         for way in ways:
-            way.write(plan)
+            way.complete(plan)
             if turn == 0:
                 way.seconds.clear()
                 way.n_drafted = way.n_accepted = 0

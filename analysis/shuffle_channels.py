@@ -4,9 +4,10 @@
 
 A model that was quantized once and expanded again lies on the grid of its blocks: each run of 32 weights of a
 row has so many values. A type with that grid reproduces it, and what such a model says of types is of little
-worth. Here three orders are drawn at random: of the stream's channels; of each layer's feed-forward neurons;
-and of the values within each head. Rows and columns of the matrices follow. So each block has weights of many
-former blocks, each with a scale of its own. Sums are the same but for their order, and so are attention's
+worth. Here three orders are drawn at random: of the residual stream's channels; of each layer's feed-forward
+neurons; and of the values within each head. Rows and columns of the matrices follow. So each block has
+weights of many former blocks, each with a scale of its own. Sums are the same but for their order, and so
+are attention's
 positions, as rows of Q and K stay where they are. For llama's architecture, in floats.
 """
 

@@ -1,4 +1,4 @@
-"""`make smollm2`: a model that people run, to measure on what holds for the model in the box.
+"""`make smollm2`: a model that people run, to measure on what holds for the bundled model.
 
     .venv/bin/python -m analysis.smollm2 FOLDER
 

@@ -2,7 +2,7 @@
 
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
-divergence beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion; masks
+KLD beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion; masks
 of grammars beside llguidance; passes of few tokens. Prints ratios with their spread, as a table or as JSON.
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.billion import billion
-from benchmarks.compensation import compensation
 from benchmarks.drafting import drafting
 from benchmarks.generate import generate
+from benchmarks.gptq import gptq
 from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
@@ -33,7 +33,7 @@ from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
 from pyquant.evaluate.speed import measure_speed
 from pyquant.inspect.histogram import count_codes
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
@@ -44,11 +44,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "build/bench", help="for models, some GB")
     parser.add_argument("--threads", type=int, default=n_threads(None))
     parser.add_argument("--layers", type=int, help="of the model of a billion weights; default: all")
-    parser.add_argument("--memory", metavar="SIZE", help="for what is kept of it in order; default: all")
+    parser.add_argument("--memory", metavar="SIZE", help="for what error propagation keeps; default: all")
     parser.add_argument(
         "--model",
         type=Path,
-        help="for `generate` and `drafting`; default: that in the box; `small_batches`: a generated one",
+        help="for `generate` and `drafting`; default: that bundled; `small_batches`: a generated one",
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
@@ -213,7 +213,7 @@ def perplexity(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def calibrate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Second moments beside the passes that they need: as llama-imatrix and `pyquant perplexity` make them.
+    """Hessian statistics beside the passes that they need, llama-imatrix's and `pyquant perplexity`'s.
 
     The second run may keep a third of its sums in memory.
     """
@@ -307,7 +307,7 @@ SUITES = {
     "speed": speed,
     "startup": startup,
     "table_type": table_type,
-    "compensation": compensation,
+    "gptq": gptq,
     "billion": billion,
     "generate": generate,
     "grammar": grammar,

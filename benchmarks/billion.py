@@ -1,8 +1,8 @@
-"""A model of a billion weights, calibrated, quantized and rounded in order, beside the passes alone.
+"""A model of a billion weights: calibration, GPTQ and error propagation beside the passes alone.
 
 `--layers N` takes fewer layers, and next to no vocabulary, which would be most of such a model. Every layer
 costs the same, but the last: there the passes alone compute the feed-forward part for half of the tokens. So
-ratios of times are a little above those of the whole. `--memory SIZE` bounds what is kept of passes in order.
+ratios of times are a little above those of the whole. `--memory SIZE` bounds what passes keep.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def billion(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     short, long = passes(SHORT), passes(LONG)
     of_all = [*common, "--chunks", str(N_CHUNKS), "--random", "0", "--force"]
     calibrate = Runs(f"calibrate, {N_CHUNKS} chunks", [PYQUANT, "calibrate", *of_all, "-o", str(stats)])
-    bounded = ["--mode", "ggml:IQ4_NL", "--calibration", str(stats), "--threads", str(arguments.threads)]
+    bounded = ["--mode", "ggml:IQ4_NL", "--hessian", str(stats), "--threads", str(arguments.threads)]
     quantize = Runs("quantize", [PYQUANT, "quantize", str(source), str(output), *bounded], [str(output)])
-    ordered = [*quantize.command, "--sequential", str(N_CHUNKS)]
+    ordered = [*quantize.command, "--error-propagation", str(N_CHUNKS)]
     if arguments.memory:
         ordered += ["--memory", arguments.memory]
-    in_order = Runs(f"quantize in order, {N_CHUNKS} chunks", ordered, [str(output)])
-    for runs in (short, long, calibrate, quantize, in_order, short, long):
+    error_propagation = Runs(f"error propagation, {N_CHUNKS} chunks", ordered, [str(output)])
+    for runs in (short, long, calibrate, quantize, error_propagation, short, long):
         runs.run()
     per_chunk = [(b - a) / (LONG - SHORT) for a, b in zip(short.seconds, long.seconds)]
     alone = Runs(f"passes alone, {N_CHUNKS} chunks", [], seconds=[N_CHUNKS * s for s in per_chunk])
@@ -50,7 +50,7 @@ def billion(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     stats.unlink()
     return [
         row(alone, None, 0),
-        *(_beside(runs, alone) for runs in (calibrate, quantize, both, in_order)),
+        *(_beside(runs, alone) for runs in (calibrate, quantize, both, error_propagation)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Texts with a draft, beside llama.cpp's own speculative example on the same files, in turns."""
+"""Completions with a draft, beside llama.cpp's own speculative example on the same files, in turns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.pair import open_draft
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import costs_from
-from pyquant.generation.speculative.write.pair import open_draft
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
-TOKENS = 96  # of a text
+TOKENS = 96  # of a completion
 PROMPTS = {
     "code": "import os\n\n\ndef read_lines(path):\n    ",
     "prose": "The city lies on both sides of a wide river, and ",
@@ -87,7 +87,7 @@ def _of_prompt(
             if way == peer:
                 rate = stock(pair, PROMPTS[name], best, arguments.threads)
             else:
-                text = writers[way].write(plan, number)
+                text = writers[way].complete(plan, number)
                 rate = (text.n_tokens - 1) / (text.seconds - text.prompt_seconds)
             if turn > 0:
                 rates[way].append(rate)

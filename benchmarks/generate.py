@@ -1,8 +1,8 @@
-"""`make bench BENCH=generate`: tokens per second of writing, and what drawing and grammars take of them.
+"""`make bench BENCH=generate`: tokens per second of generating, and what drawing and grammars take of them.
 
-Many texts side by side beside one after the other; one text beside llama-completion; texts in grammars of
-JSON and SQL beside free ones, and the time that a token takes in the grammar beside its forward pass; a draw
-by itself. `--model` takes a model that people run.
+Many completions side by side beside one after the other; one completion beside llama-completion; completions
+in grammars of JSON and SQL beside free ones, and the time that a token takes in the grammar beside its
+forward pass; a draw by itself. `--model` takes a model that people run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def generate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             lambda: _greedy(model, arguments.threads),
             lambda: _completion(path, arguments.threads),
         ]
-        rows = _versus(("100 texts, 16 side by side", "one after the other"), batches, arguments.rounds)
+        rows = _versus(("100 completions, 16 side by side", "one after the other"), batches, arguments.rounds)
         rows += _versus(("1 text, greedy", "llama-completion"), alone, arguments.rounds)
         for name in ("json", "sql"):
             rows += _grammar(model, name, arguments)
@@ -73,9 +73,9 @@ def _versus(names: tuple[str, str], rates: list[Callable[[], float]], rounds: in
 
 
 def _together(model: Model, arguments: argparse.Namespace, n_parallel: int) -> Callable[[], float]:
-    # One after the other, a tenth of the texts is as good.
-    n_texts = N_TEXTS if n_parallel > 1 else N_TEXTS // 10
-    plan = make_plan(model, [PROMPT], n_samples=n_texts, max_tokens=N_TOKENS, n_parallel=n_parallel)
+    # One after the other, a tenth of the completions is as good.
+    n_completions = N_TEXTS if n_parallel > 1 else N_TEXTS // 10
+    plan = make_plan(model, [PROMPT], n_samples=n_completions, max_tokens=N_TOKENS, n_parallel=n_parallel)
 
     def rate() -> float:
         begin = time.perf_counter()
@@ -106,12 +106,12 @@ def _completion(path: Path, threads: int) -> float:
     command = [str(ORACLE / "llama-completion"), "-m", str(path), "-p", str(PROMPT.text), "-n", str(N_GREEDY)]
     command += ["--temp", "0", "-no-cnv", "-t", str(threads), "--ignore-eos", "--perf"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-    rates = RATE.findall(done.stderr)  # of the prompt, then of the text
+    rates = RATE.findall(done.stderr)  # of the prompt, then of the completion
     return float(rates[-1])
 
 
 def _grammar(model: Model, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Texts in a grammar beside free ones; and mask and state of engine lr along them, by a forward pass."""
+    """Completions in a grammar beside free ones; mask and state of engine lr, by a forward pass."""
     compiled = make_engine("lr", model.vocabulary).compile(read_grammar(GRAMMARS / f"{name}.lark"))
     plan = make_plan(model, [PROMPT], n_samples=N_GRAMMAR, max_tokens=N_GREEDY, n_parallel=1)
     times = Times()
@@ -126,7 +126,7 @@ def _grammar(model: Model, name: str, arguments: argparse.Namespace) -> list[dic
         written.extend(samples)
         return sum(len(sample.log_p) for sample in samples) / seconds
 
-    names = (f"texts in {name}.lark", "texts without a grammar")
+    names = (f"completions in {name}.lark", "completions without a grammar")
     rows = _versus(names, [lambda: rate(compiled), lambda: rate(None)], arguments.rounds)
     forward = times.forward / sum(len(sample.log_p) for sample in written)
     seconds, n_masks, words = 0.0, 0, np.empty(compiled.n_words, np.int32)

@@ -43,7 +43,7 @@ OF_LLAMA_CPP = "build/vendor/llama.cpp-*/grammars"
 
 @dataclass(frozen=True)
 class Case:
-    """A grammar in the box, a text that keeps to it, and where that can be had in GBNF: a grammar for it."""
+    """A grammar bundled, a text that keeps to it, and where that can be had in GBNF: a grammar for it."""
 
     name: str
     grammar: str

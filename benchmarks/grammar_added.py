@@ -1,9 +1,9 @@
 """`python -m benchmarks added`: what a grammar adds to a token beside the forward pass.
 
 A real text is followed. Where a model would compute, as much memory as a small one has is read: that
-empties the processor's caches. Logits are made up, as there is no model of most vocabularies: the text's
+empties the CPU's caches. Logits are made up, as there is no model of most vocabularies: the text's
 next token has 0.4 of the probability, tokens that the grammar refuses have 0.05, and others the rest.
-SmolLM2 gives them 0.02 along the text of C, 0.05 along SQL and 0.04 along JSON. The processor time of the
+SmolLM2 gives them 0.02 along the text of C, 0.05 along SQL and 0.04 along JSON. The CPU time of the
 thread that writes is measured, with a grammar and without one, in turns. The least of a place's rounds
 counts: what else the machine does only adds to it.
 """

@@ -2,7 +2,7 @@
 
 python -m benchmarks.small_batch_times MODEL DEPTH THREADS, then numbers of tokens on stdin, one a line. Each
 is answered by the seconds of a pass behind DEPTH tokens, all of whose logits are wanted. A pass before it is
-not timed: threads of the process that ran before go on waiting for a while, and take a processor.
+not timed: threads of the process that ran before go on waiting for a while, and take a core.
 """
 
 from __future__ import annotations

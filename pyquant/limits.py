@@ -83,7 +83,7 @@ ROUNDS = Limit(1, 100_000)
 PROCESSES = Limit(1, 4096)
 RADIUS = Limit(0, 7)  # magnitudes of Q4_0's codes, but for -8
 STEP = Limit(6e-8, 1e3, whole=False)  # the least number of F16, in which scales are stored
-DAMPING = Limit(0, 10, whole=False, above_low=True)
+DAMPENING = Limit(0, 10, whole=False, above_low=True)
 SEQUENCES = Limit(1, 256)  # what llama.cpp computes at once
 SHARE = Limit(0, 1, whole=False, below_high=True)
 WEIGHT = Limit(0, 1e6, whole=False, above_low=True)

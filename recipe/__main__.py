@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, help="The model in the box: train it, convert it, look at it.")
+app = typer.Typer(add_completion=False, help="The model bundled: train it, convert it, look at it.")
 Folder = Annotated[Path, typer.Argument(help="Where the training lies.")]
 
 

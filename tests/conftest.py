@@ -76,7 +76,7 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 def shared() -> Path:
     """The folder with trained models and texts that lies beside the repository.
 
-    For what the model in the box cannot show: other tokenizers and shapes, a text of another kind, and
+    For what the bundled model cannot show: other tokenizers and shapes, a text of another kind, and
     thresholds that were measured on these.
     """
     folder = ROOT.parent / "shared"
@@ -109,7 +109,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 @pytest.fixture
 def source(request: pytest.FixtureRequest) -> Path:
-    """A model by its name, as an indirect parameter: one of `models.MODELS`, or the one in the box."""
+    """A model by its name, as an indirect parameter: one of `models.MODELS`, or the bundled one."""
     if request.param == IN_THE_BOX:
         return data.model_path()
     return request.getfixturevalue("generated")(request.param)
@@ -117,7 +117,7 @@ def source(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def held_out_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text that the model in the box was not trained on, about 300 KB."""
+    """Text that the bundled model was not trained on, about 300 KB."""
     path = tmp_path_factory.mktemp("text") / "held_out.txt"
     path.write_text(data.evaluation_text(), encoding="utf-8", newline="\n")
     return path
@@ -125,7 +125,7 @@ def held_out_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def training_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some of what the model in the box was trained on."""
+    """Some of what the bundled model was trained on."""
     path = tmp_path_factory.mktemp("text") / "training.txt"
     path.write_text(data.training_text(), encoding="utf-8", newline="\n")
     return path
@@ -142,7 +142,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stats_of(generated: Callable[[str], Path], text: Path, tmp_path_factory) -> Callable[[str], Path]:
-    """STATS of a generated model, of more tokens than its rows are long, and beside it its imatrix."""
+    """HESSIAN of a generated model, of more tokens than its rows are long, and beside it its imatrix."""
 
     @cache
     def make(name: str) -> Path:

@@ -12,7 +12,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     register_kernels(module);
     register_table(module);
     register_stream(module);
-    register_compensate(module);
+    register_gptq(module);
     register_pqz(module);
     register_gguf(module);
     register_llama(module);

@@ -9,7 +9,7 @@ void register_errors(pybind11::module_ & module);
 void register_kernels(pybind11::module_ & module);
 void register_table(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);
-void register_compensate(pybind11::module_ & module);
+void register_gptq(pybind11::module_ & module);
 void register_pqz(pybind11::module_ & module);
 void register_gguf(pybind11::module_ & module);
 void register_llama(pybind11::module_ & module);

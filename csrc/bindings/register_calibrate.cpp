@@ -14,9 +14,9 @@
 #include "calibrate/bf16_strips.h"
 #include "calibrate/collector.h"
 #include "calibrate/least_squares.h"
+#include "calibrate/residual_stream.h"
 #include "calibrate/running_weights.h"
 #include "calibrate/staged_pass.h"
-#include "calibrate/streams.h"
 #include "calibrate/token_products.h"
 #include "ggml.h"
 
@@ -48,7 +48,7 @@ py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int
         throw py::value_error("x: expected rows");
     }
     if (bf16 && !Bf16Strips::supported()) {
-        throw py::value_error("bf16: this processor does not multiply it");
+        throw py::value_error("bf16: this CPU does not multiply it");
     }
     const Rows rows = rows_of(x);
     const Layout layout{x.shape(1), true};
@@ -63,7 +63,7 @@ py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int
 
 void require_bf16() {
     if (!Bf16Strips::supported()) {
-        throw py::value_error("this processor does not multiply BF16");
+        throw py::value_error("this CPU does not multiply BF16");
     }
 }
 
@@ -72,32 +72,32 @@ bool has_shape(const py::array_t<float> & sums, py::ssize_t n_rows, py::ssize_t 
            (sums.flags() & py::array::c_style) != 0;
 }
 
-void add_products(const Array<float> & y, const Array<float> & z, py::array_t<float> & moments,
+void add_products(const Array<float> & y, const Array<float> & z, py::array_t<float> & hessian,
                   py::array_t<float> & moved, int n_threads) {
     if (y.ndim() != 2 || z.ndim() != 2 || y.shape(0) != z.shape(0)) {
         throw py::value_error("y, z: expected rows, as many of both");
     }
-    if (!has_shape(moments, y.shape(1), y.shape(1)) || !has_shape(moved, z.shape(1), y.shape(1))) {
-        throw py::value_error("moments: expected shape (n_y, n_y); moved: (n_z, n_y)");
+    if (!has_shape(hessian, y.shape(1), y.shape(1)) || !has_shape(moved, z.shape(1), y.shape(1))) {
+        throw py::value_error("hessian: expected shape (n_y, n_y); moved: (n_z, n_y)");
     }
     require_bf16();
-    float *to_moments = moments.mutable_data(), *to_moved = moved.mutable_data();
+    float *to_hessian = hessian.mutable_data(), *to_moved = moved.mutable_data();
     const Rows of_y = rows_of(y), of_z = rows_of(z);
     const int64_t n_y = y.shape(1), n_z = z.shape(1);
     const py::gil_scoped_release release;
-    add_token_products(of_y, n_y, of_z, n_z, n_threads, to_moments, to_moved);
+    add_token_products(of_y, n_y, of_z, n_z, n_threads, to_hessian, to_moved);
 }
 
-void solve(py::array_t<float> & moments, py::array_t<float> & moved, float damping) {
-    if (moments.ndim() != 2 || moved.ndim() != 2 || moments.size() == 0 ||
-        !has_shape(moments, moments.shape(0), moments.shape(0)) ||
-        !has_shape(moved, moved.shape(0), moments.shape(0))) {
-        throw py::value_error("moments: expected shape (n, n); moved: (n_moved, n)");
+void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampening) {
+    if (hessian.ndim() != 2 || moved.ndim() != 2 || hessian.size() == 0 ||
+        !has_shape(hessian, hessian.shape(0), hessian.shape(0)) ||
+        !has_shape(moved, moved.shape(0), hessian.shape(0))) {
+        throw py::value_error("hessian: expected shape (n, n); moved: (n_moved, n)");
     }
-    float *of_moments = moments.mutable_data(), *of_moved = moved.mutable_data();
-    const int64_t n = moments.shape(0), n_moved = moved.shape(0);
+    float *of_hessian = hessian.mutable_data(), *of_moved = moved.mutable_data();
+    const int64_t n = hessian.shape(0), n_moved = moved.shape(0);
     const py::gil_scoped_release release;
-    solve_damped(of_moments, n, damping, of_moved, n_moved);
+    solve_damped(of_hessian, n, dampening, of_moved, n_moved);
 }
 
 // (n_x, n_w) float32.
@@ -187,10 +187,10 @@ void register_calibrate(py::module_ & module) {
     module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(),
                py::arg("bf16"), py::arg("n_threads"));
     module.def("add_token_products", &add_products, py::arg("y").noconvert(), py::arg("z").noconvert(),
-               py::arg("moments").noconvert(), py::arg("moved").noconvert(), py::kw_only(),
+               py::arg("hessian").noconvert(), py::arg("moved").noconvert(), py::kw_only(),
                py::arg("n_threads"));
-    module.def("solve_damped", &solve, py::arg("moments").noconvert(), py::arg("moved").noconvert(),
-               py::arg("damping"));
+    module.def("solve_damped", &solve, py::arg("hessian").noconvert(), py::arg("moved").noconvert(),
+               py::arg("dampening"));
     module.def("multiply_rows", &multiply, py::arg("x").noconvert(), py::arg("w").noconvert(), py::kw_only(),
                py::arg("n_threads"));
 
@@ -199,7 +199,7 @@ void register_calibrate(py::module_ & module) {
         .def_readonly("n_in", &Input::n_in)
         .def_readonly("n_groups", &Input::n_groups)
         .def_readonly("routed", &Input::routed)
-        .def_readonly("all_moments", &Input::all_moments)
+        .def_readonly("all_hessians", &Input::all_hessians)
         .def_readonly("first_tokens", &Input::first_tokens);
 
     py::class_<Collector>(module, "Collector")
@@ -221,13 +221,14 @@ void register_calibrate(py::module_ & module) {
             return self.sums().count(input.first_record + group);
         });
 
-    py::class_<Streams>(module, "Streams")
+    py::class_<ResidualStream>(module, "ResidualStream")
         .def(py::init<>())
         .def_property_readonly("address",
-                               [](const Streams & self) { return reinterpret_cast<uintptr_t>(&self); })
+                               [](const ResidualStream & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(
-            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Streams::evaluate); })
-        .def_property_readonly("logarithms", [](const Streams & self) {
+            "callback",
+            [](const py::object &) { return reinterpret_cast<uintptr_t>(&ResidualStream::evaluate); })
+        .def_property_readonly("logarithms", [](const ResidualStream & self) {
             std::map<std::string, double> means;
             for (const auto & [name, size] : self.sizes()) {
                 if (size.n_tokens > 0) {

@@ -8,7 +8,7 @@
 #include "bindings/register.h"
 #include "kernels/block.h"
 #include "kernels/count.h"
-#include "kernels/divergence.h"
+#include "kernels/kld.h"
 #include "kernels/scheme.h"
 
 namespace pyquant::bindings {
@@ -127,8 +127,8 @@ py::tuple compare_arrays(const Array<float> & base, const Array<float> & logits,
     py::array_t<bool> same_top(n_rows);
     const float *of_base = base.data(), *of_model = logits.data();
     const int32_t * tokens = targets.data();
-    const Divergence out{nll.mutable_data(), kld.mutable_data(),
-                         reinterpret_cast<uint8_t *>(same_top.mutable_data()), overlap.mutable_data()};
+    const Kld out{nll.mutable_data(), kld.mutable_data(),
+                  reinterpret_cast<uint8_t *>(same_top.mutable_data()), overlap.mutable_data()};
     {
         const py::gil_scoped_release release;
         compare_logits(of_base, of_model, n_rows, n_vocab, tokens, out, std::max(1, n_threads));

@@ -45,7 +45,7 @@ py::array_t<float> multiply_table(Path path, const Array<int8_t> & values, const
         throw py::value_error("blocks_per_row: expected whole rows and columns");
     }
     if (!has_path(path)) {
-        throw py::value_error("path: this processor does not have it");
+        throw py::value_error("path: this CPU does not have it");
     }
     Table table;
     copy_table(values, table);

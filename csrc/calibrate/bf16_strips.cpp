@@ -20,7 +20,7 @@ namespace {
 // them to stay in L2, and so many that sums are seldom read and written.
 constexpr int64_t kPairsTogether = 256;
 
-// This processor's function, or none.
+// This CPU's function, or none.
 MultiplyTile multiply_tile() {
 #if defined(PYQUANT_HAS_AVX512_BF16)
     if (__builtin_cpu_supports("avx512bf16")) {

@@ -1,8 +1,8 @@
 // Columns of numbers rounded to BF16, and the sums of their products in float32.
 //
-// Processors with an instruction for it multiply BF16 at twice the speed of float32. Rounding moves a number
+// CPUs with an instruction for it multiply BF16 at twice the speed of float32. Rounding moves a number
 // by 2^-8 of itself at most, up as often as down, so over a text's tokens little of that is left in second
-// moments. These stay positive semidefinite: they are the exact ones of inputs nearby.
+// Hessians. These stay positive semidefinite: they are the exact ones of inputs nearby.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Span {
 
 class Bf16Strips {
 public:
-    static bool supported();  // by this processor
+    static bool supported();  // by this CPU
 
     // Makes room for columns of n numbers each.
     void resize(int64_t n, int64_t n_columns);

@@ -1,4 +1,4 @@
-// A tile of second moments: the sums over pairs of tokens of products of BF16 values.
+// A tile of Hessian statistics: the sums over pairs of tokens of products of BF16 values.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A tile on x86-64: compiled for processors that the rest of the library does not ask for, called on these.
+// A tile on x86-64: compiled for CPUs that the rest of the library does not ask for, called on these.
 #pragma once
 
 #include <immintrin.h>

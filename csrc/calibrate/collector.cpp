@@ -139,8 +139,8 @@ void Collector::learn(const std::string & matrix, const Source & source, const g
     }
     Input & input = inputs_[seen->second];
     input.matrices.push_back(matrix);
-    input.all_moments = input.all_moments || wanted_.count(matrix) > 0;
-    input.first_tokens = input.all_moments && !input.routed && input.n_groups == 1;
+    input.all_hessians = input.all_hessians || wanted_.count(matrix) > 0;
+    input.first_tokens = input.all_hessians && !input.routed && input.n_groups == 1;
     input_of_[matrix] = seen->second;
 }
 

@@ -17,7 +17,7 @@
 
 #include "calibrate/accumulators.h"
 #include "calibrate/bf16_strips.h"
-#include "calibrate/moments.h"
+#include "calibrate/hessian.h"
 
 struct ggml_tensor;
 
@@ -29,7 +29,7 @@ struct Input {
     int64_t n_in;
     int64_t n_groups;   // experts, or matrices of a tensor with more than two dimensions
     bool routed;        // each token enters some of the groups only
-    bool all_moments;   // else sums of squares only
+    bool all_hessians;  // else sums of squares only
     bool first_tokens;  // the sum of those that chunks begin with is kept too
 
     int64_t first_record;  // of its groups' sums
@@ -37,7 +37,7 @@ struct Input {
 
 class Collector {
 public:
-    // wanted: names of the matrices whose inputs' moments are asked for; of the others only sums of
+    // wanted: names of the matrices whose inputs' Hessians are asked for; of the others only sums of
     // squares are kept. with_output: also the output matrix, which then has to be computed.
     Collector(std::set<std::string> wanted, bool with_output, int n_threads);
 
@@ -57,7 +57,7 @@ public:
     void checkpoint(uint64_t batch) { sums_->checkpoint({batch, visit_}); }
 
     const std::vector<Input> & inputs() const { return inputs_; }
-    Layout layout(const Input & input) const { return {input.n_in, input.all_moments}; }
+    Layout layout(const Input & input) const { return {input.n_in, input.all_hessians}; }
     // Size of a group's sums, in floats: the layout's, then the first tokens'.
     int64_t size(const Input & input) const {
         return layout(input).size() + (input.first_tokens ? input.n_in : 0);

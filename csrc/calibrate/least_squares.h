@@ -5,12 +5,12 @@
 
 namespace pyquant::calibrate {
 
-// R (M + damping * mean of M's diagonal * I)^-1, in place, by Cholesky's decomposition.
+// R (M + dampening * mean of M's diagonal * I)^-1, in place, by Cholesky's decomposition.
 //
-// moments: M, (n, n), of which what is on and below the diagonal is read; gets the decomposition.
+// hessian: H, (n, n), of which what is on and below the diagonal is read; gets the decomposition.
 // right: R, (n_right, n); gets the result: NaN if M is not finite.
 //
-// Float32 is enough: no eigenvalue is beyond the trace, so the condition is 1 + n / damping at most.
-void solve_damped(float * moments, int64_t n, float damping, float * right, int64_t n_right);
+// Float32 is enough: no eigenvalue is beyond the trace, so the condition is 1 + n / dampening at most.
+void solve_damped(float * hessian, int64_t n, float dampening, float * right, int64_t n_right);
 
 }  // namespace pyquant::calibrate

@@ -57,7 +57,7 @@ void add_all(const std::vector<Sums> & all, int n_threads) {
 }  // namespace
 
 void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z, int n_threads,
-                        float * moments, float * moved) {
+                        float * hessian, float * moved) {
     Bf16Strips of_y, of_z;
     of_y.resize(y.n, n_y);
     of_z.resize(z.n, n_z);
@@ -66,7 +66,7 @@ void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z
         const auto part = size_t(i);
         part < in_y.size() ? of_y.round(y, in_y[part]) : of_z.round(z, in_z[part - in_y.size()]);
     });
-    add_all({{of_y, of_y, moments, n_y, n_y, true}, {of_z, of_y, moved, n_z, n_y, false}}, n_threads);
+    add_all({{of_y, of_y, hessian, n_y, n_y, true}, {of_z, of_y, moved, n_z, n_y, false}}, n_threads);
 }
 
 void multiply_rows(const Rows & x, const Rows & w, int64_t n_in, int n_threads, float * out) {

@@ -7,10 +7,10 @@
 
 namespace pyquant::calibrate {
 
-// Adds the sums over tokens of y y^T to `moments`, (n_y, n_y), of which only the lower triangle is kept, and
+// Adds the sums over tokens of y y^T to `hessian`, (n_y, n_y), of which only the lower triangle is kept, and
 // those of z y^T to `moved`, (n_z, n_y). y, z: of as many tokens.
 void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z, int n_threads,
-                        float * moments, float * moved);
+                        float * hessian, float * moved);
 
 // out: (x.n, w.n), the products of each row of x with each row of w, both n_in wide.
 void multiply_rows(const Rows & x, const Rows & w, int64_t n_in, int n_threads, float * out);

@@ -7,7 +7,7 @@
 namespace pyquant::in_ggml {
 
 // About so many bytes of weights are a chunk. They stay in the cache for all columns of activations; and each
-// chunk begins a stream through memory that the processor has to foresee anew, so short chunks are slow.
+// chunk begins a stream through memory that the CPU has to foresee anew, so short chunks are slow.
 constexpr int64_t kChunkBytes = 256 << 10;
 
 // Rows, or groups of rows, of a chunk, so that every thread has as many chunks.

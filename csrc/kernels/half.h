@@ -1,5 +1,5 @@
 // fp16 and bf16 to float32 and back, rounding to nearest even: the same results with and without
-// the processor's own instructions.
+// the CPU's own instructions.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ using Multiply = void (*)(const TableGroup * group, const Table & table, const A
 
 enum class Path : uint8_t { portable, avx2, avx512_vnni };
 
-bool has_path(Path path);  // whether this processor can run it
+bool has_path(Path path);  // whether this CPU can run it
 Multiply multiply(Path path);
 Multiply fastest_multiply();
 

@@ -1,4 +1,4 @@
-// The two paths for x86-64: functions compiled for processors that the rest of the library does not ask
+// The two paths for x86-64: functions compiled for CPUs that the rest of the library does not ask
 // for, called where has_path says so.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Bytes by range asymmetric numeral systems (Duda, arXiv:1311.2540): each costs what its frequency says, to
-// fractions of a bit. In lanes that a processor decodes side by side (Giesen, arXiv:1402.3392): symbol i
-// is of lane i % kLanes. What is written, byte by byte: docs/pqz.md.
+// fractions of a bit. In lanes that a CPU decodes side by side (Giesen, arXiv:1402.3392): symbol i
+// is of lane i % kLanes. What is written, byte by byte: docs/methods/pqz_format.md.
 #pragma once
 
 #include <array>

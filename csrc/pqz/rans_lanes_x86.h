@@ -42,7 +42,7 @@ inline __m256i look_up(const uint32_t * table, __m256i places) {
 void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& words, uint8_t * data,
                    size_t n_groups) {
     const __m256i place = _mm256_set1_epi32(kFrequencies - 1), byte = _mm256_set1_epi32(0xff);
-    const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i error_propagation = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i state[kRegisters], entry[kRegisters];
 #pragma GCC unroll 8
     for (int r = 0; r < kRegisters; ++r) {
@@ -74,8 +74,9 @@ void decode_groups(const uint32_t * table, uint32_t * states, const uint8_t *& w
                 _mm256_packus_epi32(_mm256_and_si256(entry[r], byte), _mm256_and_si256(entry[r + 1], byte));
             const __m256i second = _mm256_packus_epi32(_mm256_and_si256(entry[r + 2], byte),
                                                        _mm256_and_si256(entry[r + 3], byte));
-            _mm256_storeu_si256((__m256i *)(data + r * kWidth),
-                                _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), in_order));
+            _mm256_storeu_si256(
+                (__m256i *)(data + r * kWidth),
+                _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), error_propagation));
         }
     }
 #pragma GCC unroll 8

@@ -1,5 +1,5 @@
 // One stream of bytes, coded: by rANS, or by zstd where bytes repeat or there are few of them. What is
-// written, byte by byte: docs/pqz.md.
+// written, byte by byte: docs/methods/pqz_format.md.
 #pragma once
 
 #include <memory>

@@ -46,7 +46,7 @@ private:
     }
 };
 
-// GGML's own conversions know nothing of the processor's instructions.
+// GGML's own conversions know nothing of the CPU's instructions.
 class FloatEncoder : public GgmlEncoder {
 public:
     using GgmlEncoder::GgmlEncoder;

@@ -1,10 +1,11 @@
-"""Calibrate: run a model over texts and write the second moments of what enters its matrices."""
+"""Calibrate: run a model over texts and write the Hessian statistics of what enters its matrices."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,20 +17,21 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.calibration.collect import Progress, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
-from pyquant.calibration.gradients.gradient_moments import gradient_moments
+from pyquant.calibration.gradients.kept_sums import KeptSums
+from pyquant.calibration.gradients.output_hessians import output_hessians
+from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
+from pyquant.calibration.residual_stream import stream_lengths
 from pyquant.calibration.sample import sample_chunks, spread
 from pyquant.calibration.sources import BuiltIn
-from pyquant.calibration.stats_file import CalibrationText, Origin, make_header
-from pyquant.calibration.streams import stream_lengths
 from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor import padded
 from pyquant.models.type_policy import quantizable
@@ -94,13 +96,13 @@ def calibrate_model(
     memory: int | None = None,
     imatrix: str | os.PathLike[str] | None = None,
     process_output: bool = False,
-    gradients: int | None = None,
+    output_side: int | None = None,
     random: float = RANDOM_SHARE,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> CalibrationResult:
-    """Run a model over texts and write the second moments of what enters its matrices.
+    """Run a model over texts and write the Hessian statistics of what enters its matrices.
 
     A call that is interrupted leaves its sums behind, and the same call takes them up again.
 
@@ -112,7 +114,7 @@ def calibrate_model(
         Paths, texts that were read, or some of `pyquant.calibration.sources`; None: a mixture of these, for
         any text.
     output
-        The STATS file to write. It appears complete or not at all.
+        The Hessian file to write. It appears complete or not at all.
     weights
         How much each text's tokens count; None: all alike.
     n_ctx
@@ -120,19 +122,19 @@ def calibrate_model(
     n_chunks
         Only the first chunks of each text, of the mixture so many in all; None: all, of what has no end 128.
     threads
-        None: one for each processor.
+        None: one for each core.
     memory
         Bytes that sums may take in memory; the others are spooled beside `output`. None: all of them.
     imatrix
         Where to write an importance matrix as llama-imatrix would.
     process_output
         Collect the output matrix's input as well.
-    gradients
-        Also follow gradients back over so many chunks of the texts, for errors in rows of matrices to make up
-        for one another; None: not. Of Llama and Qwen without experts.
+    output_side
+        Also collect output-side Hessians (YAQA), of gradients over so many chunks of the texts; None: not.
+        Of Llama and Qwen without experts.
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
-        leave out. They enter the moments, but neither the sums of squares nor `imatrix`.
+        leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`.
     force
         Replace existing files.
     checkpoint_seconds
@@ -157,13 +159,13 @@ def calibrate_model(
     imatrix = Path(imatrix) if imatrix else None
     wanted = wanted_texts(texts, weights, n_chunks)
     limits.SHARE.check("random", random)
-    if gradients is not None:
-        limits.SEQUENCES.check("gradients", gradients)
+    if output_side is not None:
+        limits.SEQUENCES.check("output_side", output_side)
     files = [wish.text.path for wish in wanted if isinstance(wish.text, Text)]
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
     collector = _core.Collector(quantizable(source), with_output=process_output, n_threads=n_threads(threads))
-    with Model(source.path) as running:
+    with ExitStack() as stack, Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = [wish.chunks(running, n_ctx, threads) for wish in wanted]
@@ -178,13 +180,15 @@ def calibrate_model(
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
         followed: dict[str, NDArray[np.float32]] = {}
-        if gradients is not None:
+        if output_side is not None:
             of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
-            chosen = Chunks(spread(of_texts, gradients))
-            followed = gradient_moments(running, chosen, threads=threads, progress=progress)
+            chosen = Chunks(spread(of_texts, output_side))
+            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds)
+            stack.enter_context(kept_sums.keeping())
+            followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, cuts[0], collector)
-            n_out = {name: len(moments) for name, moments in followed.items()}
+            n_out = {name: len(hessian) for name, hessian in followed.items()}
             header = make_header(origin, collector.inputs, streams, n_kept=len(kept), n_out=n_out)
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
             with (

@@ -1,9 +1,8 @@
-"""Knowledge of the inputs of a model's matrices, from a STATS file or an importance matrix."""
+"""Knowledge of the inputs of a model's matrices, from a Hessian file or an importance matrix."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,18 +10,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.hessian_file import (
+    OUTPUT_SIDE,
+    TOKENS,
+    HessianHeader,
+    Origin,
+    is_hessian,
+    read_header,
+)
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
 from pyquant.calibration.panels import full_matrix, triangle_size
 from pyquant.calibration.sample import spread
 from pyquant.calibration.soundness import LARGEST, check_values
-from pyquant.calibration.stats_file import GRADIENTS, TOKENS, Origin, StatsHeader, is_stats, read_header
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import OUTPUT
 
 
 class Calibration:
-    """Moments of what entered a model's matrices, from a STATS file, or diagonals from an importance matrix.
+    """Hessians of a model's matrices from a Hessian file, or diagonals from an importance matrix.
 
     Matrices are asked for by name, and a name that `matrices` lacks raises KeyError.
 
@@ -40,13 +46,13 @@ class Calibration:
     called: Path
     origin: Origin | None
 
-    def __init__(self, path: Path, contents: StatsHeader | ImportanceMatrix) -> None:
+    def __init__(self, path: Path, contents: HessianHeader | ImportanceMatrix) -> None:
         self.path = self.called = path
         self._imatrix = contents if isinstance(contents, ImportanceMatrix) else None
-        self._rows = contents.rows if isinstance(contents, StatsHeader) else None
+        self._rows = contents.rows if isinstance(contents, HessianHeader) else None
         self._inputs: dict[str, str]
         self._streams: dict[str, float]
-        if isinstance(contents, StatsHeader):
+        if isinstance(contents, HessianHeader):
             self.origin, self._inputs, self._streams = contents.origin, contents.inputs, contents.streams
             self.called = Path(contents.called or path)
         else:
@@ -55,12 +61,12 @@ class Calibration:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read the header; moments are read when they are asked for.
+        """Read the header; Hessians are read when they are asked for.
 
         Parameters
         ----------
         path
-            A STATS file, or an importance matrix.
+            A Hessian file, or an importance matrix.
 
         Raises
         ------
@@ -71,7 +77,7 @@ class Calibration:
         if not is_gguf(path):
             return cls(path, read_imatrix(path))
         file = ModelFile(path)
-        return cls(path, read_header(file) if is_stats(file) else read_imatrix(file))
+        return cls(path, read_header(file) if is_hessian(file) else read_imatrix(file))
 
     @property
     def matrices(self) -> list[str]:
@@ -99,7 +105,7 @@ class Calibration:
         return [other for other, stored in self._inputs.items() if stored == self._inputs[name]]
 
     def importance(self) -> ImportanceMatrix:
-        """Give the diagonals as an importance matrix, for types that compensate nothing."""
+        """Give the diagonals as an importance matrix, for types that GPTQ does not round to."""
         if self._imatrix is not None:
             return self._imatrix
         weights = {name: self.diagonal(name) for name in self.matrices}
@@ -109,14 +115,14 @@ class Calibration:
         return ImportanceMatrix(self.called, weights, counts, [text.path for text in texts], n_chunks)
 
     def enters_stream(self, name: str) -> float | None:
-        """Give the size of the stream that a matrix's outputs are added to, as a robust mean over tokens.
+        """Give the size of the residual stream that a matrix's outputs are added to, a robust mean.
 
-        It is the stream that the next norm divides, of a matrix that no norm precedes.
+        As the next norm divides it, of a matrix that no norm precedes.
 
         Returns
         -------
         The squared length of a token's stream: e to its mean logarithm. None where a norm precedes the
-        matrix, or nothing is known of streams.
+        matrix, or nothing is known of the residual stream.
         """
         streams = {self._inputs.get(matrix, matrix): size for matrix, size in self._streams.items()}
         if not streams or self._inputs[name] in streams:
@@ -158,32 +164,34 @@ class Calibration:
         check_values(self.path, f"the sums of squares of what enters {name}", means)
         return means
 
-    def has_moments(self, name: str) -> bool:
-        """Say whether second moments are known of a matrix's input, for one expert at least."""
-        return bool((self._moment_counts(name) > 0).any())
+    def has_hessian(self, name: str) -> bool:
+        """Say whether a matrix's Hessian is known, for one expert at least, and of enough tokens."""
+        return bool((self._hessian_counts(name) > 0).any()) and self._why_too_few(name) is None
 
-    def why_no_moments(self, name: str) -> str | None:
-        """Say why second moments of a matrix's input are not known; None if they are, for all experts."""
+    def why_no_hessian(self, name: str) -> str | None:
+        """Say why Hessian statistics of a matrix's input are not known; None if they are, for all experts."""
         if name not in self._inputs:
             collects = "; `pyquant calibrate --process-output` does that" if name == OUTPUT else ""
             return f"its input was not collected{collects}"
         if self._imatrix is not None:
-            return "an importance matrix has no second moments"
-        counts = self._moment_counts(name)
+            return "an importance matrix has no Hessian statistics"
+        counts = self._hessian_counts(name)
         if not len(counts):
-            return "second moments of its input were not collected"
+            return "Hessian statistics of its input were not collected"
+        if why := self._why_too_few(name):
+            return why
         n_unseen = int((counts == 0).sum())
         return f"no token entered {n_unseen} of its {len(counts)} experts" if n_unseen else None
 
-    def _moment_counts(self, name: str) -> NDArray[np.float64]:
-        """(n_experts,) weighted tokens in the moments; (0,) where there are none."""
-        if self._rows is None or f"{self._inputs.get(name)}.moments" not in self._rows.tensors:
+    def _hessian_counts(self, name: str) -> NDArray[np.float64]:
+        """(n_experts,) weighted tokens in the Hessians; (0,) where there are none."""
+        if self._rows is None or f"{self._inputs.get(name)}.hessian" not in self._rows.tensors:
             return np.empty(0)
-        counts = self._all(name, "moment_counts", np.float64)[0]
-        check_values(self.path, f"the counts of tokens in the second moments of {name}", counts)
+        counts = self._all(name, "hessian_counts", np.float64)[0]
+        check_values(self.path, f"the counts of tokens in the Hessian statistics of {name}", counts)
         return counts
 
-    def moments(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
+    def hessian(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
         """Give the mean of x x^T over the tokens that entered a matrix, each times its weight.
 
         Random tokens are among them.
@@ -198,13 +206,13 @@ class Calibration:
         ModelFileError
             They are damaged or not finite.
         """
-        stored, counts = self._inputs[name], self._moment_counts(name)
+        stored, counts = self._inputs[name], self._hessian_counts(name)
         if self._rows is None or not len(counts) or counts[expert] == 0:
             return None
-        triangle = self._rows.read(f"{stored}.moments", np.float32, expert, 1)[0]
+        triangle = self._rows.read(f"{stored}.hessian", np.float32, expert, 1)[0]
         with np.errstate(all="ignore"):  # what comes out infinite is refused
             triangle *= np.float32(1 / counts[expert])
-        check_values(self.path, f"the second moments of what enters {name}", triangle, least=-LARGEST)
+        check_values(self.path, f"the Hessian statistics of what enters {name}", triangle, least=-LARGEST)
         return full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
 
     def first_token(self, name: str) -> NDArray[np.float32] | None:
@@ -231,12 +239,12 @@ class Calibration:
         check_values(self.path, f"first tokens, as they enter {name},", mean, least=-LARGEST)
         return mean
 
-    def has_gradients(self, name: str) -> bool:
-        """Say whether gradients of what a matrix gives are known."""
-        return self._rows is not None and f"{name}.{GRADIENTS}" in self._rows.tensors
+    def has_output_hessian(self, name: str) -> bool:
+        """Say whether a matrix's output-side Hessian is known."""
+        return self._rows is not None and f"{name}.{OUTPUT_SIDE}" in self._rows.tensors
 
-    def gradients(self, name: str) -> NDArray[np.float32] | None:
-        """Give the second moments of gradients of what a matrix gives.
+    def output_hessian(self, name: str) -> NDArray[np.float32] | None:
+        """Give a matrix's output-side Hessian.
 
         Returns
         -------
@@ -248,17 +256,17 @@ class Calibration:
         ModelFileError
             They are damaged or not finite.
         """
-        stored = f"{name}.{GRADIENTS}"
+        stored = f"{name}.{OUTPUT_SIDE}"
         if self._rows is None or stored not in self._rows.tensors:
             return None
         triangle = self._rows.read(stored, np.float32)[0]
-        check_values(self.path, f"the gradients of what {name} gives", triangle, least=-LARGEST)
+        check_values(self.path, f"the output-side Hessian of {name}", triangle, least=-LARGEST)
         n = int(np.sqrt(2 * len(triangle)))  # panels hold some more than half of n^2
         while triangle_size(n) > len(triangle):
             n -= 1
         if triangle_size(n) != len(triangle):
             raise ModelFileError(
-                f"{self.path}: the gradients of what {name} gives are no matrix: it is damaged"
+                f"{self.path}: the output-side Hessian of {name} is no matrix: it is damaged"
             )
         return full_matrix(triangle, n)
 
@@ -268,7 +276,7 @@ class Calibration:
 
     @property
     def has_streams(self) -> bool:
-        """Say whether the sizes of the model's streams are known."""
+        """Say whether the sizes of the residual stream are known."""
         return bool(self._streams)
 
     @property
@@ -312,23 +320,16 @@ class Calibration:
                 f"{self.sha256[:12]}, this one's with {sha256[:12]}; calibrate this one"
             )
 
-    def check_tokens(self, names: Iterable[str]) -> None:
-        """Refuse matrices that met fewer tokens than their rows are long, experts taken together.
+    def _why_too_few(self, name: str) -> str | None:
+        """Say if a matrix met fewer tokens than its rows are long, experts taken together; None: it did not.
 
-        Their moments are singular, and say nothing of most directions. An importance matrix has no moments.
-
-        Raises
-        ------
-        ModelFileError
-            A matrix met too few. The message says how many chunks would do.
+        Its Hessian is singular, and says nothing of most directions.
         """
-        for name in names if self.origin else ():
-            met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
-            if met < needed:
-                raise ModelFileError(
-                    f"{self.called}: made from too few tokens: {met:,.0f} entered {name}, whose rows of "
-                    f"{needed:,} need as many; calibrate with {self._chunks_for(met, needed)}"
-                )
+        met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
+        if self.origin is None or met >= needed:
+            return None
+        more = self._chunks_for(met, needed)
+        return f"{met:,.0f} tokens are too few for rows of {needed:,}; calibrate with {more}"
 
     def _chunks_for(self, met: float, needed: int) -> str:
         if not self.origin or met == 0:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pyquant import _core, limits
-from pyquant.calibration.stats_file import Origin
+from pyquant.calibration.hessian_file import Origin
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
@@ -103,8 +103,8 @@ def run(
 def spool_key(origin: Origin, collector: _core.Collector, process_output: bool) -> bytes:
     """Hash all that decides what is spooled."""
     build = _core.build_info()
-    processor = [build["system"], _core.HAS_BF16_PRODUCTS]
-    contents = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], processor]
+    cpu = [build["system"], _core.HAS_BF16_PRODUCTS]
+    contents = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], cpu]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 

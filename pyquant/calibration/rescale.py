@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.hessian_file import CALLED, OUTPUT_SIDE, is_hessian, metadata_header, read_header
+from pyquant.calibration.hessian_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.calibration.panels import scale_triangle
-from pyquant.calibration.stats_file import CALLED, GRADIENTS, is_stats, metadata_header, read_header
-from pyquant.calibration.stats_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile
 from pyquant.models.model_file import ModelFile
@@ -40,7 +40,7 @@ def rescale_stats(
     Parameters
     ----------
     output
-        The STATS file to write. It appears complete or not at all.
+        The Hessian file to write. It appears complete or not at all.
     exponents
         By matrix: (n_experts or 1, n_in) int8; what enters is 2 to this times as large. Others stay.
     of_outputs
@@ -60,8 +60,8 @@ def rescale_stats(
         `output` cannot be written.
     """
     file = ModelFile(source)
-    if not is_stats(file):
-        raise ConfigError(f"{file.path}: expected what `pyquant calibrate` writes, with second moments")
+    if not is_hessian(file):
+        raise ConfigError(f"{file.path}: expected what `pyquant calibrate` writes, with Hessian statistics")
     stats = read_header(file)
     by_input = {stats.inputs[matrix]: of_input for matrix, of_input in exponents.items()}
     tensors = sorted((t for t in file.tensors if t.name != CHECKSUMS), key=lambda tensor: tensor.offset)
@@ -77,7 +77,7 @@ def rescale_stats(
         for tensor in tensors:
             name, _, what = tensor.name.rpartition(".")
             of_input = by_input.get(name)
-            if what == GRADIENTS:  # the larger a number, the less it matters that it changes by 1
+            if what == OUTPUT_SIDE:  # the larger a number, the less it matters that it changes by 1
                 of_input = -of_outputs[name] if name in of_outputs else None
             for row in range(tensor.n_rows):
                 values = stats.rows.read(tensor.name, NUMPY[tensor.type], row, 1)[0]
@@ -89,7 +89,7 @@ def rescale_stats(
 
 
 def _scaled(what: str, values: NDArray[np.float32], exponents: NDArray[np.int8]) -> NDArray[np.float32]:
-    if what in ("moments", GRADIENTS):
+    if what in ("hessian", OUTPUT_SIDE):
         return scale_triangle(values, exponents)
     if what in ("in_sum2", "first"):
         return np.ldexp(values, (2 if what == "in_sum2" else 1) * exponents)

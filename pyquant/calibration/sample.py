@@ -1,4 +1,4 @@
-"""Choose the tokens that STATS keeps: some of those that the model was run over, of each text its share."""
+"""Choose the tokens that HESSIAN keeps: some of those that the model was run over, of each text its share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write how much divergence an error in the outputs of each tensor causes."""
+"""Read and write how much KLD an error in the outputs of each tensor causes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OfTensor:
     sensitivity
         What steps are chosen by: the measurement, drawn towards its neighbors as far as it is uncertain.
     measured
-        Divergence per squared error of outputs.
+        KLD per squared error of outputs.
     error
         The standard error of the measurement, as a share of it.
     """
@@ -38,12 +38,12 @@ class OfTensor:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Sensitivities of a model's tensors: how much divergence errors in them cause.
+    """Sensitivities of a model's tensors: how much KLD errors in them cause.
 
     Attributes
     ----------
     by_kind
-        Divergence per squared error of outputs, by kind of tensor, relative to one another.
+        KLD per squared error of outputs, by kind of tensor, relative to one another.
     by_tensor
         The same by tensor.
     """

@@ -23,7 +23,7 @@ SEED = 1  # of what the model writes
 class BuiltIn:
     """A text that needs no file."""
 
-    name: str  # what STATS says in place of a file's name
+    name: str  # what HESSIAN says in place of a file's name
     # Called with a model, the tokens of a chunk, the chunks that are wanted and the number of threads;
     # returns the chunks, or fewer if there are no more.
     take: Callable[[Model, int, int, int | None], Chunks]

@@ -1,4 +1,4 @@
-"""Write the sums of a calibration: to a STATS file, and in part as an importance matrix."""
+"""Write the sums of a calibration: to a Hessian file, and in part as an importance matrix."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.calibration.hessian_file import OUTPUT_SIDE, TOKENS
+from pyquant.calibration.hessian_rows import RowWriter
 from pyquant.calibration.panels import triangle_of, triangle_size
-from pyquant.calibration.stats_file import GRADIENTS, TOKENS
-from pyquant.calibration.stats_rows import RowWriter
 from pyquant.files.output_file import OutputFile
 
 TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
@@ -28,7 +28,7 @@ def squares_file(output: Path) -> Path:
 def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
     """Take the sums of squares and counts before the first random token, or read them if that is past.
 
-    output: the STATS file, beside which they are kept.
+    output: the Hessian file, beside which they are kept.
     batch: the first batch of random tokens.
     """
     path = squares_file(output)
@@ -55,9 +55,9 @@ def write_sums(
     collector: _core.Collector,
     squares: Squares,
     kept: NDArray[np.int32],
-    gradients: Mapping[str, NDArray[np.float32]],
+    output_hessians: Mapping[str, NDArray[np.float32]],
 ) -> None:
-    """Write a STATS file: its header, the tokens that are kept, the sums, and moments of gradients."""
+    """Write a Hessian file: its header, the tokens that are kept, the sums, and output-side Hessian."""
     rows = RowWriter(file, header)
     for number, chunk in enumerate(np.ascontiguousarray(kept)):
         rows.write(TOKENS, number, chunk)
@@ -67,17 +67,17 @@ def write_sums(
         for group in range(i.n_groups):
             rows.write(f"{name}.in_sum2", group, np.ascontiguousarray(sums[group]))
         rows.write(f"{name}.counts", 0, n_tokens)
-        if not i.all_moments:
+        if not i.all_hessians:
             continue
         counts = np.array([collector.count(i, group) for group in range(i.n_groups)])
-        rows.write(f"{name}.moment_counts", 0, counts)
+        rows.write(f"{name}.hessian_counts", 0, counts)
         for group in range(i.n_groups):
             triangle, first = np.split(collector.sums(i, group)[i.n_in :], [triangle_size(i.n_in)])
-            rows.write(f"{name}.moments", group, triangle)
+            rows.write(f"{name}.hessian", group, triangle)
             if i.first_tokens:
                 rows.write(f"{name}.first", group, first)
-    for name, moments in gradients.items():
-        rows.write(f"{name}.{GRADIENTS}", 0, triangle_of(moments))
+    for name, hessian in output_hessians.items():
+        rows.write(f"{name}.{OUTPUT_SIDE}", 0, triangle_of(hessian))
     rows.finish()
 
 

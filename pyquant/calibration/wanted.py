@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyquant import limits
+from pyquant.calibration.hessian_file import CalibrationText
 from pyquant.calibration.sources import MIXTURE, MIXTURE_CHUNKS, BuiltIn, chunks_hash
-from pyquant.calibration.stats_file import CalibrationText
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut

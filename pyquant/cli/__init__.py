@@ -36,6 +36,7 @@ from pyquant.cli import (
     tables,
     unpack,
 )
+from pyquant.cli.panels import CommandWithPanels
 from pyquant.cli.single_values import Commands
 from pyquant.errors import ConfigError, PyquantError, said_by_system
 from pyquant.wings import wings
@@ -44,32 +45,31 @@ FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
 app = Commands(
     name="pyquant",
-    help="Try an idea about quantized weights on a real GGUF model: quantize, look at the codes, "
-    "measure what it costs.",
+    help="Quantize GGUF models for llama.cpp, look at the codes, and measure what it costs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing rich would take longer than everything else of `--help`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(quantize.quantize)
-app.command()(histogram.histogram)
+app.command(cls=CommandWithPanels)(quantize.quantize)
+app.command(cls=CommandWithPanels)(histogram.histogram)
 app.add_typer(tables.app, name="tables")
-app.command()(calibrate.calibrate)
-app.command()(equalize.equalize)
-app.command()(sensitivity.sensitivity)
-app.command()(mix.mix)
-app.command()(recipe.recipe)
-app.command()(perplexity.perplexity)
-app.command()(compare.compare)
-app.command()(error.error)
-app.command()(speed.speed)
+app.command(cls=CommandWithPanels)(calibrate.calibrate)
+app.command(cls=CommandWithPanels)(equalize.equalize)
+app.command(cls=CommandWithPanels)(sensitivity.sensitivity)
+app.command(cls=CommandWithPanels)(mix.mix)
+app.command(cls=CommandWithPanels)(recipe.recipe)
+app.command(cls=CommandWithPanels)(perplexity.perplexity)
+app.command(cls=CommandWithPanels)(compare.compare)
+app.command(cls=CommandWithPanels)(error.error)
+app.command(cls=CommandWithPanels)(speed.speed)
 app.add_typer(study.app, name="study")
-app.command()(pack.pack)
-app.command()(unpack.unpack)
-app.command()(dequantize.dequantize)
-app.command()(info.info)
-app.command()(completion.completion)
+app.command(cls=CommandWithPanels)(pack.pack)
+app.command(cls=CommandWithPanels)(unpack.unpack)
+app.command(cls=CommandWithPanels)(dequantize.dequantize)
+app.command(cls=CommandWithPanels)(info.info)
+app.command(cls=CommandWithPanels)(completion.completion)
 
 
 def _add_wings() -> None:
@@ -79,7 +79,7 @@ def _add_wings() -> None:
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)
             else:
-                app.command(name)(command)
+                app.command(name, cls=CommandWithPanels)(command)
 
 
 _add_wings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
 import typer
 
@@ -13,6 +13,7 @@ from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
 from pyquant.cli.output import number, print_lines, print_table, remark, show, size
+from pyquant.cli.panels import EXPERT
 from pyquant.cli.progress import phases
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
 from pyquant.errors import ConfigError
@@ -20,15 +21,17 @@ from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.fit.method.quantize import Quantized
-    from pyquant.fit.mixtures import WantedSize
+    from pyquant.fit.mixtures import WantedSize as Wanted
 
 # Options of modes that a type takes as well.
-SHARED = ("imatrix", "pure", "requantize")
+SHARED = ("imatrix", "pure", "requantize", "hessian")
 
 
 @dataclass(frozen=True)
 class MethodOptions:
     """How a file of a type or a size is made."""
+
+    panel: ClassVar = "Method"
 
     method: Annotated[
         Optional[str],
@@ -45,37 +48,7 @@ class MethodOptions:
             metavar="FILE",
             parser=paths.text,
             help="UTF-8 text: what gptq and best calibrate on, repeatable; default: code, prose and what the "
-            "model writes. With --mode uniform --like: what to evaluate on.",
-        ),
-    ] = None
-    hessian: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="FILE",
-            parser=paths.kept,
-            help="Where gptq and best keep Hessian statistics, made if missing; default: in the cache.",
-        ),
-    ] = None
-    calibration_chunks: Annotated[
-        Optional[int],
-        number_option(
-            limits.SEQUENCES,
-            "N",
-            "Chunks that gptq and best calibrate on, at most; default: 128.",
-        ),
-    ] = None
-    target_bytes: Annotated[
-        Optional[str],
-        typer.Option(
-            "--target-size", metavar="SIZE", help="Instead of a TYPE: the file is at most so large: 4.1GB."
-        ),
-    ] = None
-    target_bpw: Annotated[
-        Optional[float],
-        number_option(
-            limits.BITS,
-            "BITS",
-            "Instead of a TYPE: the file has at most so many bits per weight, all its bytes counted.",
+            "model writes. With --mode ecsq --like: what to evaluate on.",
         ),
     ] = None
     evaluate: Annotated[
@@ -87,24 +60,53 @@ class MethodOptions:
             "makes with an imatrix of the same calibration.",
         ),
     ] = None
+    calibration_chunks: Annotated[
+        Optional[int],
+        number_option(
+            limits.SEQUENCES,
+            "N",
+            "Chunks that gptq and best calibrate on, at most; default: 128.",
+            panel=EXPERT,
+        ),
+    ] = None
+    ctx: Annotated[
+        Optional[int],
+        number_option(
+            limits.CTX,
+            "TOKENS",
+            "Tokens in a chunk of a text; default: 512, or fewer if the model was trained with fewer.",
+            panel=EXPERT,
+        ),
+    ] = None
+    chunks: Annotated[
+        Optional[int],
+        number_option(
+            limits.CHUNKS,
+            "N",
+            "With --evaluate, or --mode ecsq --like: only the first chunks of that text; default: all.",
+            panel=EXPERT,
+        ),
+    ] = None
+    memory: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for activations of error propagation, such as 2GB; the rest is on disk, beside the "
+            "output; default: all of it.",
+            rich_help_panel=EXPERT,
+        ),
+    ] = None
 
 
 def wanted_type(
-    type_: str | None, method: MethodOptions, like: str | None, mode: options.WrittenMode
-) -> str | WantedSize | None:
+    type_: str | None, target: options.WantedSize, mode: options.WrittenMode
+) -> str | Wanted | None:
     """Return the type or the size that is wanted; None where a mode is. Raises ConfigError."""
-    from pyquant.fit.mixtures import WantedSize
-    from pyquant.fit.target import parse_size
-
-    like = like if mode.mode is None and mode.config is None and mode.scheme is None else None
-    given = [value for value in (type_, method.target_bytes, method.target_bpw, like) if value is not None]
-    if len(given) > 1:
+    if type_ is not None and target.given:
         raise ConfigError("give one of TYPE, --target-size, --target-bpw and --like")
-    if type_ is not None or not given:
+    if type_ is not None or not target.given:
         return type_
-    size = method.target_bytes
-    n_bytes = None if size is None else parse_size("--target-size", size)
-    return WantedSize(n_bytes, method.target_bpw, like)
+    return None if any((mode.mode, mode.config, mode.scheme)) else target.read()
 
 
 def check_mode(mode: options.WrittenMode) -> None:
@@ -118,7 +120,7 @@ def check_mode(mode: options.WrittenMode) -> None:
 def check_method(method: MethodOptions, *, has_target: bool) -> None:
     """Refuse options of types beside a mode, but for the text of a target. Raises ConfigError."""
     flags = {
-        "--method": method.method, "--hessian": method.hessian, "--evaluate": method.evaluate,
+        "--method": method.method, "--evaluate": method.evaluate,
         "--calibration-chunks": method.calibration_chunks, "--text": None if has_target else method.text,
     }  # fmt: skip
     for flag, value in flags.items():
@@ -129,12 +131,10 @@ def check_method(method: MethodOptions, *, has_target: bool) -> None:
 def quantize_by_type(
     source: Path,
     output: Path,
-    type_: str | WantedSize,
+    type_: str | Wanted,
     method: MethodOptions,
     mode: options.WrittenMode,
     *,
-    ctx: int | None,
-    chunks: int | None,
     memory: int | None,
     threads: int | None,
     dry_run: bool,
@@ -147,13 +147,15 @@ def quantize_by_type(
     from pyquant.fit.method.quantize import quantize
 
     check_mode(mode)
-    if chunks is not None and method.evaluate is None:
+    if method.chunks is not None and method.evaluate is None:
         raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of gptq and best")
-    evaluate = Evaluation(method.evaluate, ctx or DEFAULT_CTX, chunks) if method.evaluate else None
+    evaluate = (
+        Evaluation(method.evaluate, method.ctx or DEFAULT_CTX, method.chunks) if method.evaluate else None
+    )
     with phases() as progress:
         done = quantize(
             source, output, type_, method=method.method or "rtn", imatrix=mode.imatrix,
-            text=method.text or None, hessian=method.hessian, n_ctx=ctx,
+            text=method.text or None, hessian=mode.hessian, n_ctx=method.ctx,
             n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),
             evaluate=evaluate, memory=memory, threads=threads, dry_run=dry_run, force=force,
             progress=progress, tell=remark,

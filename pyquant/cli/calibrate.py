@@ -17,7 +17,7 @@ from pyquant.files.text import Text
 
 def calibrate(
     model: options.FloatModel,
-    output: Annotated[Path, options.output_option("STATS", "File for what entered its matrices.")],
+    output: Annotated[Path, options.output_option("HESSIAN", "File for the Hessian statistics.")],
     text: Annotated[
         Optional[list[Text]],
         typer.Option(
@@ -70,26 +70,28 @@ def calibrate(
         number_option(
             limits.SHARE,
             "SHARE",
-            "Share of tokens drawn at random in the moments, against a text's one-sidedness.",
+            "Share of random tokens in H, against a text's one-sidedness.",
         ),
     ] = 0.25,
     process_output: Annotated[
         bool, typer.Option("--process-output", help="Also collect what enters the output matrix.")
     ] = False,
-    gradients: Annotated[
+    output_side: Annotated[
         Optional[int],
         number_option(
             limits.SEQUENCES,
             "CHUNKS",
-            "Also follow gradients back over so many chunks, so that rows of a matrix make up for each "
-            "other's errors; of Llama and Qwen without experts.",
+            "Also collect output-side Hessians (YAQA) over so many chunks; Llama and Qwen without experts.",
         ),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Collect the second moments of what enters a model's matrices, for quantizing it."""
+    """Collect Hessian statistics and an imatrix, for GPTQ.
+
+    H = E[x xT] of the inputs x of each matrix; its diagonal is the importance matrix.
+    """
     from pyquant.calibration.calibrate import calibrate_model
     from pyquant.fit.target import parse_size
 
@@ -97,7 +99,8 @@ def calibrate(
         report = calibrate_model(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
-            process_output=process_output, gradients=gradients, random=random, force=force, progress=progress,
+            process_output=process_output, output_side=output_side, random=random, force=force,
+            progress=progress,
         )  # fmt: skip
     show(report.to_json(), json, _print)
 

@@ -33,7 +33,10 @@ def compare(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure perplexity, and divergence from a base model, which runs once beside all others."""
+    """Measure the KLD and perplexity of models beside their base.
+
+    The base runs once, and its logits are kept while others run.
+    """
     from pyquant.evaluate.compare import compare_models
     from pyquant.fit.target import parse_size
 
@@ -51,7 +54,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     rows = [[*_beginning(base), "", "", "", "", ""]]
     for candidate in result["candidates"]:
         kld, change, top = candidate["kld"], candidate["probability_change"], candidate["same_top"]
-        accepted = candidate["sampled_acceptance"]
+        accepted = candidate["expected_acceptance"]
         rows.append(
             [
                 *_beginning(candidate),
@@ -62,7 +65,7 @@ def print_comparison(result: dict[str, Any]) -> None:
                 f"{100 * accepted['share']:.2f} ± {100 * accepted['error']:.2f}",
             ]
         )
-    measures = ["perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %", "sampled acceptance %"]
+    measures = ["perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %", "expected acceptance %"]
     print_table(["model", "bits", *measures], rows)
     for line in _warnings(result["candidates"]):
         remark(line)
@@ -77,7 +80,7 @@ def _beginning(model: dict[str, Any]) -> list[str]:
 
 def _warnings(candidates: list[dict[str, Any]]) -> Iterator[str]:
     """Say which models are of no use, and which are larger than a better one."""
-    from pyquant.evaluate.divergence import BROKEN
+    from pyquant.evaluate.kld import BROKEN
 
     for candidate in candidates:
         if candidate["ratio"] > BROKEN:

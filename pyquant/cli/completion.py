@@ -22,7 +22,7 @@ class Shell(str, Enum):
 def completion(
     shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell to print it for.")],
 ) -> None:
-    """Print a script by which a shell completes commands, options and file names.
+    """Print a script for shell completion.
 
     For bash, `eval "$(pyquant completion bash)"` in ~/.bashrc; for zsh the same in ~/.zshrc, after compinit;
     for fish, `pyquant completion fish >~/.config/fish/completions/pyquant.fish`.

@@ -29,7 +29,7 @@ def dequantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Write the weights that a quantized model's blocks stand for as floats."""
+    """Write a quantized model's weights as F16, BF16 or F32."""
     from pyquant.rounding.dequantize import dequantize_model
 
     result = convert(

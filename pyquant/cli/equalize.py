@@ -14,34 +14,36 @@ from pyquant.cli.conversion import convert
 def equalize(
     source: options.FloatModel,
     output: options.Output,
-    calibration: Annotated[
+    hessian: Annotated[
         Path,
         typer.Option(
-            metavar="STATS",
+            metavar="FILE",
             parser=paths.source,
-            help="What `pyquant calibrate` wrote of the model, or an importance matrix.",
+            help="Hessian statistics of the model, or an importance matrix.",
         ),
     ],
-    stats: Annotated[
+    hessian_out: Annotated[
         Optional[Path],
         typer.Option(
-            "--stats",
-            metavar="OUT_STATS",
+            metavar="FILE",
             parser=paths.output,
-            help="Also write what --calibration is of the new model, so that nothing has to be run for it.",
+            help="Also write what --hessian is of the new model, so that nothing has to be run for it.",
         ),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Scale a model's channels by powers of two, so that quantizing loses less; it computes the same."""
+    """Scale channels before quantizing (cross-layer equalization).
+
+    By powers of two; the model computes the same.
+    """
     from pyquant.rounding.equalize.equalize_model import equalize_model
 
     convert(
         "equalize",
         lambda progress: equalize_model(
-            source, calibration, output, stats=stats, threads=threads, force=force, progress=progress
+            source, hessian, output, hessian_out=hessian_out, threads=threads, force=force, progress=progress
         ),
         json,
         _lines,
@@ -51,8 +53,8 @@ def equalize(
 def _lines(result: dict[str, Any]) -> dict[str, str]:
     lines = {
         "channels": f"{result['n_channels']:,}, of which {result['n_scaled']:,} have another scale",
-        "changed by it": f"divergence {result['divergence']:.2g} on random tokens",
+        "changed by it": f"KLD {result['kld']:.2g} on random tokens",
     }
-    if result["calibration"]:
-        lines["statistics"] = result["calibration"]
+    if result["hessian"]:
+        lines["statistics"] = result["hessian"]
     return lines

@@ -42,7 +42,7 @@ def error(
     drawing: options.Drawing,
     json: options.Json = False,
 ) -> None:
-    """Show where two models differ, and by how much: each tensor, and the metadata."""
+    """Show the error of each tensor between two models."""
     from pyquant.inspect.error_map import measure_error
 
     drawing.check()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each field of those of its parameters that are dataclasses.
 
-    The command itself is called with the dataclasses. Fields are `Annotated` as typer wants options to be.
+    The command itself is called with the dataclasses. Fields are `Annotated` as typer wants options to be;
+    a dataclass may name the `panel` of the help that they stand in.
     """
     hints = get_type_hints(command, include_extras=True)
     flat: list[inspect.Parameter] = []
@@ -27,7 +29,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             flat.append(
                 inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name]
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=_in_panel(own[field.name], getattr(hint, "panel", None)),
                 )
             )
 
@@ -43,3 +48,11 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     with_options.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     return with_options
+
+
+def _in_panel(annotation: Any, panel: str | None) -> Any:
+    """Return the annotation of an option in a panel: its own, or the group's."""
+    kind, option = get_args(annotation)
+    option = copy.copy(option)
+    option.rich_help_panel = option.rich_help_panel or panel
+    return Annotated[kind, option]

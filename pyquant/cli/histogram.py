@@ -22,7 +22,9 @@ def histogram(
     drawing: options.Drawing,
     json: options.Json = False,
 ) -> None:
-    """Count codes and runs of zeros, of the whole model and each tensor.
+    """Count codes and runs of zeros, and draw them.
+
+    Of the whole model and of each tensor.
 
     For an unquantized model --mode says through which quantizer to look; nothing is written.
     """

@@ -21,7 +21,10 @@ def info(
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Describe a model file; without one, say what pyquant is made of, as a bug report needs it."""
+    """Describe a model file; without one, pyquant itself.
+
+    Versions and the build, as a bug report needs them.
+    """
     from pyquant.machine.environment import environment
     from pyquant.models.info import model_info
 
@@ -35,12 +38,12 @@ def info(
 
 
 def _print_environment(result: dict[str, Any]) -> None:
-    native = "for this machine's processor" if result["native"] else "for any processor of this kind"
+    native = "for this machine's CPU" if result["native"] else "for any CPU of this kind"
     _print_lines(
         {
             "pyquant": result["pyquant"],
             "python": result["python"],
-            "platform": f"{result['platform']}, {result['processors']} processors",
+            "platform": f"{result['platform']}, {result['cores']} cores",
             "cpu features": " ".join(result["cpu_features"]),
             "ggml": f"{result['ggml']}, of llama-cpp-python {result['built_for_llama_cpp_python']}",
             "built": f"{result['build_type']}, {result['compiler']}, {native}",

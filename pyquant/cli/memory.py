@@ -7,11 +7,11 @@ from mmap import mmap
 
 from pyquant.errors import PyquantError
 
-# Libraries that are loaded before any work, and what OpenBLAS in two of them takes for each processor:
+# Libraries that are loaded before any work, and what OpenBLAS in two of them takes for each core:
 # measured, with some room. Where they cannot have it they end the process themselves.
 LIBRARIES = 60 << 20
-PER_PROCESSOR = 85 << 20
-MOST_PROCESSORS = 64  # that OpenBLAS takes threads for
+PER_CORE = 85 << 20
+MOST_CORES = 64  # that OpenBLAS takes threads for
 RESERVE = 8 << 20  # bytes that are kept for showing a result, or for saying that there are no more
 
 _reserve = mmap(-1, RESERVE)
@@ -19,14 +19,14 @@ _reserve = mmap(-1, RESERVE)
 
 def check_libraries() -> None:
     """Refuses a limit below what the libraries of every command take. Raises NotEnoughMemory."""
+    from pyquant.machine.cpu import n_threads
     from pyquant.machine.memory import require_memory
-    from pyquant.machine.processor import n_threads
 
-    processors = min(n_threads(None), MOST_PROCESSORS)
+    cores = min(n_threads(None), MOST_CORES)
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
-            processors = min(processors, int(given))
-    require_memory(LIBRARIES + PER_PROCESSOR * processors, "the libraries that pyquant is made of")
+            cores = min(cores, int(given))
+    require_memory(LIBRARIES + PER_CORE * cores, "the libraries that pyquant is made of")
 
 
 def release() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases, progress_bar
@@ -18,32 +19,19 @@ GUESS = "guess"
 SPEEDS = {"prompts": "prompt", "tokens": "generation"}
 
 
+@grouped
 def mix(
+    *,
     model: options.FloatModel,
-    calibration: options.CalibrationFile,
+    hessian: options.HessianFile,
     text: options.TextFiles,
     output: Annotated[Path, options.output_option("RECIPE.toml", "File for the types.")],
-    target_size: Annotated[
-        Optional[str], typer.Option("--size", metavar="SIZE", help="The file is at most so large: 92MB.")
-    ] = None,
-    bits: Annotated[
-        Optional[float],
-        number_option(
-            limits.BITS,
-            "BITS",
-            "The file has at most so many bits per weight, all its bytes counted.",
-            "--bits",
-        ),
-    ] = None,
-    like: Annotated[
-        Optional[str],
-        typer.Option(metavar="MIXTURE", help="The file is at most as large as this one, such as Q4_K_M."),
-    ] = None,
+    target: options.WantedSize,
     types: Annotated[
         Optional[str],
         typer.Option(
             metavar="TYPE,...",
-            help="Use only these types, such as Q4_0,Q8_0; default: all that errors are compensated in.",
+            help="Use only these types, such as Q4_0,Q8_0; default: all that GPTQ rounds to.",
         ),
     ] = None,
     sensitivity: Annotated[
@@ -66,32 +54,32 @@ def mix(
             help="Also quantize the model by the recipe.",
         ),
     ] = None,
-    sequential: options.Sequential = None,
+    error_propagation: options.ErrorPropagation = None,
     ctx: options.Ctx = 512,
     chunks: Annotated[
         int,
-        number_option(limits.CHUNKS, "N", "Chunks of each text that divergence is measured on.", "--chunks"),
+        number_option(limits.CHUNKS, "N", "Chunks of each text that KLD is measured on.", "--chunks"),
     ] = 8,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Find the type for each tensor that costs least at a size, for `quantize --recipe`."""
+    """Find each tensor's type for the least KLD at a size.
+
+    The recipe is for `quantize --recipe`; `quantize --target-size` does both.
+    """
     from pyquant.calibration.sensitivity_file import Sensitivity
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.mix_model import mix_model
-    from pyquant.fit.mixtures import WantedSize, read_types
-    from pyquant.fit.target import parse_size
+    from pyquant.fit.mixtures import read_types
     from pyquant.models.model_file import ModelFile
     from pyquant.rounding.quantize_model import quantize_model
     from pyquant.schemes.settings import make_mode
 
-    if sum(given is not None for given in (target_size, bits, like)) != 1:
-        raise ConfigError("give one of --size, --bits and --like")
-    if sequential is not None and gguf is None:
-        raise ConfigError("--sequential: says how --gguf is made; give it too")
-    n_bytes = None if target_size is None else parse_size("--size", target_size)
+    wanted = target.read()
+    if error_propagation is not None and gguf is None:
+        raise ConfigError("--error-propagation: says how --gguf is made; give it too")
     measured = None if sensitivity in (None, GUESS) else Sensitivity.read(str(sensitivity))
     check_output(output, sources=[], force=force)
     if gguf is not None:
@@ -99,9 +87,9 @@ def mix(
     with phases() as progress:
         found = mix_model(
             model,
-            calibration,
+            hessian,
             text,
-            WantedSize(n_bytes, bits, like),
+            wanted,
             sensitivity="guess" if sensitivity == GUESS else measured,
             allowed=read_types(types),
             equalize=equalize,
@@ -112,7 +100,7 @@ def mix(
         )
     write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
     if gguf is not None:
-        known = {"calibration": calibration, "equalize": equalize, "sequential": sequential}
+        known = {"hessian": hessian, "equalize": equalize, "error_propagation": error_propagation}
         mode = make_mode({"mode": "recipe", "recipe": output, **known})
         with progress_bar(gguf.name) as bar:
             quantize_model(model, gguf, mode, threads=threads, force=force, progress=bar, tell=remark)
@@ -131,7 +119,7 @@ def _print(result: dict[str, Any]) -> None:
         shares[of["type"]] += of["share"] or 0
     fast = {type_.name for type_ in interleaved()}
     print_table(
-        ["type", "tensors", "of divergence", "interleaved here"],
+        ["type", "tensors", "of KLD", "interleaved here"],
         [
             [type_, str(n), f"{shares[type_]:.1%}", "yes" if type_ in fast else "no"]
             for type_, n in sorted(counts.items())
@@ -152,4 +140,4 @@ def _ratio(rates: dict[str, Any]) -> str:
 
 
 def _trial(trial: dict[str, Any]) -> str:
-    return f"{size(trial['n_bytes'])}, divergence {trial['divergence']:.5f} +/- {trial['error']:.5f}"
+    return f"{size(trial['n_bytes'])}, KLD {trial['kld']:.5f} +/- {trial['error']:.5f}"

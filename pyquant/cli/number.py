@@ -23,6 +23,6 @@ class Number:
             raise typer.BadParameter(f"{error}.") from None
 
 
-def number_option(limit: Limit, metavar: str, help: str, *names: str) -> Any:
+def number_option(limit: Limit, metavar: str, help: str, *names: str, panel: str | None = None) -> Any:
     """An option within a limit, called as its parameter where no names are given."""
-    return typer.Option(*names, metavar=metavar, parser=Number(limit), help=help)
+    return typer.Option(*names, metavar=metavar, parser=Number(limit), help=help, rich_help_panel=panel)

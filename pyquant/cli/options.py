@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
 import typer
 
 from pyquant import limits
 from pyquant.cli import paths
 from pyquant.cli.number import number_option
+from pyquant.cli.panels import EXPERT, GENERAL
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pyquant.fit.mixtures import WantedSize as Wanted
     from pyquant.schemes import Mode
 
 
@@ -42,7 +44,7 @@ ModeName = Annotated[
     typer.Option(
         "--mode",
         metavar="MODE",
-        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, uniform, the name of a mode in "
+        help="q4_0, q4_0_recentred, q4_0_multizero, q8_0, q8_table, table, ecsq, the name of a mode in "
         "--scheme FILE.py, or ggml:TYPE for any type of GGML (ggml:Q4_K, ggml:IQ4_NL, ...).",
     ),
 ]
@@ -52,13 +54,17 @@ SchemeFile = Annotated[
         "--scheme",
         metavar="FILE.py",
         parser=paths.source,
+        rich_help_panel=EXPERT,
         help="Load modes from a Python file; without --mode, use the one that it defines.",
     ),
 ]
 Settings = Annotated[
     Optional[list[str]],
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Set any parameter of the mode, such as radius=2; repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        rich_help_panel=EXPERT,
+        help="Set any parameter of the mode, such as radius=2; repeatable.",
     ),
 ]
 Radius = Annotated[
@@ -87,55 +93,64 @@ Config = Annotated[
     typer.Option(
         metavar="FILE.toml",
         parser=paths.source,
+        rich_help_panel=EXPERT,
         help="Take mode and parameters from a TOML file; options beside it override it.",
     ),
 ]
-Pure = Annotated[Optional[bool], typer.Option("--pure", help="Give every tensor the same type, no mixture.")]
+Pure = Annotated[
+    Optional[bool],
+    typer.Option("--pure", rich_help_panel=GENERAL, help="Give every tensor the same type, no mixture."),
+]
 Imatrix = Annotated[
     Optional[Path],
     typer.Option(
         metavar="FILE",
         parser=paths.source,
+        rich_help_panel=GENERAL,
         help="Importance matrix from llama-imatrix, for types that take one.",
     ),
 ]
-Calibration = Annotated[
+Hessian = Annotated[
     Optional[Path],
     typer.Option(
-        metavar="STATS",
-        parser=paths.source,
-        help="What `pyquant calibrate` wrote: errors are compensated by it.",
+        "--hessian",
+        metavar="FILE",
+        parser=paths.kept,
+        rich_help_panel=GENERAL,
+        help="Hessian statistics of `pyquant calibrate`, by which GPTQ rounds. Methods gptq and best make "
+        "them if they are missing; default: in the cache.",
     ),
 ]
-CalibrationFile = Annotated[
+HessianFile = Annotated[
     Path,
     typer.Option(
-        "--calibration", metavar="STATS", parser=paths.source, help="What `pyquant calibrate` wrote."
+        "--hessian", metavar="FILE", parser=paths.source, help="Hessian statistics of `pyquant calibrate`."
     ),
 ]
-Damping = Annotated[
+Dampening = Annotated[
     Optional[float],
     number_option(
-        limits.DAMPING,
+        limits.DAMPENING,
         "X",
-        "With --calibration: added to second moments, in units of their mean diagonal; default: 0.03, "
-        "with --sequential 0.3.",
+        "Added to the diagonal of H, in units of its mean; default: 0.03, with --error-propagation 0.3.",
+        panel=EXPERT,
     ),
 ]
-Sequential = Annotated[
+ErrorPropagation = Annotated[
     Optional[int],
     number_option(
         limits.SEQUENCES,
         "CHUNKS",
-        "With --calibration: run so many chunks of its tokens, and let each matrix make up for what "
-        "rounding the ones before it did; 1 to 256.",
+        "Round in the model's order over so many chunks of the statistics' tokens, each matrix to the target "
+        "that corrects the errors before it (Qronos, GPTAQ); 1 to 256.",
+        panel=EXPERT,
     ),
 ]
 Equalize = Annotated[
     Optional[bool],
     typer.Option(
         "--equalize",
-        help="With --calibration: scale channels first, as `pyquant equalize` does, so that less is lost.",
+        help="Cross-layer equalization first, as by `pyquant equalize`.",
     ),
 ]
 Step = Annotated[
@@ -143,8 +158,9 @@ Step = Annotated[
     number_option(
         limits.STEP,
         "X",
-        "uniform: root of 12 times the squared error of outputs per weight; or let --bits, --size or "
-        "--like find it.",
+        "ecsq: root of 12 times the squared error of outputs per weight; or let --target-size, "
+        "--target-bpw or --like find it.",
+        panel=EXPERT,
     ),
 ]
 SensitivityFile = Annotated[
@@ -153,7 +169,7 @@ SensitivityFile = Annotated[
         "--sensitivity",
         metavar="FILE.toml",
         parser=paths.source,
-        help="uniform: what `pyquant sensitivity` measured.",
+        help="ecsq: what `pyquant sensitivity` measured.",
     ),
 ]
 RecipeFile = Annotated[
@@ -168,7 +184,9 @@ RecipeFile = Annotated[
 Requantize = Annotated[
     Optional[bool],
     typer.Option(
-        "--requantize", help="Take a model that is quantized already; its errors stay, and new ones come."
+        "--requantize",
+        rich_help_panel=GENERAL,
+        help="Take a model that is quantized already; its errors stay, and new ones come.",
     ),
 ]
 Tensors = Annotated[
@@ -204,12 +222,12 @@ Chunks = Annotated[
     number_option(limits.CHUNKS, "N", "Use only the first chunks of a text; default: all.", "--chunks"),
 ]
 Threads = Annotated[
-    Optional[int], number_option(limits.THREADS, "N", "Threads to compute with; default: all processors.")
+    Optional[int], number_option(limits.THREADS, "N", "Threads to compute with; default: all cores.")
 ]
-Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed writes the same texts.")]
+Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed draws the same tokens.")]
 Engine = Annotated[
     str,
-    typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance, lr, or llama.cpp's gbnf."),
+    typer.Option(metavar="ENGINE", help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
@@ -218,6 +236,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing output
 @dataclass(frozen=True)
 class ModeOptions:
     """A mode and its parameters."""
+
+    panel: ClassVar = "Research schemes"
 
     mode: ModeName = None
     scheme: SchemeFile = None
@@ -271,12 +291,54 @@ class WrittenMode(ModeOptions):
     store: Store = None
     recipe: RecipeFile = None
     requantize: Requantize = None
-    calibration: Calibration = None
+    hessian: Hessian = None
     equalize: Equalize = None
-    damping: Damping = None
-    sequential: Sequential = None
+    dampening: Dampening = None
+    error_propagation: ErrorPropagation = None
     step: Step = None
     sensitivity: SensitivityFile = None
+
+
+@dataclass(frozen=True)
+class WantedSize:
+    """The size that a file is to have at most."""
+
+    panel: ClassVar = "Size instead of a type"
+
+    target_size: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="SIZE", help="The file is at most so large, such as 4.1GB; of --mode ecsq the .pqz file."
+        ),
+    ] = None
+    target_bpw: Annotated[
+        Optional[float],
+        number_option(
+            limits.BITS, "BITS", "The file has at most so many bits per weight, all its bytes counted."
+        ),
+    ] = None
+    like: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="TYPE",
+            help="The file is at most as large as this type's; of --mode ecsq: of its KLD on --text.",
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Say whether one is wanted."""
+        return any(value is not None for value in (self.target_size, self.target_bpw, self.like))
+
+    def read(self) -> Wanted:
+        """Read it. Raises ConfigError: none is given, or several are."""
+        if sum(value is not None for value in (self.target_size, self.target_bpw, self.like)) != 1:
+            raise ConfigError("give one of --target-size, --target-bpw and --like")
+        from pyquant.fit.mixtures import WantedSize as Wanted
+        from pyquant.fit.target import parse_size
+
+        n_bytes = None if self.target_size is None else parse_size("--target-size", self.target_size)
+        return Wanted(n_bytes, self.target_bpw, self.like)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ def pack(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Store a model's codes at their entropy, without loss; commands read it as they read the GGUF."""
+    """Store a GGUF with entropy-coded weights, without loss.
+
+    Commands read the .pqz file as they read the GGUF.
+    """
     from pyquant.models.pqz.pack import pack_model
 
     convert(

@@ -17,7 +17,7 @@ def perplexity(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure the perplexity of models on a text, as llama-perplexity does."""
+    """Measure perplexity on a text, as llama-perplexity does."""
     from pyquant.evaluate.perplexity import measure_perplexity
 
     results = []

@@ -3,98 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from pyquant import limits
 from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
-from pyquant.cli.number import number_option
 from pyquant.cli.output import number, percent, print_lines, remark, show, size
 from pyquant.cli.progress import progress_bar
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
-from pyquant.files.text import Text
 
 if TYPE_CHECKING:
     from pyquant.fit.target import Target
     from pyquant.rounding.result import QuantizeResult
     from pyquant.rounding.to_pqz import PqzResult
     from pyquant.schemes import Mode
-
-
-@dataclass(frozen=True)
-class StepTarget:
-    """What mode uniform's file is to be like, and the text to measure that on."""
-
-    bits: Annotated[
-        Optional[float],
-        number_option(
-            limits.BITS,
-            "BITS",
-            "uniform: the .pqz file has at most so many bits per weight, all its bytes counted.",
-            "--bits",
-        ),
-    ] = None
-    target_size: Annotated[
-        Optional[str],
-        typer.Option(
-            "--size", metavar="SIZE", help="uniform: find the step whose .pqz file has at most this size."
-        ),
-    ] = None
-    like: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="TYPE",
-            help="Instead of a TYPE: a mix of types, at most as large as this type's file. With --mode "
-            "uniform: find the step as near to the model, on --text, as this type is.",
-        ),
-    ] = None
-    ctx: Annotated[
-        Optional[int],
-        number_option(
-            limits.CTX,
-            "TOKENS",
-            "Tokens in a chunk of a text; default: 512, or fewer if the model was trained with fewer.",
-        ),
-    ] = None
-    chunks: Annotated[
-        Optional[int],
-        number_option(
-            limits.CHUNKS,
-            "N",
-            "With --evaluate, or --mode uniform --like: only the first chunks of that text; default: all.",
-        ),
-    ] = None
-
-    @property
-    def given(self) -> bool:
-        """Say whether a size of the .pqz file is wanted."""
-        return self.bits is not None or self.target_size is not None
-
-    def read(self, step: float | None, mode: str | None, has_text: bool) -> Target | None:
-        """Read what is wanted, of a mode by its name; None: nothing."""
-        from pyquant.fit.target import read_target
-
-        given = {"step": step, "bits": self.bits, "size": self.target_size, "like": self.like}
-        return read_target(given, prefix="--", mode=mode, has_text=has_text)
-
-    def search(
-        self, source: Path, mode: Mode, wanted: Target, text: list[Text] | None, threads: int | None
-    ) -> tuple[Mode, dict[str, Any]]:
-        """Return the mode with the step that reaches the target, and what was tried."""
-        from pyquant.calibration.calibrate import DEFAULT_CTX
-        from pyquant.fit.step_search import Evaluation, StepSearch
-        from pyquant.schemes.uniform import Uniform
-
-        assert isinstance(mode, Uniform), "no other mode has a step"
-        with progress_bar("step") as progress:
-            search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
-            evaluation = Evaluation(text, self.ctx or DEFAULT_CTX, self.chunks) if text else None
-            stepped = search.find(wanted, evaluation)
-        return stepped, {"search": search.to_json()}
 
 
 @grouped
@@ -121,16 +46,8 @@ def quantize(
         typer.Argument(metavar="TYPE", help="As llama-quantize takes it, such as Q4_K_M; or give --mode."),
     ] = None,
     method: by_type.MethodOptions,
+    target: options.WantedSize,
     mode: options.WrittenMode,
-    target: StepTarget,
-    memory: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE",
-            help="With --sequential: memory for what is kept of the passes, such as 2GB; the rest is on "
-            "disk, beside the output; default: all of it.",
-        ),
-    ] = None,
     threads: options.Threads = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")
@@ -138,31 +55,25 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a type or a size; or by a research scheme with --mode."""
+    """Quantize a model to a type, to a size, or by a research scheme (--mode)."""
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
-    from pyquant.fit.target import parse_size
+    from pyquant.fit.target import parse_size, read_target
     from pyquant.models.model_file import ModelFile
     from pyquant.rounding.quantize_model import quantize_model
     from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
 
-    bound = None if memory is None else parse_size("memory", memory)
-    if (of_type := by_type.wanted_type(type_, method, target.like, mode)) is not None:
-        if target.given:
-            raise ConfigError(
-                "--bits, --size: are of --mode uniform; --target-bpw and --target-size of types"
-            )
+    bound = None if method.memory is None else parse_size("memory", method.memory)
+    if (of_type := by_type.wanted_type(type_, target, mode)) is not None:
         by_type.quantize_by_type(
-            source, output, of_type, method, mode, ctx=target.ctx, chunks=target.chunks, memory=bound,
-            threads=threads, dry_run=dry_run,
+            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run,
             force=force, json=json,
         )  # fmt: skip
         return
-    if mode.mode is None and mode.config is None and mode.scheme is None and target.given:
-        raise ConfigError("--bits, --size: are of --mode uniform; give it, or --target-bpw or --target-size")
     by_type.check_method(method, has_target=target.like is not None)
-    wanted = target.read(mode.step, mode.mode, has_text=bool(method.text))
+    given = {"step": mode.step, **asdict(target)}
+    wanted = read_target(given, prefix="--", mode=mode.mode, has_text=bool(method.text))
     searched = wanted is not None and wanted.searched
     chosen = mode.chosen(step=START if searched else mode.step)
     if chosen is None:
@@ -175,7 +86,7 @@ def quantize(
     if wanted is not None and searched:
         if not dry_run:  # finding a step takes a while
             check_output(output, sources=ModelFile(source).paths, force=force)
-        chosen, search = target.search(source, chosen, wanted, method.text, threads)
+        chosen, search = _search(source, chosen, wanted, method, threads)
     report: PqzResult | QuantizeResult
     with progress_bar(f"{chosen.mode}") as progress:
         if to_pqz and not dry_run:
@@ -196,12 +107,29 @@ def quantize(
     if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
         for line in _beside_peer(result["output_bytes"], peer_bytes, target.like):
             remark(line)
-    if chosen.mode == "uniform" and not to_pqz and any(_has_uniform_codes(t) for t in result["tensors"]):
+    if chosen.mode == "ecsq" and not to_pqz and any(_has_ecsq_codes(t) for t in result["tensors"]):
         remark(f"codes take 8 bits each in a GGUF; `pyquant pack {output}` stores them at their entropy")
 
 
-def _has_uniform_codes(tensor: dict[str, Any]) -> bool:
-    """Tell whether mode uniform chose a step for it; else it has a type of llama.cpp's."""
+def _search(
+    source: Path, mode: Mode, wanted: Target, method: by_type.MethodOptions, threads: int | None
+) -> tuple[Mode, dict[str, Any]]:
+    """Return the mode with the step that reaches the target, and what was tried."""
+    from pyquant.calibration.calibrate import DEFAULT_CTX
+    from pyquant.fit.step_search import Evaluation, StepSearch
+    from pyquant.schemes.ecsq import Ecsq
+
+    assert isinstance(mode, Ecsq), "no other mode has a step"
+    text = method.text
+    with progress_bar("step") as progress:
+        search = StepSearch(source, mode, threads=threads, tell=remark, progress=progress)
+        evaluation = Evaluation(text, method.ctx or DEFAULT_CTX, method.chunks) if text else None
+        stepped = search.find(wanted, evaluation)
+    return stepped, {"search": search.to_json()}
+
+
+def _has_ecsq_codes(tensor: dict[str, Any]) -> bool:
+    """Tell whether mode ecsq chose a step for it; else it has a type of llama.cpp's."""
     return tensor["type"] == "Q8_0" != tensor["source_type"] and not tensor["fell_back_from"]
 
 

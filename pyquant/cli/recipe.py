@@ -38,7 +38,10 @@ def recipe(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Check a recipe against a model, and convert it from and to llama-quantize's --tensor-type-file."""
+    """Check a recipe of tensors' types, and convert it.
+
+    From and to llama-quantize's --tensor-type-file.
+    """
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.models.model_file import ModelFile

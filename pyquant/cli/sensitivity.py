@@ -13,7 +13,7 @@ from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 
 def sensitivity(
     model: options.FloatModel,
-    calibration: options.CalibrationFile,
+    hessian: options.HessianFile,
     text: options.TextFiles,
     output: Annotated[Path, options.output_option("FILE.toml", "File for the sensitivities.")],
     ctx: options.Ctx = SENSITIVITY_CTX,
@@ -22,7 +22,7 @@ def sensitivity(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure how much divergence errors in each tensor cause, for mode uniform."""
+    """Measure the KLD that errors in each tensor cause."""
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 
@@ -30,7 +30,7 @@ def sensitivity(
     with count_bar("sensitivity", "tensors") as progress:
         measured = measure_sensitivity(
             model,
-            calibration,
+            hessian,
             text,
             n_ctx=ctx,
             n_chunks=chunks,
@@ -53,5 +53,5 @@ def _print(result: dict[str, Any]) -> None:
         ]
         for name, of in result["by_tensor"].items()
     ]
-    print_table(["tensor", "divergence per error", "as measured", "+/-"], rows)
+    print_table(["tensor", "KLD per error", "as measured", "+/-"], rows)
     print(f"written to {result['output']}")

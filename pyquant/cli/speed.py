@@ -29,7 +29,7 @@ def speed(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure tokens per second of models, in turns: prompts and generation."""
+    """Measure tokens per second of models, in turns."""
     from pyquant.evaluate.speed import measure_speed
 
     with count_bar("measuring", "tests") as progress:

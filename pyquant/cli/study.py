@@ -80,11 +80,11 @@ def run(
     ] = None,
     workers: Annotated[
         Optional[int],
-        number_option(limits.PROCESSES, "N", "Processes; default: one for every four processors."),
+        number_option(limits.PROCESSES, "N", "Processes; default: one for every four cores."),
     ] = None,
     threads: Annotated[
         Optional[int],
-        number_option(limits.THREADS, "N", "Of each process; default: they share the processors."),
+        number_option(limits.THREADS, "N", "Of each process; default: they share the cores."),
     ] = None,
     cluster: Annotated[
         Optional[str],
@@ -222,9 +222,7 @@ def export(
     ],
     table: Annotated[
         str,
-        typer.Option(
-            help="results, codes, zero_runs, compensation; or METRIC_items, results per token of a metric."
-        ),
+        typer.Option(help="results, codes, zero_runs, gptq; or METRIC_items, results per token of a metric."),
     ] = "results",
     force: options.Force = False,
 ) -> None:

@@ -15,7 +15,7 @@ from pyquant.cli.single_values import Commands
 if TYPE_CHECKING:
     from pyquant.schemes.fold_table import Table
 
-app = Commands(help="List, show, build, learn and check tables of 16 values.", no_args_is_help=True)
+app = Commands(help="List, show, build, learn and check codebooks of 16 values.", no_args_is_help=True)
 
 Output = Annotated[
     Optional[Path], options.output_option("TABLE.toml", "The TOML file to write; default: standard output.")
@@ -45,7 +45,7 @@ def show_table(
         typer.Option(
             metavar="MODEL.gguf",
             parser=paths.source,
-            help="The model that `balanced` is for; default: the one in the box.",
+            help="The model that `balanced` is for; default: the bundled one.",
         ),
     ] = None,
     json: options.Json = False,
@@ -148,9 +148,9 @@ def learn(
         Literal["model", "kind", "tensor"],
         typer.Option(help="One table for the model, for each kind of tensor, or for each tensor."),
     ] = "model",
-    calibration: Annotated[
+    hessian: Annotated[
         Optional[Path],
-        typer.Option(metavar="STATS", parser=paths.source, help="Weigh errors by what enters the matrices."),
+        typer.Option(metavar="FILE", parser=paths.source, help="Weigh errors by what enters the matrices."),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
@@ -161,7 +161,7 @@ def learn(
 
     _check(output, force)
     with progress_bar("learning") as progress:
-        tables = learn_tables(model, per=per, calibration=calibration, threads=threads, progress=progress)
+        tables = learn_tables(model, per=per, hessian=hessian, threads=threads, progress=progress)
     _give(tables.to_toml(), "learn", output, force, json)
 
 

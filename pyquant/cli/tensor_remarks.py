@@ -18,7 +18,7 @@ def print_types(tensors: list[dict[str, Any]]) -> None:
 
 
 def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
-    """Say which tensors were rounded twice, got another type than was wanted, or were not compensated."""
+    """Say which tensors were rounded twice, got another type than was wanted, or were not rounded by GPTQ."""
     fallbacks: dict[tuple[str, str], list[str]] = defaultdict(list)
     reasons: dict[str, list[str]] = defaultdict(list)
     again: dict[str, list[str]] = defaultdict(list)
@@ -27,8 +27,8 @@ def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
             again[tensor["source_type"]].append(tensor["name"])
         if tensor["fell_back_from"]:
             fallbacks[tensor["fell_back_from"], tensor["type"]].append(tensor["name"])
-        if tensor["not_compensated"]:
-            reasons[tensor["not_compensated"]].append(tensor["name"])
+        if tensor["without_gptq"]:
+            reasons[tensor["without_gptq"]].append(tensor["name"])
     for type_, names in again.items():
         yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
     n_quantized = sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
@@ -36,7 +36,7 @@ def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
         why = f"blocks of {wanted} do not divide their rows"
         yield f"{len(names)} of {n_quantized} quantized tensors are of type {type_}, as {why}: {_some(names)}"
     for reason, names in reasons.items():
-        yield f"not compensated, as {reason}: {_some(names)}"
+        yield f"not rounded by GPTQ, as {reason}: {_some(names)}"
 
 
 def _some(names: list[str]) -> str:

@@ -27,8 +27,10 @@ def unpack(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Write the GGUF that a file was packed from, bit for bit; or 4-bit codes of tables as the stock type
-    that they equal, for any llama.cpp."""
+    """Write the GGUF that a .pqz file was packed from.
+
+    Bit for bit; of a GGUF in Q4_T the stock type that equals its codes, for any llama.cpp.
+    """
     from pyquant.models.pqz.pqz_file import is_pqz
     from pyquant.models.pqz.unpack import unpack_model
 

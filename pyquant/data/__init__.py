@@ -25,7 +25,7 @@ def evaluation_text() -> str:
 
 
 def training_text(n_characters: int = 600_000) -> str:
-    """The first characters of what the model in the box was trained on, to calibrate on.
+    """The first characters of what the bundled model was trained on, to calibrate on.
 
     Documents come in the order of their names' hashes, so any beginning is a fair sample of them.
     """

@@ -12,7 +12,7 @@ from pyquant.data.stdlib import Document, documents
 def code(*, held_out: bool = False) -> Iterator[str]:
     """Yield the sources of modules.
 
-    held_out: those that the model in the box was not trained on, instead of the others.
+    held_out: those that the bundled model was not trained on, instead of the others.
     """
     for document in documents(held_out=held_out):
         if _parse(document) is not None:

@@ -1,1 +1,1 @@
-"""Measure a model on a text, or against another model: perplexity, divergence, speed."""
+"""Measure a model on a text, or against another model: perplexity, KLD, speed."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.evaluate.divergence import Divergence, Scores, divergence
 from pyquant.evaluate.kept_logits import KeptLogits
+from pyquant.evaluate.kld import Kld, Scores, kld
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
 from pyquant.llama.model import Model
@@ -44,14 +44,14 @@ class Baseline:
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of each text are used; None: all.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with the chunks that the base has done, and all of them.
 
     Attributes
     ----------
     scores : Scores
-        What the base said: all divergences are 0.
+        What the base said: all KLDs are 0.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class Baseline:
             self.scores.check(self._base.path, self._chunks.n_scored)
             self._stack = stack.pop_all()
 
-    def divergence_of(self, model: AnyModel, *, progress: Progress | None = None) -> Divergence:
+    def kld_of(self, model: AnyModel, *, progress: Progress | None = None) -> Kld:
         """Run a model over the same chunks, and compare it with the base.
 
         Parameters
@@ -101,20 +101,20 @@ class Baseline:
                 check_vocabulary(self._base, candidate, chunks, text)
             scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
         scores.check(candidate.path, self._chunks.n_scored)
-        return divergence(str(candidate.path), self.scores, scores)
+        return kld(str(candidate.path), self.scores, scores)
 
     @property
     def n_chunks(self) -> int:
         """Number of chunks, of all texts."""
         return self._chunks.n_chunks
 
-    def divergence_by_chunk(self, running: Model) -> NDArray[np.float64]:
+    def kld_by_chunk(self, running: Model) -> NDArray[np.float64]:
         """Run a copy of the base whose weights were changed in memory.
 
         Returns
         -------
         (n_chunks,) float64
-            The mean divergence per token of each chunk, in nats.
+            The mean KLD per token of each chunk, in nats.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Measure how far models are from a base, token by token: llama-perplexity's divergence, without a file.
+"""Measure how far models are from a base, token by token: llama-perplexity's KLD, without a file.
 
 The base and every model run over a span of chunks in turn, one context alive at a time: first the base,
 whose logits of the span are kept, then each model beside them. A span has as many batches as have no more
@@ -15,15 +15,15 @@ from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.baseline import BaseRun, Progress, check_vocabulary, in_chunks
-from pyquant.evaluate.divergence import (
-    ERRORS,
-    Divergence,
-    Scores,
-    divergence,
-    error_of_difference,
-    token_divergence,
-)
 from pyquant.evaluate.kept_logits import bytes_in_memory
+from pyquant.evaluate.kld import (
+    ERRORS,
+    Kld,
+    Scores,
+    error_of_difference,
+    kld,
+    token_kld,
+)
 from pyquant.evaluate.memory import check_budget
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut, together
@@ -48,7 +48,7 @@ class BasePerplexity:
 class NoiseFloor:
     """Distance of the base from itself where it is computed in other portions, on n_chunks chunks.
 
-    kld, kld_max: mean and largest divergence per token, in nats. same_top: share of tokens.
+    kld, kld_max: mean and largest KLD per token, in nats. same_top: share of tokens.
     """
 
     n_chunks: int
@@ -69,7 +69,7 @@ class Comparison:
         Tokens of a chunk, chunks, and scored tokens of all of them.
     base : BasePerplexity
     noise_floor : NoiseFloor
-    candidates : list of Divergence
+    candidates : list of KLD
         In the order in which they were given.
     sizes : list of int
         Bytes of each model's files, the base first.
@@ -86,7 +86,7 @@ class Comparison:
     n_tokens: int
     base: BasePerplexity
     noise_floor: NoiseFloor
-    candidates: list[Divergence]
+    candidates: list[Kld]
     sizes: list[int]
     bits: list[float]
     scores: list[Scores] = field(repr=False)
@@ -111,7 +111,7 @@ class Comparison:
     def dominated_by(self) -> list[str | None]:
         """Name for each candidate the nearest one to the base that is smaller and yet nearer than it.
 
-        Nearer is a mean divergence that is lower by more than ERRORS standard errors of the difference of
+        Nearer is a mean KLD that is lower by more than ERRORS standard errors of the difference of
         both, token by token. None: there is no such candidate.
         """
         kld = [scores.kld for scores in self.scores[1:]]
@@ -157,7 +157,7 @@ def compare_models(
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of the text are used; None: all.
     threads
-        None: all processors.
+        None: all cores.
     budget
         Bytes of memory that the models and their working memory may take.
     progress
@@ -188,7 +188,7 @@ def compare_models(
         scores, noise = _run(models, chunks, threads, progress)
     for model, model_scores in zip([*models, models[0]], [*scores, noise]):
         model_scores.check(model.path, chunks.n_scored)
-    floor = token_divergence(noise.kld)
+    floor = token_kld(noise.kld)
     return Comparison(
         text=str(text.path),
         text_sha256=text.sha256,
@@ -202,9 +202,7 @@ def compare_models(
             kld_max=floor.max,
             same_top=float(noise.same_top.mean()),
         ),
-        candidates=[
-            divergence(str(model.path), scores[0], own) for model, own in zip(models[1:], scores[1:])
-        ],
+        candidates=[kld(str(model.path), scores[0], own) for model, own in zip(models[1:], scores[1:])],
         sizes=sizes,
         bits=[8 * size / file.n_weights for size, file in zip(sizes, files)],
         scores=scores,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import OutputError
-from pyquant.evaluate.divergence import Scores
+from pyquant.evaluate.kld import Scores
 from pyquant.files.output_file import output_errors, write_fully
 from pyquant.llama.chunks import n_scored_together
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
-from pyquant.evaluate.divergence import check_loss
+from pyquant.evaluate.kld import check_loss
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model, path_of
@@ -81,7 +81,7 @@ def measure_perplexity(
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of the text are used; None: all.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with chunks done and all chunks.
 

@@ -126,7 +126,7 @@ def measure_speed(
     rounds
         Measurements of each model.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with measurements done and all of them.
 

@@ -32,18 +32,23 @@ class OutputFile:
     over by the next run to the same name. Leaving the context without `commit` removes it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], size: int, *, sources: list[Path], force: bool, keep: bool = False
+    ) -> None:
         """Take the name and the room.
 
         size: the bytes it will have; room for them is taken now.
         sources: files that it must not replace.
+        keep: let what is written stay beside where the context is left without `commit`, and begin with what
+        a run of before left there.
         Raises OutputError: the folder is missing, the file exists and may not be replaced, another process
         writes it, or there is no room.
         """
         self.path = Path(path)
         check_output(self.path, sources=sources, force=force)
         free = shutil.disk_usage(self.path.parent).free
-        self.partial = self.path.with_name(f".{self.path.name}.partial")
+        self.partial = partial_of(self.path)
+        self._keep = keep
         with contextlib.suppress(OSError):
             free += self.partial.stat().st_blocks * 512
         if free < size:
@@ -53,7 +58,7 @@ class OutputFile:
             self._open(sources)
             check_output(self.path, sources=sources, force=force)  # again: nobody else can make it now
             with output_errors(self.path):
-                os.ftruncate(self._file, 0)
+                os.ftruncate(self._file, size if keep else 0)
                 _core.reserve(self._file, size)
         except BaseException:  # Ctrl-C too, as nobody is within the context yet
             self.__exit__(None, None, None)
@@ -105,9 +110,15 @@ class OutputFile:
         if self._file == OPENING:  # Ctrl-C came when it was made, before its number was known
             _remove_unlocked(self.partial)
         elif self._file != CLOSED:
-            self.partial.unlink(missing_ok=True)
+            if not self._keep:
+                self.partial.unlink(missing_ok=True)
             os.close(self._file)
         self._file = CLOSED
+
+
+def partial_of(path: Path) -> Path:
+    """Say where a file is until it is complete."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def _remove_unlocked(path: Path) -> None:

@@ -15,7 +15,7 @@ from pyquant.schemes import Mode
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Text and chunks that divergences are measured on.
+    """Text and chunks that KLDs are measured on.
 
     Attributes
     ----------
@@ -31,15 +31,15 @@ class Evaluation:
     n_chunks: int | None = None
 
     def baseline(self, model: ModelFile, *, threads: int | None = None) -> Baseline:
-        """Run the model that divergences are from, once for all candidates."""
+        """Run the model that KLDs are from, once for all candidates."""
         return Baseline(model, self.text, n_ctx=self.n_ctx, n_chunks=self.n_chunks, threads=threads)
 
 
-def divergence_of(mode: Mode, model: ModelFile, path: Path, baseline: Baseline, threads: int | None) -> float:
+def kld_of(mode: Mode, model: ModelFile, path: Path, baseline: Baseline, threads: int | None) -> float:
     """Measure how far what a mode makes of a model is from it.
 
     path: where the quantized model is written; replaced.
-    Returns: the mean divergence per token, in nats.
+    Returns: the mean KLD per token, in nats.
     """
     quantize_model(model, path, mode, threads=threads, force=True)
-    return baseline.divergence_of(path).kld.mean
+    return baseline.kld_of(path).kld.mean

@@ -1,4 +1,4 @@
-"""Measure what each kind of tensor adds to the divergence of a quantized model."""
+"""Measure what each kind of tensor adds to the KLD of a quantized model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 
-LEAST_DIVERGENCE = 1e-9  # in nats: what no divergence counts as
+LEAST_KLD = 1e-9  # in nats: what no KLD counts as
 
 # (kinds done, all kinds)
 Progress = Callable[[int, int], None]
@@ -33,7 +33,7 @@ def measure_contributions(
 
     baseline: the model's, on some text.
     progress: called with kinds done and all kinds.
-    Returns: by kind: (n_chunks,) the mean divergence per token of each chunk, in nats.
+    Returns: by kind: (n_chunks,) the mean KLD per token of each chunk, in nats.
     """
     became = {tensor.name: tensor for tensor in quantized.tensors}
     caused = {}
@@ -49,7 +49,7 @@ def measure_contributions(
                     at, before = held[tensor.name], held[tensor.name].copy()
                     stack.callback(np.copyto, at, before)
                     at[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
-                caused[kind] = baseline.divergence_by_chunk(copy)
+                caused[kind] = baseline.kld_by_chunk(copy)
             if progress:
                 progress(i + 1, len(kinds))
     return caused
@@ -63,15 +63,15 @@ def corrections(
     Logarithms of measured over predicted are drawn towards their mean by their standard errors, which are of
     what changes from chunk to chunk otherwise than for other kinds (`shrink`).
 
-    measured: by kind: (n_chunks,) divergences, in nats.
+    measured: by kind: (n_chunks,) KLDs, in nats.
     predicted: by kind, in any unit.
     Returns: by kind, a factor on what was predicted, in nats per unit.
     """
     kinds = [kind for kind in measured if predicted.get(kind, 0) > 0]
     if not kinds:
         return {}
-    by_chunk = np.log(np.maximum([measured[kind] for kind in kinds], LEAST_DIVERGENCE))
-    means = [max(float(measured[kind].mean()), LEAST_DIVERGENCE) for kind in kinds]
+    by_chunk = np.log(np.maximum([measured[kind] for kind in kinds], LEAST_KLD))
+    means = [max(float(measured[kind].mean()), LEAST_KLD) for kind in kinds]
     factors = np.log(means) - np.log([predicted[kind] for kind in kinds])
     own = by_chunk - by_chunk.mean(axis=0)
     n_chunks = by_chunk.shape[1]

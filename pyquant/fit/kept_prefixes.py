@@ -18,7 +18,7 @@ from pyquant.evaluate.kept_logits import IN_MEMORY, KeptLogits
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import BATCH, Chunks, together
 from pyquant.llama.model import Model
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.staged_context import StagedContext
 
@@ -59,7 +59,7 @@ class KeptPrefixes:
             self._kept = stack.enter_context(KeptLogits(n, running.n_vocab, n_ctx=chunks.n_ctx))
             for begin, logits in self._logits():
                 self._kept.put(begin, logits)
-            self.divergence_by_chunk()  # refuses a model that is broken
+            self.kld_by_chunk()  # refuses a model that is broken
             self._stack = stack.pop_all()
 
     def in_order(self, names: Iterable[str]) -> list[str]:
@@ -80,10 +80,10 @@ class KeptPrefixes:
             self._context.run(piece, self._at, stage, self._states, piece)
         self._at = self._from = stage
 
-    def divergence_by_chunk(self) -> NDArray[np.float64]:
+    def kld_by_chunk(self) -> NDArray[np.float64]:
         """Run the model, changed where `go_to` went or behind it, and compare it with what it was.
 
-        Returns (n_chunks,) float64: the mean divergence per token of each chunk, in nats.
+        Returns (n_chunks,) float64: the mean KLD per token of each chunk, in nats.
         Raises ModelFileError.
         """
         n_scored = self._chunks.n_scored

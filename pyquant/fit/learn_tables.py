@@ -35,7 +35,7 @@ def learn_tables(
     model: AnyModel,
     *,
     per: Per = "model",
-    calibration: str | os.PathLike[str] | None = None,
+    hessian: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TableSet:
@@ -51,11 +51,11 @@ def learn_tables(
         A path or a ModelFile, unquantized.
     per
         What each table is for: the whole model, a kind of tensor, or a tensor.
-    calibration
-        What `calibrate_model` wrote for the model: errors are weighted by its second moments. None: all
+    hessian
+        What `calibrate_model` wrote for the model: errors are weighted by its Hessian statistics. None: all
         errors count the same.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with bytes done, all bytes and the tensor's name.
 
@@ -67,7 +67,7 @@ def learn_tables(
         It has no tensor that a table could be learned for.
     """
     model = open_model(model)
-    statistics = Calibration.read(calibration) if calibration else None
+    statistics = Calibration.read(hessian) if hessian else None
     if statistics:
         statistics.check_model(model, model.sha256())
     types = choose_types(model, Q8_0(mode="q8_0")).chosen

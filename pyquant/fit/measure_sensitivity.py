@@ -1,4 +1,4 @@
-"""Measure how much divergence an error in the outputs of each tensor causes."""
+"""Measure how much KLD an error in the outputs of each tensor causes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pyquant.models.tensor_reader import weight_errors
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import Factors, matrices
 from pyquant.rounding.row_weights import RowWeights
-from pyquant.schemes.damping import ON_ITS_OWN
-from pyquant.schemes.uniform import uniform
+from pyquant.schemes.dampening import ON_ITS_OWN
+from pyquant.schemes.ecsq import ecsq
 
 NOISE = 0.01  # the error that a tensor is given, as a share of its outputs' power: 20 dB
-LEAST_DIVERGENCE = 1e-9  # in nats: what no divergence counts as
+LEAST_KLD = 1e-9  # in nats: what no KLD counts as
 TOGETHER = 32  # columns that share a scale
 
 # (tensors done, all tensors)
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 def measure_sensitivity(
     model: AnyModel,
-    calibration: AnyCalibration,
+    hessian: AnyCalibration,
     text: AnyText | Sequence[AnyText],
     *,
     n_ctx: int = limits.SENSITIVITY_CTX,
@@ -48,10 +48,10 @@ def measure_sensitivity(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Round one tensor after the other to uniform codes, in a running copy, and compare it with the model.
+    """Round one tensor after the other in a running copy, and compare it with the model.
 
     Every tensor's step is such that its outputs err by a hundredth of their power, as at about 4 bits. The
-    divergence that this causes, divided by the error, is the tensor's sensitivity; of several texts it is the
+    KLD that this causes, divided by the error, is the tensor's sensitivity; of several texts it is the
     mean, however long they are. Chunks of all texts say how certain it is: what of it changes from chunk to
     chunk otherwise than that of other tensors. By that it is drawn
     towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
@@ -64,14 +64,14 @@ def measure_sensitivity(
     ----------
     model
         A path or a ModelFile, unquantized.
-    calibration
+    hessian
         What `calibrate_model` wrote for it.
     text
         A text, or the path of one; or several.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of each text each tensor is tried on; None: all.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with tensors done and all tensors.
 
@@ -84,7 +84,7 @@ def measure_sensitivity(
     PyquantError
         What `KeptPrefixes` raises.
     """
-    source, known = open_model(model), open_calibration(calibration)
+    source, known = open_model(model), open_calibration(hessian)
     known.check_model(source, source.sha256())
     texts = read_texts(text)
     with Model(source, writable=True) as copy:
@@ -108,13 +108,13 @@ def measure_sensitivity(
             wanted = [matrix for tensor in order for matrix in matrices(tensor, (TOGETHER, TOGETHER))]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
-            BlasRoom(2).require(0, f"products with second moments of {known.path}")
+            BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
             for done, tensor in enumerate(order):
                 name = tensor.name
                 runs.go_to(name)
                 with _rounded(source, tensor, known, factors, held[name]) as step:
-                    caused = runs.divergence_by_chunk()
-                per_error[rows[name]] = np.maximum(caused, LEAST_DIVERGENCE) / (tensor.n_weights * step**2)
+                    caused = runs.kld_by_chunk()
+                per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
                 if progress:
                     progress(done + 1, len(tensors))
     return _summed_up(tensors, per_error, shares)
@@ -128,10 +128,10 @@ def _may_be_rounded(tensor: Tensor) -> bool:
 def _rounded(
     model: ModelFile, tensor: Tensor, known: Calibration, factors: Factors, held: NDArray[np.uint8]
 ) -> Iterator[float]:
-    """Hold a rounded tensor in the running copy, and yield the step of mode uniform that it has."""
+    """Hold a rounded tensor in the running copy, and yield the step of mode ecsq that it has."""
     weights = tensor.weights()
     step = math.sqrt(12 * NOISE * output_power(tensor, weights, known) / tensor.n_weights)
-    scheme, stored = uniform(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
+    scheme, stored = ecsq(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
     row_weights = RowWeights(model, known)
     before = held.copy()
     rows = tensor.shape[1]
@@ -155,8 +155,8 @@ def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibratio
     rows, power = tensor.shape[1], 0.0
     for expert in range(tensor.n_rows // rows):
         part = weights[expert * rows : (expert + 1) * rows]
-        moments = known.moments(tensor.name, expert) if tensor.name in known.matrices else None
-        power += float(np.vdot(part if moments is None else part @ moments, part))
+        hessian = known.hessian(tensor.name, expert) if tensor.name in known.matrices else None
+        power += float(np.vdot(part if hessian is None else part @ hessian, part))
     if not power > 0:
         raise ModelFileError(f"{tensor.path}: {tensor.name} gives nothing but zeros")
     return power
@@ -165,7 +165,7 @@ def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibratio
 def _summed_up(
     tensors: list[Tensor], per_error: NDArray[np.float64], shares: NDArray[np.float64]
 ) -> Sensitivity:
-    """Make sensitivities of divergences by tensor and chunk; shares: of each chunk in the mean."""
+    """Make sensitivities of KLDs by tensor and chunk; shares: of each chunk in the mean."""
     n_chunks = per_error.shape[1]
     measured = np.log(per_error @ shares)
     if n_chunks > 1:

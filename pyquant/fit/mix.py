@@ -1,9 +1,9 @@
-"""Find the types of a model's tensors that give the least divergence at a size: a recipe.
+"""Find the types of a model's tensors that give the least KLD at a size: a recipe.
 
 What is predicted for a choice of types is the sum over tensors of sensitivity times error of outputs. The
 first round takes sensitivities as they were measured, each tensor by itself with a little noise. Its file is
-made, and the divergence that comes out is measured, of the whole and of each kind of tensor. That corrects
-sensitivities for the second round. The best stock mixture that fits, compensated as well, is measured beside
+made, and the KLD that comes out is measured, of the whole and of each kind of tensor. That corrects
+sensitivities for the second round. The best stock mixture that fits, by GPTQ as well, is measured beside
 them, and what is best of the three is the result.
 """
 
@@ -47,12 +47,12 @@ class Mixer:
     Parameters
     ----------
     baseline
-        The model's, on the text that divergences are measured on.
+        The model's, on the text that KLDs are measured on.
     sensitivity
-        How much divergence errors in each tensor cause; tensors of which it is None keep the type of the
+        How much KLD errors in each tensor cause; tensors of which it is None keep the type of the
         nearest stock mixture.
     allowed
-        Types that may be used; None: all that errors are compensated in.
+        Types that may be used; None: all that GPTQ rounds to.
     seconds
         What each part of the work took so far.
     errors
@@ -70,7 +70,7 @@ class Mixer:
     errors: dict[str, dict[Type, float]] = field(default_factory=dict)
 
     def find(self, target: WantedSize) -> Mix:
-        """Find the mixture of the least divergence.
+        """Find the mixture of the least KLD.
 
         Raises ConfigError: the size is not reachable, or no type fits a tensor.
         """
@@ -152,7 +152,7 @@ class _Search:
             peer = min(solver.stock, key=lambda mixture: solver.predicted(mixture.types))
             stock = self._try(peer.name, peer.types)
             trials.append(stock)
-        best = min(trials, key=lambda trial: trial.divergence)
+        best = min(trials, key=lambda trial: trial.kld)
         speed = None if stock is None or best is stock else self._speed(best, beside=stock)
         return Mix(
             self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, solution.any_bits,
@@ -177,11 +177,11 @@ class _Search:
     def _try(self, name: str, types: Types) -> Trial:
         mixer, recipe = self._mixer, self._folder / "tried.toml"
         recipe.write_text(recipe_of(types, self._solver.base).to_toml())
-        mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": mixer.calibration.path})
+        mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": mixer.calibration.path})
         with mixer.timed("trials"):
             path = self._path(name)
             result = quantize_model(mixer.model, path, mode, threads=mixer.threads)
-            kld = mixer.baseline.divergence_of(path).kld
+            kld = mixer.baseline.kld_of(path).kld
             return Trial(name, types, result.output_bytes, kld.mean, kld.error)
 
     def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:
@@ -204,7 +204,7 @@ class _Search:
     def _recipe(self, best: Trial) -> Recipe:
         solver = self._solver
         predicted = solver.predicted(best.types)
-        level = best.divergence / predicted if predicted > 0 else 0.0
+        level = best.kld / predicted if predicted > 0 else 0.0
         tensors = {}
         for tensor in self._files.tensors:
             type_, sensitivity = best.types[tensor.name], solver.sensitivity(tensor.name)
@@ -220,6 +220,6 @@ class _Search:
             tensors,
             model_sha256=self._mixer.model.get(EQUALIZED_FROM) or self._mixer.model.sha256(),
             n_bytes=best.n_bytes,
-            divergence=best.divergence,
-            divergence_error=best.error,
+            kld=best.kld,
+            kld_error=best.error,
         )

@@ -29,7 +29,7 @@ LEAST_CHUNKS, MOST_CHUNKS = 2, 16
 
 def mix_model(
     model: AnyModel,
-    calibration: AnyCalibration,
+    hessian: AnyCalibration,
     text: AnyText | Sequence[AnyText],
     target: WantedSize,
     *,
@@ -41,32 +41,32 @@ def mix_model(
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Mix:
-    """Find the types of the least divergence from a model in a file of some size.
+    """Find the types of the least KLD from a model in a file of some size.
 
     Two copies of the model are held in memory. The folder for temporary files needs room for three quantized
     files, and for the logits of all scored tokens where these take more than 64 MiB.
 
     Parameters
     ----------
-    model, calibration
+    model, hessian
         The model, unquantized, and what `calibrate_model` wrote for it.
     text
-        The text that divergence and sensitivities are measured on, or its path; or several: they count
+        The text that KLD and sensitivities are measured on, or its path; or several: they count
         alike.
     target
         The size.
     sensitivity
         What `measure_sensitivity` gave; None: it is measured, over about as many tokens as the model was
-        calibrated with; "guess": from the model's streams, without runs.
+        calibrated with; "guess": from the residual stream, without runs.
     allowed
-        Types that may be used; None: all that errors are compensated in.
+        Types that may be used; None: all that GPTQ rounds to.
     equalize
         Find types for the model as `equalize_model` writes it. The recipe is the model's own, for a mode that
         equalizes too.
     n_ctx, n_chunks
-        Tokens of a chunk, and how many chunks of each text divergence is measured on.
+        Tokens of a chunk, and how many chunks of each text KLD is measured on.
     threads
-        None: all processors.
+        None: all cores.
     progress
         Called with what is done, and its steps done and all.
 
@@ -77,14 +77,14 @@ def mix_model(
     TextError
         A text has fewer chunks.
     ModelFileError
-        The calibration is of another model, or has no second moments.
+        The calibration is of another model, or has no Hessian statistics.
     PyquantError
         What quantizing and measuring raise.
     """
-    source, known, texts = open_model(model), open_calibration(calibration), read_texts(text)
+    source, known, texts = open_model(model), open_calibration(hessian), read_texts(text)
     known.check_model(source, source.sha256())
-    if not any(known.has_moments(name) for name in known.matrices):
-        raise ConfigError(f"{known.path}: has no second moments; `pyquant calibrate` makes them")
+    if not any(known.has_hessian(name) for name in known.matrices):
+        raise ConfigError(f"{known.path}: has no Hessian statistics; `pyquant calibrate` makes them")
     with Model(source) as running:
         for read in texts:
             _check_length(read, cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks), n_chunks)
@@ -105,7 +105,7 @@ def mix_model(
 def _check_length(text: Text, there: Chunks, n_chunks: int) -> None:
     if there.n_chunks < n_chunks:
         raise TextError(
-            f"{text.path}: too short: {there.n_chunks} chunks of {there.n_ctx} tokens, and divergence is "
+            f"{text.path}: too short: {there.n_chunks} chunks of {there.n_ctx} tokens, and KLD is "
             f"measured on {n_chunks}; give more text, or ask for fewer, which is less certain"
         )
 
@@ -129,7 +129,9 @@ def _sensitivities(
             model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
         ).of
     if not calibration.has_streams:
-        raise ConfigError(f"{calibration.path}: says nothing of streams to guess by; calibrate anew")
+        raise ConfigError(
+            f"{calibration.path}: says nothing of the residual stream to guess by; calibrate anew"
+        )
     rows = RowWeights(model, calibration)
     tensors = {tensor.name: tensor for tensor in model.tensors}
 

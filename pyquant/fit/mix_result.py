@@ -25,19 +25,19 @@ class Trial:
         By tensor.
     n_bytes
         Size of the file.
-    divergence, error
-        Mean divergence per token from the model, and its standard error, in nats.
+    KLD, error
+        Mean KLD per token from the model, and its standard error, in nats.
     """
 
     name: str
     types: Types
     n_bytes: int
-    divergence: float
+    kld: float
     error: float
 
     def to_json(self) -> dict[str, Any]:
         """Return what was measured."""
-        keys = ("name", "n_bytes", "divergence", "error")
+        keys = ("name", "n_bytes", "kld", "error")
         return {key: getattr(self, key) for key in keys}
 
 
@@ -60,9 +60,9 @@ class Mix:
     speed
         Of the best, as a ratio to the stock mixture's; None where that is the best, or there is none.
     gap
-        By how much of itself the predicted divergence is above the least possible, at most.
+        By how much of itself the predicted KLD is above the least possible, at most.
     any_bits
-        What would be left of the predicted divergence if there were types of any number of bits, as a share.
+        What would be left of the predicted KLD if there were types of any number of bits, as a share.
     seconds
         What each part of the work took.
     """

@@ -16,7 +16,7 @@ from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
-from pyquant.rounding.factors import COMPENSATED
+from pyquant.rounding.factors import GPTQ_TYPES
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.types import choose_types
 from pyquant.schemes.recipe_file import Choice, Recipe, divides
@@ -48,22 +48,24 @@ class Mixture:
 class WantedSize:
     """Size that a file is to have, given in one of these ways.
 
-    size: bytes. bits: per weight of the whole file. like: the name of a mixture of llama-quantize.
+    target_size: bytes. target_bpw: bits per weight of the whole file. like: a type of llama-quantize's.
     """
 
-    size: int | None = None
-    bits: float | None = None
+    target_size: int | None = None
+    target_bpw: float | None = None
     like: str | None = None
 
     def __str__(self) -> str:
-        return self.like or (f"{self.size:,} bytes" if self.size else f"{self.bits:g} bits")
+        return self.like or (
+            f"{self.target_size:,} bytes" if self.target_size else f"{self.target_bpw:g} bits"
+        )
 
     def n_bytes(self, model: ModelFile, bytes_of: Callable[[str], int]) -> int:
         """Give the bytes that the file has at most. bytes_of: gives those of a mixture's file."""
-        if self.size is not None:
-            return self.size
-        if self.bits is not None:
-            return int(self.bits * model.n_weights / 8)
+        if self.target_size is not None:
+            return self.target_size
+        if self.target_bpw is not None:
+            return int(self.target_bpw * model.n_weights / 8)
         assert self.like is not None
         return bytes_of(self.like)
 
@@ -77,9 +79,9 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
     if text in STOCK:
         return WantedSize(like=text)
     with suppress(ValueError):
-        return WantedSize(bits=limits.BITS.parse(text))
+        return WantedSize(target_bpw=limits.BITS.parse(text))
     try:
-        return WantedSize(size=parse_size(name, text))
+        return WantedSize(target_size=parse_size(name, text))
     except ConfigError:
         raise ConfigError(
             f"{name}: {text!r} is none of a size such as 92MB, bits per weight such as 4.5, and a mixture: "
@@ -96,12 +98,12 @@ class Files:
         self.tensors = [tensor for tensor in model.tensors if tensor.name in names]
 
     def n_bytes(self, types: Mapping[str, Type], base: str) -> int:
-        """Give the size of a file: the larger of those rounded on their own and in order."""
+        """Give the size of a file: the larger of those rounded by GPTQ and by error propagation."""
         path = self._folder / "sized.toml"
         path.write_text(recipe_of(types, base).to_toml())
         sizes = []
-        for sequential in (None, 1):
-            settings = {"recipe": path, "calibration": self.calibration, "sequential": sequential}
+        for error_propagation in (None, 1):
+            settings = {"recipe": path, "hessian": self.calibration, "error_propagation": error_propagation}
             sizes.append(make_plan(self.model, make_mode({"mode": "recipe", **settings})).output_bytes)
         return max(sizes)
 
@@ -141,7 +143,7 @@ def candidates(
     tensors
         Those that are quantized.
     allowed
-        Types that may be used; None: all that errors are compensated in.
+        Types that may be used; None: all that GPTQ rounds to.
     stock
         Mixtures that fit, by size: what they give a tensor is possible as well. Embeddings and output have
         a floor, of what the largest of them give.
@@ -159,7 +161,7 @@ def candidates(
     for tensor in tensors:
         floored = tensor.name in (EMBEDDINGS, OUTPUT)
         its_own = {mixture.types[tensor.name] for mixture in (stock[-NEAREST:] if floored else stock)}
-        types = {type_ for type_ in allowed or COMPENSATED if divides(type_, tensor)}
+        types = {type_ for type_ in allowed or GPTQ_TYPES if divides(type_, tensor)}
         if not types | its_own:
             raise ConfigError(
                 f"types: blocks of none of them divide the rows of {tensor.name}, of {tensor.n_per_row:,} "

@@ -1,4 +1,4 @@
-"""Sizes that mode `uniform` can reach: said before the work where a plan already knows it."""
+"""Sizes that mode `ecsq` can reach: said before the work where a plan already knows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_CODE_BITS = 0.1  # even codes that are nearly all 0 take something
 
 @dataclass(frozen=True)
 class FileParts:
-    """A .pqz file of mode `uniform`: codes, whose size the step decides, and all else."""
+    """A .pqz file of mode `ecsq`: codes, whose size the step decides, and all else."""
 
     model: Path  # to be named in errors
     calibration: Path
@@ -87,9 +87,9 @@ def _coded(plan: Plan) -> list[Tensor]:
 def _parts(plan: Plan, rest_bytes: int, wanted: str) -> FileParts:
     n_codes = sum(tensor.n_weights for tensor in _coded(plan))
     if not n_codes:
-        raise ConfigError(f"{wanted}: no tensor of {plan.model.path} gets uniform codes")
-    assert plan.mode.calibration is not None  # mode uniform has one
-    return FileParts(plan.model.path, plan.mode.calibration, plan.model.n_weights, n_codes, rest_bytes)
+        raise ConfigError(f"{wanted}: no tensor of {plan.model.path} is rounded by ecsq")
+    assert plan.mode.hessian is not None  # mode ecsq has one
+    return FileParts(plan.model.path, plan.mode.hessian, plan.model.n_weights, n_codes, rest_bytes)
 
 
 def _rest_bytes(plan: Plan, folder: Path, threads: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Predict the divergence that types of tensors cause, and find the types of the least within a size."""
+"""Predict the KLD that types of tensors cause, and find the types of the least within a size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Types = Mapping[str, Type]
 class Solution:
     """Types, and what is predicted of them.
 
-    gap: by how much of itself their predicted divergence is above the least possible, at most.
+    gap: by how much of itself their predicted KLD is above the least possible, at most.
     any_bits: what of it would be left if there were types of any number of bits, as a share.
     """
 
@@ -40,31 +40,31 @@ class Solver:
     # mixtures of llama-quantize that fit; none of them is predicted to be better than what is found
     stock: Sequence[Mixture]
     base: str  # the mixture that recipes name
-    # gives how much divergence a tensor's errors cause; None: unknown, and the tensor does not count
+    # gives how much KLD a tensor's errors cause; None: unknown, and the tensor does not count
     sensitivity: Callable[[str], float | None]
     errors: TypeErrors  # what each type does to each tensor
     factors: Mapping[str, float] = field(default_factory=dict)  # by kind: what a prediction is multiplied by
 
     def cost(self, name: str, type_: Type) -> float:
-        """Predict the divergence that a tensor causes in a type; in nats where `factors` are."""
+        """Predict the KLD that a tensor causes in a type; in nats where `factors` are."""
         sensitivity = self.sensitivity(name)
         if sensitivity is None:
             return 0.0
         return self.factors.get(kind_of(name), 1.0) * sensitivity * self.errors[name].get(type_, 0.0)
 
     def predicted(self, types: Types) -> float:
-        """Predict the divergence of a file."""
+        """Predict the KLD of a file."""
         return sum(self.cost(name, type_) for name, type_ in types.items())
 
     def by_kind(self, types: Types) -> dict[str, float]:
-        """Predict the divergence that each kind of tensor causes."""
+        """Predict the KLD that each kind of tensor causes."""
         predicted: dict[str, float] = {}
         for name, type_ in types.items():
             predicted[kind_of(name)] = predicted.get(kind_of(name), 0.0) + self.cost(name, type_)
         return predicted
 
     def solve(self, wanted: int) -> Solution:
-        """Find the types of the least predicted divergence whose file has at most `wanted` bytes.
+        """Find the types of the least predicted KLD whose file has at most `wanted` bytes.
 
         Raises ConfigError: the least file is larger.
         """
@@ -90,7 +90,7 @@ class Solver:
             needed = files.other_bytes(types, self.base)
             if needed <= other:
                 break
-            other = needed  # metadata name what is not compensated: they depend on the types
+            other = needed  # metadata name what is not rounded by GPTQ: they depend on the types
         best = min([types, *(mixture.types for mixture in self.stock)], key=self.predicted)
         above = 0.0 if found.exact else self.predicted(best) / max(found.bound, sys.float_info.min) - 1
         predicted = self.predicted(best)

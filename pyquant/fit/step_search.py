@@ -1,4 +1,4 @@
-"""Find the step of mode `uniform` that makes a file of a wanted size, or as good as a stock type."""
+"""Find the step of mode `ecsq` that makes a file of a wanted size, or as good as a stock type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
-from pyquant.fit.candidate import Evaluation, divergence_of
+from pyquant.fit.candidate import Evaluation, kld_of
 from pyquant.fit.reachable import check_before, parts_of
 from pyquant.fit.target import LARGEST_CODE_BITS, Target
 from pyquant.models.model_file import AnyModel, open_model
@@ -20,8 +20,8 @@ from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.to_pqz import PqzResult, quantize_to_pqz
 from pyquant.schemes import Mode
+from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import make_mode
-from pyquant.schemes.uniform import Uniform
 
 __all__ = ["LARGEST_CODE_BITS", "START", "Evaluation", "StepSearch", "Try"]
 
@@ -29,8 +29,8 @@ START = 0.005  # a step that makes codes of about 4 bits
 TRIES = 12
 SAME = 2**-11  # steps that differ by less of it, as a share, make the same fp16
 CLOSE = 0.0015  # below a wanted size, as a share of what codes take of it
-AS_GOOD = 0.03  # below a wanted divergence, as a share of it
-NO_DIVERGENCE = 1e-12
+AS_GOOD = 0.03  # below a wanted KLD, as a share of it
+NO_KLD = 1e-12
 
 # Called with a line that says what came out of a step.
 Tell = Callable[[str], None]
@@ -38,7 +38,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Try:
-    """A step, and the size in bytes or the divergence in nats that it gave."""
+    """A step, and the size in bytes or the KLD in nats that it gave."""
 
     step: float
     measured: float
@@ -52,9 +52,9 @@ class StepSearch:
     model
         A path or a ModelFile.
     mode
-        Mode `uniform`, with the step to begin with.
+        Mode `ecsq`, with the step to begin with.
     threads
-        None: all processors.
+        None: all cores.
     tell
         Called with a line that says what came out of every step.
     progress
@@ -75,7 +75,7 @@ class StepSearch:
     def __init__(
         self,
         model: AnyModel,
-        mode: Uniform,
+        mode: Ecsq,
         *,
         threads: int | None = None,
         tell: Tell = lambda line: None,
@@ -97,7 +97,7 @@ class StepSearch:
         sizes = {"peer_bytes": self.peer_bytes, "code_bits": self.code_bits}
         return {"wanted": self.wanted, **sizes, "tries": tries}
 
-    def find(self, target: Target, evaluation: Evaluation | None = None) -> Uniform:
+    def find(self, target: Target, evaluation: Evaluation | None = None) -> Ecsq:
         """Find the mode that reaches a target.
 
         Parameters
@@ -105,7 +105,7 @@ class StepSearch:
         target
             See `pyquant.fit.target`.
         evaluation
-            What divergences are measured on; for `like`.
+            What KLDs are measured on; for `like`.
 
         Raises
         ------
@@ -124,14 +124,14 @@ class StepSearch:
             return mode.model_copy(update={"step": found.step})
         if target.key == "like":
             if evaluation is None:
-                raise ConfigError("like: needs a text, on which divergence is measured")
-            return self.for_divergence_of(target.value, evaluation)
+                raise ConfigError("like: needs a text, on which KLD is measured")
+            return self.for_kld_of(target.value, evaluation)
         if target.key == "step":
             return self._mode.model_copy(update={"step": target.value})
-        find = {"bits": self.for_bits, "size": self.for_size, "code_bits": self.for_code_bits}
+        find = {"target_bpw": self.for_bits, "target_size": self.for_size, "code_bits": self.for_code_bits}
         return find[target.key](target.value)
 
-    def for_bits(self, bits: float) -> Uniform:
+    def for_bits(self, bits: float) -> Ecsq:
         """Find the mode whose .pqz file has at most this many bits per weight of the model, all told.
 
         Raises
@@ -139,9 +139,9 @@ class StepSearch:
         ConfigError
             It is not reachable; the message says what is.
         """
-        return self._for_size(int(bits * self._model.n_weights / 8), str(Target("bits", bits)))
+        return self._for_size(int(bits * self._model.n_weights / 8), str(Target("target_bpw", bits)))
 
-    def for_size(self, n_bytes: int) -> Uniform:
+    def for_size(self, n_bytes: int) -> Ecsq:
         """Find the mode whose .pqz file has at most this size, in bytes.
 
         Raises
@@ -149,9 +149,9 @@ class StepSearch:
         ConfigError
             It is not reachable; the message says what is.
         """
-        return self._for_size(n_bytes, str(Target("size", n_bytes)))
+        return self._for_size(n_bytes, str(Target("target_size", n_bytes)))
 
-    def for_code_bits(self, bits: float) -> Uniform:
+    def for_code_bits(self, bits: float) -> Ecsq:
         """Find the mode whose quantized tensors take at most this many bits per weight in a .pqz file.
 
         Tensors that keep their type do not count, nor does metadata.
@@ -170,15 +170,15 @@ class StepSearch:
             n_bytes = int(first.pqz.output_bytes - coded + bits * n_weights / 8)
             return self._meet_size(n_bytes, str(Target("code_bits", bits)), self._plan(), first, folder)
 
-    def for_divergence_of(self, type_name: str, evaluation: Evaluation) -> Uniform:
-        """Find the mode whose divergence from the model is that of a stock type, or a little less.
+    def for_kld_of(self, type_name: str, evaluation: Evaluation) -> Ecsq:
+        """Find the mode whose KLD from the model is that of a stock type, or a little less.
 
         Parameters
         ----------
         type_name
             As llama-quantize takes it; made with the calibration's importance.
         evaluation
-            What divergences are measured on.
+            What KLDs are measured on.
 
         Raises
         ------
@@ -186,34 +186,34 @@ class StepSearch:
             It is not reachable; the message says what is.
         """
         common = self._mode.model_dump(include={"pure", "tensors"})
-        peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": self._mode.calibration, **common}, "like")
+        peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": self._mode.hessian, **common}, "like")
         baseline = evaluation.baseline(self._model, threads=self._threads)
         with baseline, temporary_folder() as folder:
 
-            def divergence(mode: Mode, path: Path) -> float:
-                measured = divergence_of(mode, self._model, path, baseline, self._threads)
-                return max(measured, NO_DIVERGENCE)
+            def kld(mode: Mode, path: Path) -> float:
+                measured = kld_of(mode, self._model, path, baseline, self._threads)
+                return max(measured, NO_KLD)
 
             def of_step(step: float) -> float:
-                measured = divergence(self._mode.model_copy(update={"step": step}), folder / "candidate.gguf")
+                measured = kld(self._mode.model_copy(update={"step": step}), folder / "candidate.gguf")
                 self._tell(f"step {step:.5g}: {measured:.6f}")
                 return measured
 
-            wanted = divergence(peer, folder / "peer.gguf")
+            wanted = kld(peer, folder / "peer.gguf")
             self.peer_bytes = (folder / "peer.gguf").stat().st_size
-            self._tell(f"{type_name}: a divergence of {wanted:.6f}")
+            self._tell(f"{type_name}: a KLD of {wanted:.6f}")
             # It goes by the square of the step.
             return self._meet(
                 of_step, wanted, AS_GOOD, math.log2, 2, str(Target("like", type_name)), "{:.6g} nats".format
             )
 
-    def _for_size(self, n_bytes: int, wanted: str) -> Uniform:
+    def _for_size(self, n_bytes: int, wanted: str) -> Ecsq:
         plan = self._plan()
         with temporary_folder() as folder:
             check_before(plan, n_bytes, wanted, folder, self._threads)
             return self._meet_size(n_bytes, wanted, plan, self._try(self._mode.step, folder), folder)
 
-    def _meet_size(self, n_bytes: int, wanted: str, plan: Plan, first: PqzResult, folder: Path) -> Uniform:
+    def _meet_size(self, n_bytes: int, wanted: str, plan: Plan, first: PqzResult, folder: Path) -> Ecsq:
         """Find the step for a size; first: what the step to begin with gave."""
         parts = parts_of(plan, first.pqz, wanted)
         parts.check(n_bytes, wanted)
@@ -244,7 +244,7 @@ class StepSearch:
         slope: float,
         what: str,
         show: Callable[[float], str],
-    ) -> Uniform:
+    ) -> Ecsq:
         """Find the step that measures `wanted`, or less by a share of `close`.
 
         scale: makes a measurement change by about `slope` whenever the step doubles. what: that the user
@@ -278,7 +278,7 @@ class StepSearch:
             least = min(attempt.measured for attempt in self.tries)
             raise ConfigError(
                 f"{what}: not reachable: {show(wanted)} is wanted, {show(least)} the least that steps from "
-                f"{min(steps):.3g} to {max(steps):.3g} give; what is not in {self._mode.calibration} is the "
+                f"{min(steps):.3g} to {max(steps):.3g} give; what is not in {self._mode.hessian} is the "
                 f"same with all of them"
             )
         return self._mode.model_copy(update={"step": best.step})

@@ -1,11 +1,11 @@
-"""Target of the step of mode `uniform`: the one place that says what bits, size and like mean.
+"""Target of the step of mode `ecsq`: the one place that says what a wanted size means.
 
 | key         | what it is                                                                             |
 |-------------|----------------------------------------------------------------------------------------|
 | `step`      | The step itself.                                                                       |
-| `bits`      | Bits per weight of the whole .pqz file, at most: 8 times its bytes, by the model's weights. |
-| `size`      | Bytes of the whole .pqz file, at most.                                                 |
-| `like`      | A type of llama.cpp: the divergence from the model is that type's, or a little less.   |
+| `target_bpw` | Bits per weight of the whole .pqz file, at most: 8 times its bytes, by the model's weights. |
+| `target_size` | Bytes of the whole .pqz file, at most.                                                 |
+| `like`      | A type of llama.cpp: the KLD from the model is that type's, or a little less.   |
 | `code_bits` | Bits per weight of the quantized tensors alone, at most, as the .pqz file stores them. |
 """
 
@@ -19,16 +19,16 @@ from typing import Any
 from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.limits import Limit
+from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import make_mode
-from pyquant.schemes.uniform import Uniform
 
 LARGEST_CODE_BITS = 6.5  # with more, most blocks do not fit into int8 by the model's step
 NUMBERS = {
     "step": limits.STEP,
-    "bits": limits.BITS,
+    "target_bpw": limits.BITS,
     "code_bits": Limit(0, LARGEST_CODE_BITS, whole=False, above_low=True),
 }
-KEYS = ("step", "bits", "size", "like", "code_bits")
+KEYS = ("step", "target_bpw", "target_size", "like", "code_bits")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Target:
     ----------
     key : str
     value : float, int or str
-        For `size` a number of bytes, for `like` the type's name.
+        For `target_size` a number of bytes, for `like` the type's name.
     """
 
     key: str
@@ -53,8 +53,8 @@ class Target:
     def __str__(self) -> str:
         return {
             "step": "step {:g}",
-            "bits": "{:g} bits per weight",
-            "size": "{:,} bytes",
+            "target_bpw": "{:g} bits per weight",
+            "target_size": "{:,} bytes",
             "like": "as good as {}",
             "code_bits": "{:g} bits per quantized weight",
         }[self.key].format(self.value)
@@ -68,14 +68,14 @@ def read_target(
     Parameters
     ----------
     settings
-        Values of the keys that may be given here; None: not given. `size` is a number of bytes or a text
-        such as "3.5GB".
+        Values of the keys that may be given here; None: not given. `target_size` is a number of bytes or a
+        text such as "3.5GB".
     prefix
         What stands before a key where it was given: "--" on the command line, or a quantizer's place.
     mode
         The mode's name, if one is given.
     has_text
-        Whether there is a text to measure a divergence on.
+        Whether there is a text to measure a KLD on.
 
     Returns
     -------
@@ -91,23 +91,27 @@ def read_target(
     if not given:
         return None
     if len(given) > 1:
-        *names, last = [prefix + key for key in settings]
+        *names, last = [_shown(prefix, key) for key in settings]
         raise ConfigError(f"give one of {', '.join(names)} and {last}: all but the first find a step")
     (key,) = given
-    name = prefix + key
-    if mode not in (None, Uniform.name):
-        finds = "which is its parameter" if key == "step" else "whose step it finds"
-        raise ConfigError(f"{name}: is for mode {Uniform.name}, {finds}, not for {mode}")
+    name = _shown(prefix, key)
+    if mode not in (None, Ecsq.name):
+        drop = f"; drop --mode {mode} for the best mix of types" if prefix == "--" and key != "step" else ""
+        raise ConfigError(f"{name}: is for mode {Ecsq.name}, not for {mode}{drop}")
     value = settings[key]
-    if key == "size":
+    if key == "target_size":
         value = parse_size(name, value)
     elif key == "like":
         make_mode({"mode": f"ggml:{value}"}, name)
         if not has_text:
-            raise ConfigError(f"{name} needs {prefix}text FILE, on which divergence is measured")
+            raise ConfigError(f"{name} needs {prefix}text FILE, on which KLD is measured")
     else:
         _check_number(name, value, NUMBERS[key])
     return Target(key, value)
+
+
+def _shown(prefix: str, key: str) -> str:
+    return prefix + (key.replace("_", "-") if prefix == "--" else key)
 
 
 def _check_number(name: str, value: Any, limit: Limit) -> None:

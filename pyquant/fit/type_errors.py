@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.rounding.factors import COMPENSATED, Factors, Matrix, matrices
-from pyquant.schemes.damping import ON_ITS_OWN
+from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
+from pyquant.schemes.dampening import ON_ITS_OWN
 
 ROWS = 128  # of a tensor, spread evenly: errors of types beside each other are then known to a few percent
 EXPERTS = 8  # of a tensor, as evenly
-ALONE = (1, 1)  # columns that go together where nothing is compensated
+ALONE = (1, 1)  # columns that go together without error feedback
 
 # (tensors done, all tensors)
 Progress = Callable[[int, int], None]
@@ -39,23 +39,23 @@ def measure_type_errors(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TypeErrors:
-    """Round some rows of each tensor to each of its candidate types, compensated where that is possible.
+    """Round some rows of each tensor to each of its candidate types, by GPTQ where that is possible.
 
-    An error e of a row counts e H e^T, H the second moments of what enters: what it adds to the squared
+    An error e of a row counts e H e^T, H the Hessian statistics of what enters: what it adds to the squared
     error of the row's output. Of a tensor whose input is not known, H is the identity.
 
     candidates: the types to try, by the tensor's name. The type that a tensor has costs nothing.
     progress: called with tensors done and all tensors.
     Returns: by tensor and type: the squared error of the tensor's outputs, the mean over inputs, summed over
     rows and experts.
-    Raises ModelFileError: a weight cannot be rounded, or second moments are singular.
+    Raises ModelFileError: a weight cannot be rounded, or Hessian statistics are singular.
     """
     tensors = [tensor for tensor in model.tensors if tensor.name in candidates]
     inputs = {name: calibration.input_of(name) for name in calibration.matrices}
     # Tensors that share an input one after the other, so that its factors are made once.
     tensors.sort(key=lambda tensor: inputs.get(tensor.name, tensor.name))
     pieces = {tensor.name: list(_pieces(tensor, candidates[tensor.name])) for tensor in tensors}
-    factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.compensated]
+    factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.by_gptq]
     errors: dict[str, dict[Type, float]] = {}
     with (
         Factors(calibration, ON_ITS_OWN, factored) as factors,
@@ -65,9 +65,9 @@ def measure_type_errors(
             of_types = errors[tensor.name] = dict.fromkeys(candidates[tensor.name], 0.0)
             for piece in pieces[tensor.name]:
                 weights = _rows(tensor, piece)
-                moments = _moments(calibration, tensor, piece.matrix.expert)
+                hessian = _hessian(calibration, tensor, piece.matrix.expert)
                 encoders = _encoders(piece, factors)
-                found = pool.map(lambda encoder: _error(encoder, weights, moments), encoders)  # noqa: B023
+                found = pool.map(lambda encoder: _error(encoder, weights, hessian), encoders)  # noqa: B023
                 try:
                     for type_, error in zip(piece.types, found):
                         of_types[type_] += piece.stands_for * error
@@ -95,7 +95,7 @@ class _Piece:
     stands_for: float
 
     @property
-    def compensated(self) -> bool:
+    def by_gptq(self) -> bool:
         return self.matrix.together != ALONE
 
 
@@ -103,7 +103,7 @@ def _pieces(tensor: Tensor, types: Sequence[Type]) -> Iterator[_Piece]:
     of_columns: dict[tuple[int, int], list[Type]] = {}
     for type_ in types:
         if type_ != tensor.type:
-            together = _core.columns_together(int(type_)) if type_ in COMPENSATED else ALONE
+            together = _core.columns_together(int(type_)) if type_ in GPTQ_TYPES else ALONE
             of_columns.setdefault(together, []).append(type_)
     n_experts = tensor.n_rows // tensor.shape[1]
     experts = _spread(n_experts, EXPERTS)
@@ -135,26 +135,26 @@ def _rows(tensor: Tensor, piece: _Piece) -> NDArray[np.float32]:
     )
 
 
-def _moments(calibration: Calibration, tensor: Tensor, expert: int) -> NDArray[np.float32]:
+def _hessian(calibration: Calibration, tensor: Tensor, expert: int) -> NDArray[np.float32]:
     """(n_in, n_in) or, of the diagonal alone, (n_in,): what is known of a matrix's input."""
     if tensor.name not in calibration.matrices:
         return np.ones(tensor.n_per_row, np.float32)
-    moments = calibration.moments(tensor.name, expert)
-    if moments is not None:
-        return moments
+    hessian = calibration.hessian(tensor.name, expert)
+    if hessian is not None:
+        return hessian
     diagonals = calibration.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
     return diagonals[min(expert, len(diagonals) - 1)]
 
 
 def _encoders(piece: _Piece, factors: Factors) -> list[_core.Encoder]:
-    if not piece.compensated:
+    if not piece.by_gptq:
         return [_core.ggml_encoder(int(type_)) for type_ in piece.types]
     factor = factors.of(piece.matrix)
-    return [_core.compensated_encoder(int(type_), factor) for type_ in piece.types]
+    return [_core.gptq_encoder(int(type_), factor) for type_ in piece.types]
 
 
-def _error(encoder: _core.Encoder, weights: NDArray[np.float32], moments: NDArray[np.float32]) -> float:
-    importance = None if moments.ndim == 2 else moments
-    stored = encoder.encode(weights, np.diagonal(moments).copy() if importance is None else importance)
+def _error(encoder: _core.Encoder, weights: NDArray[np.float32], hessian: NDArray[np.float32]) -> float:
+    importance = None if hessian.ndim == 2 else hessian
+    stored = encoder.encode(weights, np.diagonal(hessian).copy() if importance is None else importance)
     errors = weights - encoder.decode(stored, n_per_row=weights.shape[1])
-    return float(np.vdot(errors @ moments if moments.ndim == 2 else errors * moments, errors))
+    return float(np.vdot(errors @ hessian if hessian.ndim == 2 else errors * hessian, errors))

@@ -1,4 +1,4 @@
-"""Let models write: within a grammar, with a draft, and judged by whether what they write has its form.
+"""Generate completions: within a grammar, by speculative decoding, and checked for the form asked for.
 
 Nothing outside of this package imports it; `pyquant.wings` reads what it adds.
 """

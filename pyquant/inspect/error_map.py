@@ -85,7 +85,7 @@ def measure_error(
     imatrix
         An importance matrix, by whose columns errors are weighted too.
     threads
-        None: one for each processor.
+        None: one for each core.
     progress
         Called while it goes on.
 

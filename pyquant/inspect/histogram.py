@@ -43,7 +43,7 @@ def count_codes(
     mode
         The quantizer through which to look at an unquantized model; nothing is written.
     threads
-        None: one for each processor.
+        None: one for each core.
     progress
         Called while it goes on.
 

@@ -98,7 +98,7 @@ def make_context(
     *,
     threads: int | None = None,
     n_ubatch: int = UBATCH,
-    observer: _core.Collector | _core.Streams | None = None,
+    observer: _core.Collector | _core.ResidualStream | None = None,
 ) -> Context:
     """Make a context for chunks of n_ctx tokens, of which n_ubatch tokens are computed together.
 

@@ -24,7 +24,7 @@ from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 
@@ -118,7 +118,11 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
-        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.Streams | None = None,
+        observer: _core.Collector
+        | _core.StagedPass
+        | _core.RunningWeights
+        | _core.ResidualStream
+        | None = None,
     ) -> Context:
         """Make a place to run it.
 
@@ -134,7 +138,7 @@ class Model:
         n_ubatch
             Tokens of them that are computed together.
         threads
-            None: all processors.
+            None: all cores.
         observer
             What sees the nodes of the model's graph; it may end a pass before there are logits.
 
@@ -172,7 +176,7 @@ class Context:
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
-        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.Streams | None,
+        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.ResidualStream | None,
     ) -> None:
         self._llama = llama = model._llama
         self.model = model

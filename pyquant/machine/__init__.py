@@ -1,1 +1,1 @@
-"""What a process runs on: processors, memory, versions, and the folder of caches."""
+"""What a process runs on: the CPU, memory, versions, and the folder of caches."""

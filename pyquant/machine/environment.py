@@ -7,13 +7,13 @@ import platform
 from typing import Any
 
 from pyquant import _core
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 
 PACKAGES = ("llama-cpp-python", "gguf", "numpy")
 
 
 def environment() -> dict[str, Any]:
-    """List versions, how the library was built and where it is, and the processor.
+    """List versions, how the library was built and where it is, and the CPU.
 
     Returns: what `pyquant info --json` prints, schema pyquant.environment/1.
     """
@@ -28,7 +28,7 @@ def environment() -> dict[str, Any]:
         "pyquant": build["pyquant"],
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processors": n_threads(None),
+        "cores": n_threads(None),
         "cpu_features": features,
         "ggml": build["ggml"],
         "built_for_llama_cpp_python": build["llama_cpp_python"],

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyquant.errors import NotEnoughMemory
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 
 BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
 STACK = 8 << 20  # bytes of a thread's stack where the system sets no limit

@@ -71,7 +71,7 @@ class ModelInfo:
     metadata
         Scalars, texts and short arrays; a longer array is {"length": n}.
     untreated
-        Matrices that cannot be quantized, or not compensated, and why.
+        Matrices that cannot be quantized, or not rounded by GPTQ, and why.
     """
 
     path: str

@@ -32,7 +32,7 @@ class TensorReader:
         """Prepare to read.
 
         tensors: all tensors that will be read, for progress: once for each time.
-        threads: threads of a pass; None: one for each processor.
+        threads: threads of a pass; None: one for each core.
         """
         self.model = model
         self.threads = threads_with_room(threads)
@@ -65,6 +65,10 @@ class TensorReader:
             result = _core.run_pass(**place, **work)
         self._done += tensor.n_bytes
         return result
+
+    def skip(self, tensor: Tensor) -> None:
+        """Count a tensor as read."""
+        self._done += tensor.n_bytes
 
     def check(self, tensor: Tensor, weights: NDArray[np.float32]) -> None:
         """Refuse weights that no pass takes, and count the tensor as read. Errors are those of `run`."""

@@ -1,4 +1,4 @@
-"""Name the matrices of a model that are left as they are, or rounded without compensation, and say why."""
+"""Name the matrices of a model that are left as they are, or not rounded by GPTQ, and say why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Untreated:
     n_tensors, n_weights
         How many there are.
     what
-        What is not done: "quantized", or "compensated".
+        What is not done: "quantized", or "gptq".
     why
         The reason.
     """
@@ -38,7 +38,7 @@ class Untreated:
 
 
 def untreated(model: ModelFile) -> list[Untreated]:
-    """List what cannot be quantized, and what is quantized without compensation, from the headers alone.
+    """List what cannot be quantized, and what is quantized without GPTQ, from the headers alone.
 
     Tensors of one dimension are left out: norms and biases always stay as they are. So are matrices that
     llama.cpp has no use for: whether anything enters a matrix only a calibration can tell.
@@ -69,15 +69,15 @@ def _reasons(model: ModelFile) -> Iterator[tuple[Tensor, str, str]]:
         return
     for tensor in matrices:
         if tensor.name in chosen:
-            if why := _why_not_compensated(tensor, tied=tied):
-                yield tensor, "compensated", why
+            if why := _why_without_gptq(tensor, tied=tied):
+                yield tensor, "gptq", why
         elif tensor.name in of_any_length:
             yield tensor, "quantized", f"blocks of {BLOCK} weights do not divide rows of {tensor.n_per_row:,}"
         else:
             yield tensor, "quantized", "llama.cpp keeps its type"
 
 
-def _why_not_compensated(tensor: Tensor, *, tied: bool) -> str | None:
+def _why_without_gptq(tensor: Tensor, *, tied: bool) -> str | None:
     """Say why calibration does not learn what enters a matrix that llama.cpp would quantize."""
     if tensor.layer >= 0:
         return None
@@ -89,7 +89,7 @@ def _why_not_compensated(tensor: Tensor, *, tied: bool) -> str | None:
 
 
 def why_embeddings_are_not(tied: bool) -> str:
-    """Say why errors in embeddings are not compensated by what a calibration collects without being asked.
+    """Say why embeddings are not rounded by GPTQ with what a calibration collects by default.
 
     tied: whether the model has no output matrix of its own.
     """

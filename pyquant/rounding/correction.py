@@ -11,7 +11,7 @@ from pyquant import _core
 from pyquant.rounding.products import add_products
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
-PORTION = 4096  # tokens whose moments are summed up together
+PORTION = 4096  # tokens whose Hessians are summed up together
 
 
 class Sums:
@@ -22,25 +22,25 @@ class Sums:
 
     def __init__(self, n_out: int, n_in: int, threads: int | None = None) -> None:
         self._threads = threads
-        self._moments, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
+        self._hessian, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
         self._n_tokens = 0
 
     @property
     def enough(self) -> bool:
         """Say whether there are enough tokens to correct by."""
-        return self._n_tokens >= ENOUGH * len(self._moments)
+        return self._n_tokens >= ENOUGH * len(self._hessian)
 
     def add(self, inputs: NDArray[np.float32], missing: NDArray[np.float32]) -> None:
         """Add tokens: their y, (n_tokens, n_in), and their z, (n_tokens, n_out)."""
-        add_products(inputs, missing, self._moments, self._moved, threads=self._threads)
+        add_products(inputs, missing, self._hessian, self._moved, threads=self._threads)
         self._n_tokens += len(inputs)
 
-    def solution(self, damping: float) -> NDArray[np.float32]:
-        """Return E[z y^T] (E[y y^T] + damping * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
+    def solution(self, dampening: float) -> NDArray[np.float32]:
+        """Return E[z y^T] (E[y y^T] + dampening * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
 
-        damping: what is added to the diagonal of the moments of y, in units of its mean.
+        dampening: what is added to the diagonal of the Hessian of y, in units of its mean.
         """
-        _core.solve_damped(self._moments, self._moved, damping)
+        _core.solve_damped(self._hessian, self._moved, dampening)
         return self._moved
 
 
@@ -69,7 +69,7 @@ class Correction:
         for part in portions(len(original)):
             self._sums.add(changed[part], original[part] - changed[part])
 
-    def result(self, damping: float) -> NDArray[np.float32]:
+    def result(self, dampening: float) -> NDArray[np.float32]:
         """Return what a matrix W has to change by, as W @ result.
 
         It then gives of changed inputs what it gave of the original ones, in the least squares over all
@@ -77,16 +77,16 @@ class Correction:
 
         Parameters
         ----------
-        damping
-            What is added to the diagonal of the changed inputs' moments, in units of its mean.
+        dampening
+            What is added to the diagonal of the changed inputs' Hessian, in units of its mean.
 
         Returns
         -------
         (n_in, n_in) float32
             With x the original inputs and y the changed ones,
-            E[(x - y) y^T] (E[y y^T] + damping * mean diagonal * I)^-1.
+            E[(x - y) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
         """
-        return self._sums.solution(damping)
+        return self._sums.solution(dampening)
 
 
 class Corrections:
@@ -124,6 +124,6 @@ class Corrections:
             met, before = np.nonzero(original_experts[token] == expert)
             sums.add(original[token[met], before], changed[token[met], place[met]])
 
-    def results(self, damping: float) -> list[NDArray[np.float32] | None]:
+    def results(self, dampening: float) -> list[NDArray[np.float32] | None]:
         """Return each expert's change, as `Correction.result` does; None where there are too few tokens."""
-        return [sums.result(damping) if sums.enough else None for sums in self._sums]
+        return [sums.result(dampening) if sums.enough else None for sums in self._sums]

@@ -63,7 +63,7 @@ def dequantize_model(
     type
         F16, BF16 or F32. Weights are rounded to the nearest; those that F16 cannot hold are refused.
     threads
-        None: one for each processor. The file does not depend on it.
+        None: one for each core. The file does not depend on it.
     force
         Replace an existing `output`.
     progress

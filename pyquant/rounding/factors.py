@@ -1,4 +1,4 @@
-"""Prepare compensation: what enters each matrix, so that columns make up for the errors of others."""
+"""Prepare GPTQ: the Hessian of each matrix's input, factorized."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyquant.machine.memory import BlasRoom
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.schemes.damping import FIRST_TOKEN
+from pyquant.schemes.dampening import FIRST_TOKEN
 
-# The types that csrc/compensate/formats has a format for.
-COMPENSATED = tuple(Type(number) for number in _core.compensated_types())
+# The types that csrc/gptq/formats has a format for.
+GPTQ_TYPES = tuple(Type(number) for number in _core.gptq_types())
 
-BYTES = 20  # for each moment, while they are read, decomposed (in double precision) and put in order
+BYTES = 20  # for each element of a Hessian: read, decomposed in double precision, put in order
 
 # The matrices that make values, which attention mixes.
 MIXED = ("attn_v", "attn_qkv")
@@ -59,14 +59,14 @@ class Factors:
     A context manager.
     """
 
-    def __init__(self, calibration: Calibration | None, damping: float, wanted: Iterable[Matrix]) -> None:
+    def __init__(self, calibration: Calibration | None, dampening: float, wanted: Iterable[Matrix]) -> None:
         """Prepare to make them.
 
         calibration: what is known of inputs; None: nothing.
-        damping: what is added to the diagonal of second moments, in units of its mean.
+        dampening: what is added to the diagonal of Hessian statistics, in units of its mean.
         """
         self._calibration = calibration
-        self._damping = damping
+        self._dampening = dampening
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, tuple[int, int]], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
@@ -81,7 +81,7 @@ class Factors:
     def of(self, matrix: Matrix) -> _core.Factor:
         """Give what is known of a matrix's input.
 
-        Raises ModelFileError: its second moments are singular in spite of the damping.
+        Raises ModelFileError: its Hessian statistics are singular in spite of the dampening.
         """
         if not self._known(matrix):
             return _core.independent(np.ones(matrix.tensor.n_per_row, np.float32))
@@ -95,8 +95,8 @@ class Factors:
             return wanted.result()
         except ValueError:
             raise ModelFileError(
-                f"{self._calibration.called}: the second moments of {matrix.tensor.name} are not positive "
-                f"definite with a damping of {self._damping:g}; calibrate with more text"
+                f"{self._calibration.called}: the Hessian of {matrix.tensor.name} is not positive "
+                f"definite with a dampening of {self._dampening:g}; calibrate with more text"
             ) from None
 
     def _known(self, matrix: Matrix) -> bool:
@@ -115,17 +115,17 @@ class Factors:
     def _make(self, matrix: Matrix) -> _core.Factor:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
-        self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the second moments of {name}")
-        moments = self._calibration.moments(name, expert)
-        if moments is None:  # an importance matrix, or an expert that no token came to
+        self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the Hessian statistics of {name}")
+        hessian = self._calibration.hessian(name, expert) if self._calibration.has_hessian(name) else None
+        if hessian is None:  # an importance matrix, too few tokens, or an expert that none came to
             return _core.independent(self._diagonal(matrix))
-        damping = self._damping
+        dampening = self._dampening
         first = self._calibration.first_token(name) if is_mixed(self._calibration, name) else None
         if first is not None:
-            without = moments.trace()
-            moments += np.outer(first, first) * np.float32(FIRST_TOKEN)
-            damping *= float(without / max(moments.trace(), np.finfo(np.float32).tiny))
-        factor = _core.factorize(moments, damping=damping, together=matrix.together)
+            without = hessian.trace()
+            hessian += np.outer(first, first) * np.float32(FIRST_TOKEN)
+            dampening *= float(without / max(hessian.trace(), np.finfo(np.float32).tiny))
+        factor = _core.factorize(hessian, dampening=dampening, together=matrix.together)
         self._room.is_taken()
         return factor
 

@@ -24,7 +24,7 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 from pyquant.models.tensor import UNQUANTIZED
@@ -56,7 +56,7 @@ def quantize_patched(
     mode
         How; its calibration and tables of single tensors have to be left out.
     threads
-        None: one for each processor.
+        None: one for each core.
     force
         Replace an existing `output`.
 
@@ -81,9 +81,7 @@ def quantize_patched(
             f"{model.path}: is quantized; llama.cpp's quantizer is given unquantized models here"
         )
     if plan.calibration or any(plan.searched(tensor) for tensor in model.tensors):
-        raise ConfigError(
-            f"{mode.mode}: llama.cpp's quantizer sees no moments of inputs and no tables of tensors"
-        )
+        raise ConfigError(f"{mode.mode}: llama.cpp's quantizer sees no Hessians and no tables of tensors")
     if plan.scheme is not None:
         entries |= metadata(plan, model.sha256())
     overrides = _metadata_overrides(llama, entries)

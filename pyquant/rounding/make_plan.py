@@ -32,9 +32,9 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
     Raises ModelFileError: the model cannot be quantized, or the calibration is of another model. ConfigError:
     the mode does not fit the model or the calibration.
     """
-    calibration = Calibration.read(mode.calibration) if mode.calibration else None
-    if mode.sequential and not (calibration and calibration.origin):
-        raise ConfigError("sequential: needs --calibration with a file that `pyquant calibrate` wrote")
+    calibration = Calibration.read(mode.hessian) if mode.hessian else None
+    if mode.error_propagation and not (calibration and calibration.origin):
+        raise ConfigError("error_propagation: needs --hessian with a file that `pyquant calibrate` wrote")
     importance = _importance(mode, calibration)
     types, wanted = choose_types(model, mode, has_importance=importance is not None)
     sha256 = None
@@ -52,23 +52,20 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
         }
     check_importance(model, mode, types, importance)
     plan = Plan(model, mode, scheme, calibration, importance, types, wanted, _core.Gguf(), sha256)
-    if mode.sequential and plan.requantized_from:
+    if mode.error_propagation and plan.requantized_from:
         raise ConfigError(
-            f"sequential: {model.path} is quantized, and a running copy of it could not hold other weights; "
-            f"`pyquant dequantize` makes a model that can be rounded in order"
+            f"error_propagation: {model.path} is quantized, and a running copy of it holds no other weights; "
+            f"`pyquant dequantize` makes a model for it"
         )
-    if calibration and calibration.origin:  # an importance matrix has no moments to be singular
-        names = [tensor.name for tensor in model.tensors if plan.searched(tensor)]
-        calibration.check_tokens(name for name in names if name in calibration.matrices)
     fill_header(plan)
     return plan
 
 
 def only(plan: Plan, tensors: list[Tensor]) -> Plan:
-    """Restrict a plan to some of the model's tensors: a file of these alone, none rounded in order."""
+    """Restrict a plan to some of the model's tensors: a file of these alone, without error propagation."""
     model = copy(plan.model)
     model.tensors = tensors
-    mode = plan.mode.model_copy(update={"sequential": None})
+    mode = plan.mode.model_copy(update={"error_propagation": None})
     part = replace(plan, model=model, mode=mode, header=_core.Gguf())
     fill_header(part)
     return part
@@ -84,7 +81,7 @@ def _scheme_type(scheme: Scheme, tensor: Tensor, chosen: Type, calibration: Cali
 
 def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix | None:
     if calibration and mode.imatrix:
-        raise ConfigError("imatrix: a calibration holds one; give either --imatrix or --calibration")
+        raise ConfigError("imatrix: Hessian statistics hold one; give either --imatrix or --hessian")
     known = calibration or (Calibration.read(mode.imatrix) if mode.imatrix else None)
     return known.importance() if known else None
 

@@ -9,7 +9,7 @@ from pyquant.models.header import LAYOUT_KEYS, set_metadata
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.models.type_policy import copied_file_type
 from pyquant.rounding.plan import Plan
-from pyquant.schemes.damping import ROWS
+from pyquant.schemes.dampening import ROWS
 
 
 def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
@@ -24,9 +24,9 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     -------
     Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
         pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the
-        mode's parameters. pyquant.damping, and pyquant.sequential, where errors are compensated;
-        pyquant.row_damping, where rows make up for each other.
-        pyquant.not_compensated: the names of quantized tensors where they are not, separated by spaces.
+        mode's parameters. pyquant.dampening, and pyquant.error_propagation, where GPTQ rounds;
+        pyquant.row_dampening, with the output-side Hessian.
+        pyquant.without_gptq: the names of quantized tensors where they are not, separated by spaces.
         Tables of Q4_T tensors. pyquant.source.sha256.
     """
     mode, scheme = plan.mode, plan.scheme
@@ -38,15 +38,15 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     entries["pyquant.mode"] = mode.mode
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
-    if any(plan.compensated(tensor) for tensor in plan.model.tensors):
-        entries["pyquant.damping"] = f"{mode.damping:g}"
-        if mode.sequential:
-            entries["pyquant.sequential"] = mode.sequential
-        if any(plan.has_row_feedback(tensor) for tensor in plan.model.tensors):
-            entries["pyquant.row_damping"] = f"{ROWS:g}"
-        others = [tensor.name for tensor in plan.model.tensors if plan.not_compensated(tensor)]
+    if any(plan.by_gptq(tensor) for tensor in plan.model.tensors):
+        entries["pyquant.dampening"] = f"{mode.dampening:g}"
+        if mode.error_propagation:
+            entries["pyquant.error_propagation"] = mode.error_propagation
+        if any(plan.has_output_side(tensor) for tensor in plan.model.tensors):
+            entries["pyquant.row_dampening"] = f"{ROWS:g}"
+        others = [tensor.name for tensor in plan.model.tensors if plan.without_gptq(tensor)]
         if others:
-            entries["pyquant.not_compensated"] = " ".join(others)
+            entries["pyquant.without_gptq"] = " ".join(others)
     if scheme is not None and scheme.q4_t:
         q4_t = (name for name, type_ in plan.types.items() if type_ == scheme.storage)
         entries |= table_entries((name, scheme.table_of(name)) for name in q4_t)

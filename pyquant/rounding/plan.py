@@ -19,12 +19,12 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
-from pyquant.rounding.factors import COMPENSATED, Factors, Matrix, matrices
-from pyquant.rounding.row_feedback import RowFeedback
+from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
+from pyquant.rounding.output_side import RowFeedback
 from pyquant.rounding.row_weights import RowWeights
 from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode, Scheme
-from pyquant.schemes.damping import ROWS
+from pyquant.schemes.dampening import ROWS
 
 # Types that GGML's quantizers make in the same way with and without an importance matrix.
 WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
@@ -47,7 +47,7 @@ class Plan:
     model: ModelFile
     mode: Mode
     scheme: Scheme | None  # what makes the blocks of the scheme's type; None: GGML's own quantizers make all
-    calibration: Calibration | None  # what errors are compensated by
+    calibration: Calibration | None  # what GPTQ rounds by
     importance: ImportanceMatrix | None  # the calibration's diagonals, or an importance matrix
     types: dict[str, Type]  # what each tensor becomes, by name
     wanted: dict[str, Type]  # what each tensor would become if blocks of every type divided its rows, by name
@@ -88,23 +88,23 @@ class Plan:
         return len(self.header.header()) + data
 
     def searched(self, tensor: Tensor) -> bool:
-        """Say whether csrc/compensate rounds a tensor, with errors compensated or not."""
+        """Say whether csrc/gptq rounds a tensor, with error feedback or not."""
         if not self.changes(tensor):
             return False
         if scheme := self._scheme_of(tensor):
             return scheme.searches(tensor.name, self.calibration)
-        return self.calibration is not None and self.types[tensor.name] in COMPENSATED
+        return self.calibration is not None and self.types[tensor.name] in GPTQ_TYPES
 
-    def compensated(self, tensor: Tensor) -> bool:
+    def by_gptq(self, tensor: Tensor) -> bool:
         """Say whether errors in a tensor's columns are made up for by its other columns."""
         if self.calibration is None or not self.searched(tensor):
             return False
-        return self.calibration.has_moments(tensor.name)
+        return self.calibration.has_hessian(tensor.name)
 
-    def not_compensated(self, tensor: Tensor) -> str | None:
-        """Say why errors of a quantized tensor are not compensated though a calibration is given.
+    def without_gptq(self, tensor: Tensor) -> str | None:
+        """Say why errors of a quantized tensor are not rounded by GPTQ though a calibration is given.
 
-        Returns: the reason; None where errors are compensated, nothing is quantized, or no calibration is
+        Returns: the reason; None where GPTQ rounds, nothing is quantized, or no calibration is
         given.
         """
         if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
@@ -112,10 +112,10 @@ class Plan:
         if tensor.name in self.calibration.matrices and not self.searched(tensor):
             if self._scheme_of(tensor):
                 return f"mode {self.mode.mode} rounds every weight to the nearest code"
-            return f"type {self.types[tensor.name].name} cannot be compensated"
+            return f"type {self.types[tensor.name].name} is not one that GPTQ rounds to"
         if tensor.name == EMBEDDINGS and tensor.name not in self.calibration.matrices:
             return why_embeddings_are_not(tied=all(other.name != OUTPUT for other in self.model.tensors))
-        return self.calibration.why_no_moments(tensor.name)
+        return self.calibration.why_no_hessian(tensor.name)
 
     @property
     def uses_importance(self) -> bool:
@@ -150,12 +150,12 @@ class Plan:
         return {tensor.name: offset for tensor, offset in zip(self.model.tensors, offsets)}
 
     @property
-    def in_order(self) -> list[Tensor]:
-        """The tensors that are rounded while the model runs, in about its order; see `sequential`.
+    def propagated(self) -> list[Tensor]:
+        """The tensors that are rounded while the model runs, in about its order; see `error_propagation`.
 
         Not embeddings that are the output matrix too: what corrects that changes what is looked up.
         """
-        if not self.mode.sequential or self.calibration is None:
+        if not self.mode.error_propagation or self.calibration is None:
             return []
         by_name = {tensor.name: tensor for tensor in self.model.tensors if self.changes(tensor)}
         names = (name for name in self.calibration.matrices if name != EMBEDDINGS)
@@ -163,10 +163,10 @@ class Plan:
 
     def factors(self) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
-        first = self.in_order
+        first = self.propagated
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
-        return Factors(self.calibration, self.mode.damping, wanted)
+        return Factors(self.calibration, self.mode.dampening, wanted)
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """Make the parts of a tensor, in the order in which they are stored."""
@@ -184,32 +184,33 @@ class Plan:
                         rows = self._rows.whole(matrix) * (np.ones(1) if rows is None else rows)
                     encoder = scheme.searched(tensor.name, factor, rows)
                 else:
-                    encoder = _core.compensated_encoder(type_, factor)
+                    encoder = _core.gptq_encoder(type_, factor)
                 yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
         else:
             importance = self.importance.of(tensor) if self.importance else None
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
 
-    def has_row_feedback(self, tensor: Tensor) -> bool:
-        """Say whether rows of a tensor make up for each other; not those with steps of their own."""
+    def has_output_side(self, tensor: Tensor) -> bool:
+        """Say whether a tensor is rounded by an output-side Hessian, too; not by ecsq's steps of rows."""
         scheme = self._scheme_of(tensor)
-        if self.calibration is None or not self.mode.output_side or not self.compensated(tensor):
+        if self.calibration is None or not self.mode.output_side or not self.by_gptq(tensor):
             return False
         if scheme and scheme.weighs_rows:
             return False
-        return tensor.n_experts == 1 and self.calibration.has_gradients(tensor.name)
+        return tensor.n_experts == 1 and self.calibration.has_output_hessian(tensor.name)
 
-    def row_feedback(self, tensor: Tensor) -> RowFeedback | None:
-        """Say how rows of a tensor make up for each other; None: not. Raises ModelFileError."""
-        if self.calibration is None or not self.has_row_feedback(tensor):
+    def output_side(self, tensor: Tensor) -> RowFeedback | None:
+        """Say how rows of a tensor absorb each other's errors; None: not. Raises ModelFileError."""
+        if self.calibration is None or not self.has_output_side(tensor):
             return None
-        gradients = self.calibration.gradients(tensor.name)
-        if gradients is None or len(gradients) != tensor.n_rows:
+        output_hessian = self.calibration.output_hessian(tensor.name)
+        if output_hessian is None or len(output_hessian) != tensor.n_rows:
             raise ModelFileError(
-                f"{self.calibration.called}: the gradients of {tensor.name} are not of {tensor.n_rows:,} rows"
+                f"{self.calibration.called}: the output-side Hessian of {tensor.name} is not of "
+                f"{tensor.n_rows:,} rows"
             )
-        return RowFeedback.of(gradients, ROWS)
+        return RowFeedback.of(output_hessian, ROWS)
 
     @cached_property
     def _rows(self) -> RowWeights:

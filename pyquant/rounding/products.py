@@ -1,6 +1,6 @@
 """Multiply what enters and leaves matrices, tokens by the thousand.
 
-Where the processor multiplies BF16, numbers are rounded to it, and sums are of float32: that is twice as
+Where the CPU multiplies BF16, numbers are rounded to it, and sums are of float32: that is twice as
 fast, and over a text's tokens little is left of the rounding (csrc/calibrate/bf16_strips.h). Elsewhere all is
 float32.
 """
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 
 
 def add_products(
     y: NDArray[np.float32],
     z: NDArray[np.float32],
-    moments: NDArray[np.float32],
+    hessian: NDArray[np.float32],
     moved: NDArray[np.float32],
     *,
     threads: int | None = None,
@@ -25,14 +25,14 @@ def add_products(
     """Add sums over tokens of products.
 
     y, z: (n_tokens, n_y), (n_tokens, n_z) float32.
-    moments: (n_y, n_y) float32: gets those of y y^T, on and below the diagonal.
+    hessian: (n_y, n_y) float32: gets the sum of y y^T, on and below the diagonal.
     moved: (n_z, n_y) float32: gets those of z y^T.
     """
     if _core.HAS_BF16_PRODUCTS:
         y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
-        _core.add_token_products(y, z, moments, moved, n_threads=n_threads(threads))
+        _core.add_token_products(y, z, hessian, moved, n_threads=n_threads(threads))
     else:
-        moments += y.T @ y
+        hessian += y.T @ y
         moved += z.T @ y
 
 

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ConfigError
-from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.output_file import OutputFile, check_output, partial_of
 from pyquant.files.sha256 import SourceHash
 from pyquant.models.header import set_metadata
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
+from pyquant.rounding.checkpoint import Checkpoint
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import QuantizeResult, TensorResult
@@ -38,6 +39,7 @@ def quantize_model(
     force: bool = False,
     dry_run: bool = False,
     memory: int | None = None,
+    checkpoint: Path | None = None,
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> QuantizeResult:
@@ -52,18 +54,21 @@ def quantize_model(
     mode
         How, as `pyquant.make_mode` makes it.
     threads
-        None: one for each processor. The file does not depend on it.
+        None: one for each core. The file does not depend on it.
     force
         Replace an existing `output`.
     dry_run
         Decide the types and sizes; write nothing.
     memory
-        In order: bytes that what is kept of the passes may take in memory, the rest being beside `output`;
+        With error propagation: bytes that activations may take in memory, the rest being beside `output`;
         None: all of it. The file does not depend on it.
+    checkpoint
+        A file that lists finished tensors. With it a call that ends early leaves them, and the same call goes
+        on behind them; the caller removes it. None: an unfinished output is removed.
     progress
         Called while it goes on.
     tell
-        Told remarks before the work begins: in order, how much memory and disk it takes.
+        Told remarks before the work begins: with error propagation, how much memory and disk it takes.
 
     Raises
     ------
@@ -76,8 +81,8 @@ def quantize_model(
     """
     begin = time.perf_counter()
     model = given = open_model(source)
-    if memory is not None and not mode.sequential:
-        raise ConfigError("memory: is of --sequential, and without it little memory is taken")
+    if memory is not None and not mode.error_propagation:
+        raise ConfigError("memory: is of --error-propagation, and without it little memory is taken")
     if not dry_run:
         check_output(Path(output), sources=model.paths, force=force)
     with ExitStack() as stack:
@@ -89,7 +94,7 @@ def quantize_model(
         results = (
             [_result(plan, tensor) for tensor in model.tensors]
             if dry_run
-            else write_plan(plan, Path(output), threads, force, progress, memory, tell)
+            else write_plan(plan, Path(output), threads, force, progress, memory, checkpoint, tell)
         )
     return QuantizeResult(
         source=str(given.path),
@@ -111,14 +116,19 @@ def write_plan(
     force: bool,
     progress: Progress | None,
     memory: int | None = None,
+    checkpoint: Path | None = None,
     tell: Tell | None = None,
 ) -> list[TensorResult]:
     """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
     model, mode = plan.model, plan.mode
     results: dict[str, TensorResult] = {}
+    finished = Checkpoint(checkpoint, plan, partial_of(output)) if checkpoint else None
+    done = finished.done if finished else {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
-        OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
+        OutputFile(
+            output, plan.output_bytes, sources=model.paths, force=force, keep=checkpoint is not None
+        ) as file,
         TensorReader(model, model.tensors, threads, progress) as reader,
         plan.factors() as factors,
     ):
@@ -129,14 +139,20 @@ def write_plan(
             weights: NDArray[np.float32] | None = None,
             copy: NDArray[np.uint8] | None = None,
         ) -> None:
+            if tensor.name in done:
+                results[tensor.name] = done[tensor.name]
+                writer.take_up(tensor, copy)
+                return
             results[tensor.name] = _result(plan, tensor, writer.write(tensor, weights, copy))
+            if finished:
+                finished.note(results[tensor.name])
 
-        if mode.sequential and plan.calibration:
-            from pyquant.rounding.in_order import write_in_order
+        if mode.error_propagation and plan.calibration:
+            from pyquant.rounding.error_propagation import write_propagated
 
-            write_in_order(
-                model, plan.calibration, plan.in_order, mode.sequential, write,
-                folder=output.resolve().parent, threads=threads, memory=memory, tell=tell,
+            write_propagated(
+                model, plan.calibration, plan.propagated, mode.error_propagation, write,
+                folder=output.resolve().parent, done=done, threads=threads, memory=memory, tell=tell,
             )  # fmt: skip
         for tensor in model.tensors:
             if tensor.name not in results:
@@ -157,7 +173,7 @@ def _result(plan: Plan, tensor: Tensor, passes: Sequence[Passed] = ()) -> Tensor
         n_weights=tensor.n_weights,
         n_bytes=plan.n_bytes(tensor),
         fell_back_from=wanted.name if wanted is not None else None,
-        not_compensated=plan.not_compensated(tensor),
+        without_gptq=plan.without_gptq(tensor),
     )
     if not passes or not plan.changes(tensor):
         return result

@@ -1,4 +1,4 @@
-"""Say what a quantization did: sizes, errors, types that tensors fell back to, what was not compensated."""
+"""Say what a quantization did: sizes, errors, types that tensors fell back to, what GPTQ left out."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TensorResult:
         Weights that decode to 0; None where they were only copied.
     fell_back_from
         The type it would have got if that type's blocks divided its rows; None if it got that.
-    not_compensated
-        Why its errors are not compensated though a calibration was given; None where they are, or there
-        is nothing to compensate.
+    without_gptq
+        Why it is not rounded by GPTQ though Hessians were given; None where they are, or there
+        is no error to feed back.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TensorResult:
     squared_weight: float | None = None
     zeros: int | None = None
     fell_back_from: str | None = None
-    not_compensated: str | None = None
+    without_gptq: str | None = None
 
     @property
     def quantized(self) -> bool:
@@ -67,7 +67,7 @@ class TensorResult:
             **errors_of([self]),
             "requantized": self.requantized,
             "fell_back_from": self.fell_back_from,
-            "not_compensated": self.not_compensated,
+            "without_gptq": self.without_gptq,
         }
 
 
@@ -138,9 +138,9 @@ class QuantizeResult:
         return [tensor for tensor in self.tensors if tensor.fell_back_from]
 
     @property
-    def not_compensated(self) -> dict[str, str]:
-        """The quantized tensors whose errors are not compensated though a calibration was given, and why."""
-        return {tensor.name: tensor.not_compensated for tensor in self.tensors if tensor.not_compensated}
+    def without_gptq(self) -> dict[str, str]:
+        """The quantized tensors that are not rounded by GPTQ though Hessians were given, and why."""
+        return {tensor.name: tensor.without_gptq for tensor in self.tensors if tensor.without_gptq}
 
     def to_json(self) -> dict[str, Any]:
         """Give the result as `pyquant quantize --json` prints it, schema pyquant.quantize/1."""

@@ -1,17 +1,17 @@
 """Guess how much errors count in each row of a matrix, from what the model does with what the row gives.
 
-Nothing is run for it: second moments of inputs and the model's weights say how large what a row gives is, and
-how much of it goes on.
+Nothing is run for it: Hessians of inputs and the model's weights say how large what a row gives is,
+and how much of it goes on.
 
 | rows of | count by |
 |---|---|
-| `ffn_up`, `ffn_gate` | what their neuron adds to the stream, over the power of what the row gives |
+| `ffn_up`, `ffn_gate` | what their neuron adds to the residual stream, over the power of what the row gives |
 | `attn_q` | the power of the keys that they meet |
 | `attn_k` | the power of the queries that they meet |
 | `token_embd`, `output` | how often the token came |
 
 Beside its rows, a whole matrix has a guess, for where no sensitivity was measured: an error counts relative
-to the stream that it enters, as a norm divides by it, or to what the matrix gives.
+to the residual stream that it enters, as a norm divides by it, or to what the matrix gives.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pyquant.rounding.factors import Matrix, matrices
 TRUST = 0.5
 MOST = 16.0  # how much more or less than most others a row may count
 
-# Weights of an error that is a certain share of the stream that it enters, and of one that is a
+# Weights of an error that is a certain share of the residual stream that it enters, and of one that is a
 # share of what a matrix of some kind gives, relative to one another. Geometric means over layers, on
-# SmolLM2-135M-Instruct and on the model in the box: attn_output 6.4 and 7.1; ffn_down 6.3, 3.5; attn_q .18,
+# SmolLM2-135M-Instruct and on the bundled model: attn_output 6.4 and 7.1; ffn_down 6.3, 3.5; attn_q .18,
 # .30; attn_k .51, .48; attn_v .98, .53; ffn_gate .65, .88; ffn_up .43, .60.
 # token_embd as a tied output: 70, on SmolLM2 alone.
 OF_STREAM = 6.0
 OF_OUTPUTS = {"attn_q": 0.25, "attn_v": 0.7, "ffn_gate": 0.75, "token_embd": 70.0, "output": 70.0}
 OF_OTHERS = 0.5
-TOGETHER = 32, 32  # columns of a scale and of a block, of uniform codes
+TOGETHER = 32, 32  # columns of a scale and of a block, of ecsq's codes
 UNIT = 1.3e-5  # for each weight of the model's matrices: a step of 0.005 then makes codes of about 4 bits
 PER_DOUBLE = 2  # weights told apart within a factor of 2: equal scales take little room in a .pqz file
 
@@ -54,7 +54,7 @@ class RowWeights:
         self._calibration = calibration
         self._last: Matrix | None = None
         self._power_of_last: NDArray[np.float64] | None = None
-        self._room = BlasRoom(2)  # here, and where second moments are factorized
+        self._room = BlasRoom(2)  # here, and where Hessian statistics are factorized
 
     def of(self, matrix: Matrix) -> NDArray[np.float64] | None:
         """Guess how much a squared error counts in each row of a matrix.
@@ -70,7 +70,7 @@ class RowWeights:
         return np.exp2(np.round(guess * PER_DOUBLE) / PER_DOUBLE)
 
     def whole(self, matrix: Matrix) -> float:
-        """Guess how much a squared error in a matrix's outputs counts; 1 if nothing is known of streams."""
+        """Guess how much a squared error in a matrix's outputs counts; 1 without the residual stream."""
         known, name = self._calibration, matrix.tensor.name
         if known is None or not known.has_streams or name not in known.matrices:
             return 1.0
@@ -150,11 +150,11 @@ class RowWeights:
         if self._calibration is None or matrix.tensor.name not in self._calibration.matrices:
             return None
         if matrix != self._last:
-            moments, power = self._calibration.moments(matrix.tensor.name, matrix.expert), None
-            if moments is not None:
+            hessian, power = self._calibration.hessian(matrix.tensor.name, matrix.expert), None
+            if hessian is not None:
                 weights = matrix.tensor.weights()
                 self._room.require(2 * weights.nbytes, f"the product of {matrix.tensor.name}")
                 self._room.is_taken()
-                power = np.einsum("ij,ij->i", weights @ moments, weights, dtype=np.float64)
+                power = np.einsum("ij,ij->i", weights @ hessian, weights, dtype=np.float64)
             self._last, self._power_of_last = matrix, power
         return self._power_of_last

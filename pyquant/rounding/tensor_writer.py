@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,8 +13,8 @@ from pyquant.files.output_file import OutputFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.factors import Factors
+from pyquant.rounding.output_side import RowFeedback, RowsPassed, rows_passed
 from pyquant.rounding.plan import Plan
-from pyquant.rounding.row_feedback import RowFeedback, RowsPassed, rows_passed
 
 Passed: TypeAlias = _core.PassResult | RowsPassed
 Values = NDArray[np.float32]
@@ -38,10 +38,20 @@ class TensorWriter:
         copy: (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
         Returns: what each pass over its parts measured.
         """
-        feedback = self.plan.row_feedback(tensor)
+        feedback = self.plan.output_side(tensor)
         if feedback is not None:
             return [self._by_rows(tensor, feedback, tensor.weights() if weights is None else weights, copy)]
         return self._in_passes(tensor, weights, copy)
+
+    def take_up(self, tensor: Tensor, copy: Copy | None = None) -> None:
+        """Take a tensor that is written already; `copy` gets its values, as from `write`."""
+        self.reader.skip(tensor)
+        if copy is not None:
+            stored = replace(
+                tensor, path=self.file.partial, offset=self.plan.offset(tensor),
+                type=self.plan.types[tensor.name], n_bytes=self.plan.n_bytes(tensor), pqz=None, table=None,
+            )  # fmt: skip
+            copy[:] = _core.ggml_encoder(int(tensor.type)).encode(stored.weights())
 
     def _in_passes(self, tensor: Tensor, weights: Values | None, copy: Copy | None) -> list[Passed]:
         passes: list[Passed] = []

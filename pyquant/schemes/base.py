@@ -82,7 +82,7 @@ class Scheme:
         return self.values[self.folding]
 
     def searches(self, tensor: str, calibration: Calibration | None) -> bool:
-        """Say whether csrc/compensate rounds a tensor, instead of the grid."""
+        """Say whether csrc/gptq rounds a tensor, instead of the grid."""
         return self.fold is None or (calibration is not None and len(self.values) <= 16)
 
     def searched(
@@ -109,7 +109,7 @@ class Scheme:
         }
         codes = by_storage[self.storage]
         storage = getattr(_core.Storage, self.storage.name)
-        return _core.compensated_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
+        return _core.gptq_table_encoder(storage, used, codes.astype(np.uint8), values, factor)
 
     @property
     def weighs_rows(self) -> bool:

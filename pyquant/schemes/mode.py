@@ -15,7 +15,7 @@ from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType
 from pyquant.schemes.base import Scheme
-from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
+from pyquant.schemes.dampening import ON_ITS_OWN, PROPAGATED
 
 # Counts the Q8_0 codes of the model at hand: (256,) uint64, indexed by the code modulo 256.
 CountCodes = Callable[[], NDArray[np.uint64]]
@@ -40,30 +40,33 @@ class Mode(BaseModel):
     tensors: str | None = Field(None, description="only tensors whose name this expression finds")
     requantize: bool = Field(False, description="round tensors again that are quantized already")
     imatrix: Path | None = Field(None, description="importance matrix, GGUF or legacy")
-    calibration: Path | None = Field(None, description="statistics of `pyquant calibrate`, to compensate by")
-    damping: Annotated[float, limits.DAMPING.interval] = Field(
-        ON_ITS_OWN, description=f"of second moments, in units of their mean diagonal; in order {IN_ORDER:g}"
+    hessian: Path | None = Field(None, description="statistics of `pyquant calibrate`, to round by (GPTQ)")
+    dampening: Annotated[float, limits.DAMPENING.interval] = Field(
+        ON_ITS_OWN,
+        description=f"of Hessians, in units of their mean diagonal; with error propagation {PROPAGATED:g}",
     )
-    sequential: Annotated[int, limits.SEQUENCES.interval] | None = Field(
-        None, description="chunks of the calibration's tokens, to correct by in order"
+    error_propagation: Annotated[int, limits.SEQUENCES.interval] | None = Field(
+        None, description="chunks of the calibration's tokens, to propagate errors over"
     )
     equalize: bool = Field(False, description="scale channels first, as `pyquant equalize` does")
-    output_side: bool = Field(
-        True, description="with gradients in the calibration: rows make up for each other"
-    )
+    output_side: bool = Field(True, description="use output-side Hessians, where the statistics have them")
 
     registry: ClassVar[dict[str, type[Mode]]] = {}
-    damping_in_order: ClassVar[float] = IN_ORDER
+    dampening_propagated: ClassVar[float] = PROPAGATED
     source: ClassVar[Path | None] = None  # the file outside of any package that defines it
 
     @model_validator(mode="before")
     @classmethod
-    def _compensation(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        if settings.get("calibration") is None:
-            for key in ("damping", "sequential", "equalize"):
+    def _gptq(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if settings.get("hessian") is None:
+            for key in ("dampening", "error_propagation", "equalize"):
                 if settings.get(key) is not None and settings[key] is not False:
-                    raise ValueError(f"{key}: is of a calibration, and none is given (--calibration STATS)")
-        return {"damping": cls.damping_in_order, **settings} if settings.get("sequential") else settings
+                    raise ValueError(f"{key}: is of Hessian statistics, and none are given (--hessian FILE)")
+        return (
+            {"dampening": cls.dampening_propagated, **settings}
+            if settings.get("error_propagation")
+            else settings
+        )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
 
 VERSION = 1
-HEAD = ("version", "base", "model_sha256", "n_bytes", "divergence", "divergence_error")
+HEAD = ("version", "base", "model_sha256", "n_bytes", "kld", "kld_error")
 NUMBERS = ("bits", "share", "sensitivity")  # of a tensor, beside its type
 
 
@@ -35,9 +35,9 @@ class Choice:
     bits
         Bits per weight of that type; None where nobody wrote them.
     share
-        The predicted share of the file's divergence that the tensor causes, from 0 to 1; None if unknown.
+        The predicted share of the file's KLD that the tensor causes, from 0 to 1; None if unknown.
     sensitivity
-        Divergence in nats per squared error of outputs that this was predicted with; None if unknown.
+        KLD in nats per squared error of outputs that this was predicted with; None if unknown.
     """
 
     type: Type
@@ -67,7 +67,7 @@ class Recipe:
         The hash of the model that it is for; None: any that has the tensors.
     n_bytes
         Bytes of the file that comes of it; None if unknown.
-    divergence, divergence_error
+    KLD, kld_error
         Of that file from the model, in nats per token, as it was measured; None if it was not.
     """
 
@@ -75,8 +75,8 @@ class Recipe:
     tensors: Mapping[str, Choice] = field(default_factory=dict)
     model_sha256: str | None = None
     n_bytes: int | None = None
-    divergence: float | None = None
-    divergence_error: float | None = None
+    kld: float | None = None
+    kld_error: float | None = None
 
     def to_toml(self) -> str:
         """Write the text that `read_recipe` reads."""

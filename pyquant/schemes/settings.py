@@ -58,7 +58,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     settings = read_toml(path, "configuration")
-    for key in ("table", "imatrix", "calibration", "sensitivity", "recipe"):
+    for key in ("table", "imatrix", "hessian", "sensitivity", "recipe"):
         value = settings.get(key)
         if isinstance(value, str) and os.path.isfile(path.parent / value):
             settings[key] = str(path.parent / value)

@@ -60,11 +60,11 @@ class CalibrationConfig(BaseModel):
         None, description="chunks of each text; all, if left out"
     )
     random: Annotated[float, limits.SHARE.interval] = Field(
-        RANDOM_SHARE, description="share of random tokens in moments"
+        RANDOM_SHARE, description="share of random tokens in Hessians"
     )
     process_output: bool = Field(False, description="whether the output matrix's input is collected too")
-    gradients: Annotated[int, limits.SEQUENCES.interval] | None = Field(
-        None, description="chunks that gradients are followed back over"
+    output_side: Annotated[int, limits.SEQUENCES.interval] | None = Field(
+        None, description="chunks of the output-side Hessian"
     )
 
 

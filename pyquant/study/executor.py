@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError, StudyError
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 
 CORES_PER_WORKER = 4  # below that, a forward pass gains more from a core than a second worker does
 PATIENCE = 30  # seconds for a scheduler to answer
 
 
 def local_workers(asked: int | None) -> int:
-    """The number asked for, or one for every four processors."""
+    """The number asked for, or one for every four cores."""
     return asked or max(1, n_threads(None) // CORES_PER_WORKER)
 
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+from pyquant.machine.cpu import cpu_name
 from pyquant.machine.environment import environment
 from pyquant.machine.memory import forget_peak, peak_memory
-from pyquant.machine.processor import cpu_name
 from pyquant.study.metrics import Metric
 from pyquant.study.task import Outcome, Progress, Task
 

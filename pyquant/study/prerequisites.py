@@ -23,11 +23,11 @@ from pyquant.study.quantizer import Quantizer
 from pyquant.study.store import Run
 from pyquant.study.task import about_n_tokens
 
-# Raised when the same calibration makes another file. 2: types that llama.cpp falls back to are compensated.
-# 3: uniform codes have a step for each row.
-COMPENSATION = 3
-# The same for rounding in order. 2: sums over tokens are of BF16.
-IN_ORDER = 2
+# Raised when the same calibration makes another file. 2: GPTQ rounds to types that llama.cpp falls back to.
+# 3: ecsq's codes have a step for each row.
+GPTQ = 3
+# The same for error propagation. 2: sums over tokens are of BF16.
+PROPAGATED = 2
 
 # Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
 # tried.
@@ -60,7 +60,7 @@ class CalibrationInputs:
     n_chunks: int | None
     random: float
     process_output: bool = False
-    gradients: int | None = None
+    output_side: int | None = None
 
     def n_tokens(self, text: Text) -> float:
         """Estimate how many tokens of a text are used."""
@@ -75,7 +75,7 @@ class CalibrationInputs:
             "n_chunks": self.n_chunks,
             "random": self.random,
             **({"process_output": True} if self.process_output else {}),
-            **({"gradients": self.gradients} if self.gradients else {}),
+            **({"output_side": self.output_side} if self.output_side else {}),
         }
 
 
@@ -90,7 +90,7 @@ def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[
             calibration.chunks,
             calibration.random,
             calibration.process_output,
-            calibration.gradients,
+            calibration.output_side,
         )
         for calibration in config.calibration
         if calibration.name in used
@@ -109,15 +109,15 @@ def quantizer_inputs(
     inputs = mode.model_dump(mode="json", exclude_none=True)
     if mode.source is not None:
         inputs["scheme"] = file_sha256("scheme", mode.source)
-    for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
+    for key, reference in (("hessian", quantizer.calibration), ("imatrix", quantizer.imatrix)):
         if reference:
             inputs[key] = {"uses": reference.uses, **calibrations[reference.name].to_json()}
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
-    if mode.calibration:
-        inputs["compensation"] = COMPENSATION
-    if mode.sequential:
-        inputs["in_order"] = IN_ORDER
+    if mode.hessian:
+        inputs["gptq"] = GPTQ
+    if mode.error_propagation:
+        inputs["error_propagation"] = PROPAGATED
     if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):
@@ -169,7 +169,7 @@ class Preparations:
 
         folder: where files are made.
         inputs_of: gives what every run of a metric, by its name, depends on that is made of the model.
-        n_ctx: tokens in a chunk where divergence is measured.
+        n_ctx: tokens in a chunk where KLD is measured.
         """
         self._folder, self._model = folder, model
         self._calibrations, self._inputs_of, self._n_ctx = calibrations, inputs_of, n_ctx
@@ -178,12 +178,12 @@ class Preparations:
         """Return the mode with files in the place of names, and what makes them, in an order that works."""
         needs: list[Need] = []
         files: dict[str, Any] = {}
-        for key, reference in (("calibration", quantizer.calibration), ("imatrix", quantizer.imatrix)):
+        for key, reference in (("hessian", quantizer.calibration), ("imatrix", quantizer.imatrix)):
             if reference:
                 needs.append(self._calibrate(reference.name))
                 files[key] = needs[0].files[reference.uses == "imatrix"]
         mode = quantizer.mode.model_copy(update=files)
-        known = mode.calibration or mode.imatrix
+        known = mode.hessian or mode.imatrix
         if quantizer.table_per is not None:
             needs.append(self._learn(quantizer.table_per, quantizer.knows, known, needs))
             files["table"] = str(needs[-1].files[0])
@@ -206,7 +206,7 @@ class Preparations:
             ("n_chunks", made_of.n_chunks),
             ("random", made_of.random),
             ("process_output", made_of.process_output),
-            ("gradients", made_of.gradients),
+            ("output_side", made_of.output_side),
         )
         files = tuple(self._folder / f"{run.key}{ending}" for ending in (".stats", ".imatrix"))
         tokens = sum(made_of.n_tokens(text) for text in made_of.texts)
@@ -216,7 +216,7 @@ class Preparations:
         of = needs[0].run.inputs["calibration"] if needs else known and file_sha256("calibration", known)
         name = " ".join(["per", per, *(knows or {}).values()])
         run = self._run("learn", {"per": per, "calibration": of}, name)
-        options = (("per", per), ("calibration", known))
+        options = (("per", per), ("hessian", known))
         return Need(run, (self._toml(run),), (known,) if needs and known else (), options, LEARNING)
 
     def _measure(self, name: str, calibrate: Need) -> Need:
@@ -226,7 +226,7 @@ class Preparations:
         more = {**calibrate.run.inputs, "n_ctx": n_ctx, "n_chunks": n_chunks}
         run = self._run("sensitivity", more, name)
         options = (
-            ("calibration", stats),
+            ("hessian", stats),
             ("text", made_of.texts[0].path.resolve()),
             ("n_ctx", n_ctx),
             ("n_chunks", n_chunks),
@@ -242,12 +242,12 @@ class Preparations:
             **needs[1].run.inputs,
             "n_ctx": self._n_ctx,
             "wanted": str(wanted),
-            "compensation": COMPENSATION,
+            "gptq": GPTQ,
             **({"equalize": True} if equalize else {}),
         }
         run = self._run("mix", more, f"{wanted} {name}" + (" equalize" if equalize else ""))
         options = (
-            ("calibration", stats),
+            ("hessian", stats),
             ("text", self._calibrations[name].texts[0].path.resolve()),
             ("target", wanted),
             ("sensitivity", sensitivities),

@@ -17,20 +17,25 @@ from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.fit.step_search import START
 from pyquant.fit.target import KEYS, Target, read_target
 from pyquant.schemes import Mode
+from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import explain, make_mode
 from pyquant.schemes.table import TableSearch
-from pyquant.schemes.uniform import Uniform
 
-FILES = ("table", "imatrix", "calibration", "sensitivity", "recipe")  # keys of a mode that may name a file
+FILES = ("table", "imatrix", "hessian", "sensitivity", "recipe")  # keys of a mode that may name a file
 NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
-DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without second moments
+DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without Hessian statistics
 LEARNED = "learned:"  # before what each learned table is for
 MIXED = "mixed:"  # before the size that a recipe is found for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
 # Forms in which a target is written in a name.
-LABELS = {"bits": "{:g} bits in all", "size": "{:,} bytes", "like": "like {}", "code_bits": "{:g} bits"}
+LABELS = {
+    "target_bpw": "{:g} bits in all",
+    "target_size": "{:,} bytes",
+    "like": "like {}",
+    "code_bits": "{:g} bits",
+}
 
 
 class OfStudies(BaseModel):
@@ -39,8 +44,8 @@ class OfStudies(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
-    bits: float | None = Field(None, description="bits per weight of the whole file")
-    size: int | str | None = Field(None, description="bytes of the whole file")
+    target_bpw: float | None = Field(None, description="bits per weight of the whole file")
+    target_size: int | str | None = Field(None, description="bytes of the whole file")
     like: str | None = Field(None, description="a stock type, to be as near to the model as that is")
     code_bits: float | None = Field(None, description="bits per weight of the quantized tensors")
 
@@ -50,7 +55,7 @@ class Reference:
     """A calibration of the study, as a quantizer uses it."""
 
     name: str
-    uses: Literal["moments", "imatrix"]  # its second moments, or its importance matrix alone
+    uses: Literal["hessian", "imatrix"]  # its Hessian statistics, or its importance matrix alone
 
 
 @dataclass(frozen=True)
@@ -91,19 +96,19 @@ class Quantizer:
     def knows(self) -> dict[str, str] | None:
         """Knowledge of inputs: the `name` of a calibration or file, and `how` that is used.
 
-        How is one of compensated, sequential (compensated in order), diagonal (rounded one by one, weighted)
+        How is one of gptq, error_propagation, diagonal (rounded one by one, weighted)
         and imatrix (by GGML).
         """
-        path = self.mode.calibration or self.mode.imatrix
+        path = self.mode.hessian or self.mode.imatrix
         if path is None:
             return None
         if self.mode.imatrix:
             how = "imatrix"
-        elif self.mode.sequential:
-            how = "sequential"
+        elif self.mode.error_propagation:
+            how = "error_propagation"
         else:
-            compensates = self.calibration is None or self.calibration.uses == "moments"
-            how = "compensated" if compensates else "diagonal"
+            by_hessian = self.calibration is None or self.calibration.uses == "hessian"
+            how = "gptq" if by_hessian else "diagonal"
         return {"name": self.information.name if self.information else path.stem, "how": how}
 
     @property
@@ -120,7 +125,7 @@ class Quantizer:
 
     @property
     def needs_evaluation(self) -> bool:
-        """Say whether its step is searched for by divergence on a text."""
+        """Say whether its step is searched for by KLD on a text."""
         return self.target is not None and self.target.key == "like"
 
     @property
@@ -155,11 +160,11 @@ def _combinations(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _make(
     settings: dict[str, Any], where: str, calibrations: Collection[str], hidden: Collection[str]
 ) -> Quantizer:
-    is_uniform = settings.get("mode") == Uniform.name
+    is_ecsq = settings.get("mode") == Ecsq.name
     given = {key: settings[key] for key in OfStudies.model_fields if key in settings}
     settings = {key: value for key, value in settings.items() if key not in given}
     try:
-        of_study = OfStudies.model_validate({"pqz": is_uniform, **given})
+        of_study = OfStudies.model_validate({"pqz": is_ecsq, **given})
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, OfStudies, 'a quantizer')}") from None
     wanted = of_study.model_dump(exclude={"pqz"}) | {"step": settings.get("step")}
@@ -172,13 +177,13 @@ def _make(
     else:
         target = None
     mode = make_mode(settings, where)
-    hidden = {*hidden, *({"damping"} - settings.keys())}  # whose default depends on the rest
-    of_inputs = ("calibration", "imatrix", "damping", "sequential", "equalize", "sensitivity")
+    hidden = {*hidden, *({"dampening"} - settings.keys())}  # whose default depends on the rest
+    of_inputs = ("hessian", "imatrix", "dampening", "error_propagation", "equalize", "sensitivity")
     quantizer = Quantizer(
         mode=mode,
         target=target,
         pqz=of_study.pqz,
-        calibration=_reference(mode, "calibration", where, calibrations),
+        calibration=_reference(mode, "hessian", where, calibrations),
         imatrix=_reference(mode, "imatrix", where, calibrations),
         label=_label(mode, target, of_study.pqz, hidden),
         alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}),
@@ -194,7 +199,7 @@ def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) 
     name = str(path).removeprefix(DIAGONAL)
     if name in calibrations:
         diagonal = key == "imatrix" or str(path).startswith(DIAGONAL)
-        return Reference(name, "imatrix" if diagonal else "moments")
+        return Reference(name, "imatrix" if diagonal else "hessian")
     known = ", ".join(calibrations) or "it has none"
     close = nearest(name, calibrations)
     hint = f"; did you mean {close!r}?" if close else ""
@@ -205,8 +210,8 @@ def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) 
 
 def _check(quantizer: Quantizer, where: str) -> None:
     mode = quantizer.mode
-    if mode.calibration and mode.imatrix:
-        raise ConfigError(f"{where}: imatrix: a calibration holds one; give either imatrix or calibration")
+    if mode.hessian and mode.imatrix:
+        raise ConfigError(f"{where}: imatrix: a calibration holds one; give either imatrix or hessian")
     per = quantizer.table_per
     if per is not None and (not isinstance(mode, TableSearch) or per not in get_args(Per)):
         choices = ", ".join(LEARNED + choice for choice in get_args(Per))
@@ -217,12 +222,12 @@ def _check(quantizer: Quantizer, where: str) -> None:
         mixed = quantizer.mixed
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if mixed and (quantizer.calibration is None or quantizer.calibration.uses != "moments"):
+    if mixed and (quantizer.calibration is None or quantizer.calibration.uses != "hessian"):
         raise ConfigError(f"{where}: recipe: one is found with a calibration of the study; name it")
     if quantizer.measured and quantizer.calibration is None:
         raise ConfigError(
             f"{where}: sensitivity: measured on the text of a calibration of the study, and "
-            f"{str(mode.calibration)!r} is none"
+            f"{str(mode.hessian)!r} is none"
         )
 
 
@@ -237,4 +242,4 @@ def _label(mode: Mode, target: Target | None, pqz: bool, hidden: Collection[str]
         bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
     parts += [LABELS[target.key].format(target.value)] if target else []
-    return " ".join([*parts, "pqz"] if pqz and mode.mode != Uniform.name else parts)
+    return " ".join([*parts, "pqz"] if pqz and mode.mode != Ecsq.name else parts)

@@ -15,7 +15,7 @@ from pyquant.errors import PyquantError, StudyError, said_by_system
 from pyquant.files.json import read_json
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import write_bytes
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.study import executor
 from pyquant.study.config import StudyConfig
 from pyquant.study.measure import perform
@@ -104,7 +104,7 @@ def run_study(
     workers
         Number of local processes.
     threads
-        Threads of each process. By default they share the processors, and speed is measured on all.
+        Threads of each process. By default they share the cores, and speed is measured on all.
     cluster
         File or address of a Dask scheduler, used instead of local processes.
     keep

@@ -16,7 +16,7 @@ from pyquant.models.tensor_reader import Progress
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
 from pyquant.schemes import Mode
-from pyquant.schemes.uniform import Uniform
+from pyquant.schemes.ecsq import Ecsq
 
 
 def make(
@@ -85,24 +85,24 @@ def find_step(
     n_ctx: int = 512,
     n_chunks: int | None = None,
 ) -> Mode:
-    """Find the step of mode `uniform` that reaches a target.
+    """Find the step of mode `ecsq` that reaches a target.
 
     Parameters
     ----------
     mode
-        Mode `uniform` with any step.
+        Mode `ecsq` with any step.
     text
-        What divergence is measured on, where the target needs it.
+        What KLD is measured on, where the target needs it.
     progress
         Told what came out of each step.
     n_ctx, n_chunks
-        How divergence is measured.
+        How KLD is measured.
 
     Raises
     ------
     ConfigError
         No step does it.
     """
-    assert isinstance(mode, Uniform)
+    assert isinstance(mode, Ecsq)
     search = StepSearch(source, mode, threads=threads, tell=lambda line: progress(0.0, line))
     return search.find(target, Evaluation(text, n_ctx, n_chunks) if text else None)

@@ -29,7 +29,7 @@ def test_every_figure(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         made.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert made[0] == made[1]
     numbers = ("3_1_1", "3_2_1", "3_2_2", "3_3_1", "3_3_2", "4_1_1", "4_1_2", "4_1_3", "4_1_4")
-    names = [*(f"figure_{number}" for number in numbers), "divergence_for_size", "perplexity"]
+    names = [*(f"figure_{number}" for number in numbers), "kld_for_size", "perplexity"]
     assert made[0].keys() == {f"{name}-model-1.{kind}" for name in names for kind in ("svg", "png")}
 
 

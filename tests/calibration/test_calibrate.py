@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_triangle_is_the_lower_one_in_panels(n: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dense", DENSE), ("experts", EXPERTS)])
-def test_moments_are_those_of_what_numpy_sends_in(
+def test_hessians_are_those_of_what_numpy_sends_in(
     name: str, kind: Model, text: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue(name)
@@ -68,21 +69,21 @@ def test_moments_are_those_of_what_numpy_sends_in(
     entered = [inputs_of(kind, sequence) for sequence in tokens]
     for matrix in entered[0]:
         if matrix == "blk.0.ffn_gate_inp.weight":
-            assert stats.moments(matrix) is None  # the router is not quantized
+            assert stats.hessian(matrix) is None  # the router is not quantized
             continue
         for expert in range(len(entered[0][matrix])):
             x = np.concatenate([sequence[matrix][expert] for sequence in entered])
             assert stats.counts(matrix)[expert] == len(x)
-            moments = stats.moments(matrix, expert)
-            assert moments.dtype == np.float32
-            np.testing.assert_array_equal(moments, moments.T)
+            hessian = stats.hessian(matrix, expert)
+            assert hessian.dtype == np.float32
+            np.testing.assert_array_equal(hessian, hessian.T)
             squares = (x**2).mean(axis=0)
             # llama.cpp keeps keys and values in fp16: only what comes before them is as exact as float32.
             near = 1e-6 if matrix in FIRST else 2e-3
             multiplied, undecided = as_multiplied(x)
             expected = multiplied.T @ multiplied / len(x)
             crossed = np.abs(multiplied).T @ undecided + undecided.T @ undecided / 2
-            error = np.abs(moments - expected)
+            error = np.abs(hessian - expected)
             assert (error <= near * expected.max() + (crossed + crossed.T) / len(x)).all()
             np.testing.assert_allclose(stats.diagonal(matrix)[expert], squares, rtol=10 * near)
         if matrix.endswith("_exps.weight"):
@@ -115,7 +116,7 @@ def test_matrices_that_share_an_input_share_its_sums(
     assert (report.n_inputs, report.n_matrices) == (5, 8)  # with the router's
     stats = Calibration.read(tmp_path / "experts")
     for expert in range(4):
-        gate, up = (stats.moments(f"blk.0.ffn_{name}_exps.weight", expert) for name in ("gate", "up"))
+        gate, up = (stats.hessian(f"blk.0.ffn_{name}_exps.weight", expert) for name in ("gate", "up"))
         np.testing.assert_array_equal(gate, up)
 
 
@@ -132,8 +133,8 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
     a, b, both = (Calibration.read(tmp_path / name) for name in ("a", "b", "both"))
     for name in both.matrices:
         assert both.counts(name) == [128 + 0.5 * 128]
-        expected = (a.moments(name) + 0.5 * b.moments(name)) / 1.5
-        np.testing.assert_allclose(both.moments(name), expected, rtol=1e-4, atol=1e-6)
+        expected = (a.hessian(name) + 0.5 * b.hessian(name)) / 1.5
+        np.testing.assert_allclose(both.hessian(name), expected, rtol=1e-4, atol=1e-6)
         first = (a.first_token(name) + 0.5 * b.first_token(name)) / 1.5
         np.testing.assert_allclose(both.first_token(name), first, rtol=1e-4, atol=1e-6)
     assert both.n_tokens == 256
@@ -177,10 +178,10 @@ def test_a_tied_output_is_collected(generated: Callable[[str], Path], text: Path
         known = Calibration.read(stats)
         assert ("token_embd.weight" in known.matrices) == asked
         assert "token_embd.weight" not in read_imatrix(imatrix).weights  # as llama-imatrix has it
-    moments = Calibration.read(tmp_path / "True.stats").moments("token_embd.weight")
-    assert moments is not None
-    assert moments.shape == (64, 64)
-    assert np.linalg.eigvalsh(moments.astype(np.float64)).min() > -1e-6 * np.trace(moments)
+    hessian = Calibration.read(tmp_path / "True.stats").hessian("token_embd.weight")
+    assert hessian is not None
+    assert hessian.shape == (64, 64)
+    assert np.linalg.eigvalsh(hessian.astype(np.float64)).min() > -1e-6 * np.trace(hessian)
 
 
 @pytest.mark.oracle
@@ -247,10 +248,10 @@ def test_an_imatrix_is_read_for_its_diagonal(dense: Path, text: Path, tmp_path: 
     for name in stats.matrices:
         np.testing.assert_array_equal(imatrix.diagonal(name), stats.diagonal(name))
         np.testing.assert_array_equal(imatrix.counts(name), stats.counts(name))
-        assert imatrix.moments(name) is None
+        assert imatrix.hessian(name) is None
 
 
-def test_experts_that_no_token_entered_have_no_moments(text: Path, tmp_path: Path) -> None:
+def test_experts_that_no_token_entered_have_no_hessians(text: Path, tmp_path: Path) -> None:
     def shut(name: str, x: np.ndarray) -> np.ndarray:
         if name == "blk.0.ffn_gate_inp.weight":
             x[2:] = 0  # logits of 0, and the others' below or above together
@@ -266,7 +267,7 @@ def test_experts_that_no_token_entered_have_no_moments(text: Path, tmp_path: Pat
         counts = stats.counts(name)
         assert counts.sum() == 2 * 256
         unused = int(np.flatnonzero(counts == 0)[0])
-        assert stats.moments(name, unused) is None
+        assert stats.hessian(name, unused) is None
         assert (stats.diagonal(name)[unused] == 1).all()
 
 
@@ -281,7 +282,7 @@ def test_threads_and_memory_do_not_change_the_file(experts: Path, text: Path, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "d"]
 
 
-def test_random_tokens_have_their_share_of_the_moments_and_none_of_the_squares(
+def test_random_tokens_have_their_share_of_the_hessians_and_none_of_the_squares(
     dense: Path, text: Path, tmp_path: Path
 ) -> None:
     for name, random in (("text", 0), ("both", 0.25), ("mostly", 0.75)):
@@ -297,11 +298,11 @@ def test_random_tokens_have_their_share_of_the_moments_and_none_of_the_squares(
     for name in of_text.matrices:
         assert both.counts(name) == of_text.counts(name) == [256]
         np.testing.assert_array_equal(both.diagonal(name), of_text.diagonal(name))
-        assert both.moments(name).trace() != of_text.moments(name).trace()
+        assert both.hessian(name).trace() != of_text.hessian(name).trace()
     for name in ("both", "mostly"):
         assert (tmp_path / f"{name}.gguf").read_bytes() == (tmp_path / "text.gguf").read_bytes()
     first = "blk.0.attn_q.weight"
-    random_part = (both.moments(first) - 0.75 * of_text.moments(first)) / 0.25
+    random_part = (both.hessian(first) - 0.75 * of_text.hessian(first)) / 0.25
     assert np.linalg.eigvalsh(random_part).min() > -1e-4 * np.trace(random_part)
     with pytest.raises(ConfigError, match="random: expected a number from 0 to below 1"):
         calibrate_model(dense, [text], tmp_path / "x", random=1)
@@ -313,7 +314,7 @@ def test_a_quantized_model_is_calibrated_too(dense: Path, text: Path, tmp_path: 
         calibrate_model(model, [text], tmp_path / name, n_ctx=64, n_chunks=8)
     source, q4_0 = (Calibration.read(tmp_path / name) for name in ("source", "q4_0"))
     assert q4_0.matrices == source.matrices
-    before, after = (x.moments("blk.0.attn_q.weight") for x in (source, q4_0))
+    before, after = (x.hessian("blk.0.attn_q.weight") for x in (source, q4_0))
     assert 0.001 < np.abs(after - before).sum() / np.abs(before).sum() < 0.5
 
 
@@ -355,6 +356,7 @@ def test_statistics_of_another_model_or_of_too_few_tokens(
     stats.check_model(ModelFile(dense), ModelFile(dense).sha256())
     with pytest.raises(ModelFileError, match=r"made from another model than .*experts\.gguf"):
         stats.check_model(other, other.sha256())
-    stats.check_tokens(["blk.0.attn_q.weight"])
-    with pytest.raises(ModelFileError, match=r"192 entered blk\.1\.ffn_down\.weight.*5 chunks of 64 or more"):
-        stats.check_tokens(["blk.1.ffn_down.weight"])
+    assert stats.has_hessian("blk.0.attn_q.weight")
+    assert not stats.has_hessian("blk.1.ffn_down.weight")
+    why = stats.why_no_hessian("blk.1.ffn_down.weight")
+    assert re.fullmatch(r"192 tokens are too few for rows of \d+; calibrate with 5 chunks of 64 or more", why)

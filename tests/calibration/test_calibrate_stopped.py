@@ -64,11 +64,11 @@ def test_killed_anywhere_it_goes_on_to_the_same_file(
     model: Path, text: Path, tmp_path: Path, undisturbed: bytes, memory: int
 ) -> None:
     stats = tmp_path / "stats"
-    for n_batches, moments in [(1, 0.0), (3, 0.013), (2, 0.03)]:
+    for n_batches, hessian in [(1, 0.0), (3, 0.013), (2, 0.03)]:
         process = start(model, text, stats, memory)
         for _ in range(n_batches):
             process.stdout.readline()
-        time.sleep(moments)  # somewhere in a batch, or in what is written of it
+        time.sleep(hessian)  # somewhere in a batch, or in what is written of it
         process.kill()
         process.communicate()
         assert not stats.exists()

@@ -145,7 +145,7 @@ def test_codes_of_8_bits_are_mentioned_where_there_are_some(
     text.write_text("the animal in the house " * 60)
     calibrated = run("calibrate", small_model, "--text", text, "--ctx", 64, "--chunks", 2, "-o", stats)
     assert calibrated.returncode == 0, calibrated.stderr
-    how = ["--mode", "uniform", "--step", "0.05", "--calibration", stats, "--tensors", tensors]
+    how = ["--mode", "ecsq", "--step", "0.05", "--hessian", stats, "--tensors", tensors]
     done = run("quantize", small_model, tmp_path / "out.gguf", *how)
     assert done.returncode == 0, done.stderr
     assert ("codes take 8 bits each" in done.stderr) == said

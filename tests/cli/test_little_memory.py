@@ -23,14 +23,14 @@ MODEL = model_path()
 OFTEN = [300, 360]
 RARELY = [200, 280, *range(290, 325, 5), 330, 400, 450, 500, 1000]  # MB
 COMMANDS = {
-    "quantize": ["quantize", MODEL, "o.gguf", "--mode", "ggml:Q4_K", "--calibration", "stats"],
+    "quantize": ["quantize", MODEL, "o.gguf", "--mode", "ggml:Q4_K", "--hessian", "stats"],
     "perplexity": ["perplexity", MODEL, "--text", "text.txt", "--chunks", "2"],
     "info": ["info", MODEL],
     "dequantize": ["dequantize", "q8_0.gguf", "o.gguf"],
     "recipe": ["recipe", MODEL, "types.txt", "-o", "o.toml"],
 }
 RARE_COMMANDS = {
-    "uniform": ["quantize", MODEL, "o.pqz", "--mode", "uniform", "--step", "0.01", "--calibration", "stats"],
+    "ecsq": ["quantize", MODEL, "o.pqz", "--mode", "ecsq", "--step", "0.01", "--hessian", "stats"],
     "histogram": ["histogram", "m.pqz", "--mode", "q4_0"],
     "error": ["error", MODEL, "m.pqz"],
     "pack": ["pack", MODEL, "o.pqz"],
@@ -38,16 +38,16 @@ RARE_COMMANDS = {
     "compare": ["compare", MODEL, "m.pqz", "--text", "text.txt", "--chunks", "2"],
     "speed": ["speed", MODEL, "--rounds", "1"],
     "calibrate": ["calibrate", MODEL, "--text", "text.txt", "-o", "o.stats", "--chunks", "2"],
-    "equalize": ["equalize", MODEL, "o.gguf", "--calibration", "stats"],
+    "equalize": ["equalize", MODEL, "o.gguf", "--hessian", "stats"],
     "sensitivity": [
-        *["sensitivity", MODEL, "--text", "text.txt", "--calibration", "stats"],
+        *["sensitivity", MODEL, "--text", "text.txt", "--hessian", "stats"],
         *["--ctx", "32", "--chunks", "1", "-o", "o.toml"],
     ],
     "tables": ["tables", "build", MODEL],
     "draft run": ["draft", "run", MODEL, "q8_0.gguf", "--prompts", "prompts.jsonl", "--max-tokens", "4"],
     "mix": [
-        *["mix", MODEL, "--text", "text.txt", "--calibration", "stats", "--sensitivity", "guess"],
-        *["--bits", "6", "--types", "Q4_0,Q8_0", "--ctx", "32", "--chunks", "1", "-o", "o.toml"],
+        *["mix", MODEL, "--text", "text.txt", "--hessian", "stats", "--sensitivity", "guess"],
+        *["--target-bpw", "6", "--types", "Q4_0,Q8_0", "--ctx", "32", "--chunks", "1", "-o", "o.toml"],
     ],
 }
 

@@ -57,8 +57,14 @@ def test_every_number_of_every_command_has_a_limit() -> None:
         ),
         (["error", "M", "M", "--threads", "99999999999"], "'--threads': 99999999999 is not a whole number"),
         (["speed", "M", "--prompt", "99999999999"], "'--prompt': 99999999999 is not a whole number"),
-        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bits", "nan"], "nan is not a number above 0"),
-        (["quantize", "M", "out.gguf", "--mode", "uniform", "--bits", "inf"], "inf is not a number above 0"),
+        (
+            ["quantize", "M", "out.gguf", "--mode", "ecsq", "--target-bpw", "nan"],
+            "nan is not a number above 0",
+        ),
+        (
+            ["quantize", "M", "out.gguf", "--mode", "ecsq", "--target-bpw", "inf"],
+            "inf is not a number above 0",
+        ),
         (["compare", "M", "M", "--text", "T", "--chunks", "0"], "'--chunks': 0 is not a whole number from 1"),
     ],
 )
@@ -93,10 +99,10 @@ def test_functions_refuse_threads(threads: int, generated: Callable, text: Path,
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({"mode": "uniform", "calibration": "x", "step": math.nan}, "step"),
-        ({"mode": "uniform", "calibration": "x", "step": math.inf}, "step"),
-        ({"mode": "q8_0", "calibration": "x", "damping": math.nan}, "damping"),
-        ({"mode": "q8_0", "calibration": "x", "sequential": 10**12}, "sequential"),
+        ({"mode": "ecsq", "hessian": "x", "step": math.nan}, "step"),
+        ({"mode": "ecsq", "hessian": "x", "step": math.inf}, "step"),
+        ({"mode": "q8_0", "hessian": "x", "dampening": math.nan}, "dampening"),
+        ({"mode": "q8_0", "hessian": "x", "error_propagation": 10**12}, "error_propagation"),
         ({"mode": "q4_0_multizero", "radius": 10**30}, "radius"),
     ],
 )

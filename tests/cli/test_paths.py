@@ -47,7 +47,8 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
-        ("draft costs", "output"), ("draft search", "output"), ("equalize", "output"), ("equalize", "stats"),
+        ("draft costs", "output"), ("draft search", "output"), ("equalize", "output"),
+        ("equalize", "hessian_out"),
         ("mix", "gguf"),
     }  # fmt: skip
 
@@ -57,32 +58,35 @@ SEARCHED = ["--prompts", "prompts.jsonl", "--costs"]
 
 # Files that a command reads beside the model, each in turn to be written over.
 READS = [
-    (["quantize", "M", "OUT", "--mode", "uniform", "--step", "1", "--calibration", "VICTIM"], "stats.gguf"),
+    (["quantize", "M", "OUT", "--mode", "ecsq", "--step", "1", "--hessian", "VICTIM"], "stats.gguf"),
     (["quantize", "M", "OUT", "--mode", "ggml:Q4_K", "--imatrix", "VICTIM"], "imatrix.gguf"),
     (["quantize", "M", "OUT", "--mode", "q8_table", "--table", "VICTIM"], "table.toml"),
     (["quantize", "M", "OUT", "--config", "VICTIM"], "mode.toml"),
     (["quantize", "M", "OUT", "--config", "mode.toml"], "table.toml"),
     (["quantize", "M", "OUT", "--mode", "q8_table", "--set", "table=VICTIM"], "table.toml"),
     (
-        ["quantize", "M", "OUT", "--mode", "uniform", "--set", "calibration=stats.gguf", "--like", "Q4_0",
+        ["quantize", "M", "OUT", "--mode", "ecsq", "--set", "hessian=stats.gguf", "--like", "Q4_0",
          "--text", "VICTIM"],
         "text.txt",
     ),
     (
-        ["quantize", "M", "OUT", "--mode", "uniform", "--step", "0.05", "--calibration", "stats.gguf",
+        ["quantize", "M", "OUT", "--mode", "ecsq", "--step", "0.05", "--hessian", "stats.gguf",
          "--sensitivity", "VICTIM"],
         "sensitivity.toml",
     ),
-    (["tables", "learn", "M", "--calibration", "VICTIM", "-o", "OUT"], "stats.gguf"),
+    (["tables", "learn", "M", "--hessian", "VICTIM", "-o", "OUT"], "stats.gguf"),
     (["tables", "build", "VICTIM", "-o", "OUT"], "model.gguf"),
     (["calibrate", "M", "--text", "VICTIM", "--ctx", "64", "-o", "OUT"], "text.txt"),
     (["calibrate", "M", "--text", "VICTIM", "--ctx", "64", "-o", "new.gguf", "--imatrix", "OUT"], "text.txt"),
-    (["sensitivity", "M", "--calibration", "VICTIM", "--text", "text.txt", "-o", "OUT"], "stats.gguf"),
-    (["sensitivity", "M", "--calibration", "stats.gguf", "--text", "VICTIM", "-o", "OUT"], "text.txt"),
+    (["sensitivity", "M", "--hessian", "VICTIM", "--text", "text.txt", "-o", "OUT"], "stats.gguf"),
+    (["sensitivity", "M", "--hessian", "stats.gguf", "--text", "VICTIM", "-o", "OUT"], "text.txt"),
     (["quantize", "M", "OUT", "--recipe", "VICTIM"], "recipe.toml"),
-    (["mix", "M", "--calibration", "VICTIM", "--text", "text.txt", "--bits", "6", "-o", "OUT"], "stats.gguf"),
     (
-        ["mix", "M", "--calibration", "stats.gguf", "--text", "text.txt", "--bits", "6", "--sensitivity",
+        ["mix", "M", "--hessian", "VICTIM", "--text", "text.txt", "--target-bpw", "6", "-o", "OUT"],
+        "stats.gguf",
+    ),
+    (
+        ["mix", "M", "--hessian", "stats.gguf", "--text", "text.txt", "--target-bpw", "6", "--sensitivity",
          "VICTIM", "-o", "OUT"],
         "sensitivity.toml",
     ),

@@ -12,7 +12,7 @@ from tests.support.command import commands, run
 
 # Libraries that take long to import, and what only work needs.
 LARGE = {"numpy", "rich", "matplotlib", "gguf", "llama_cpp", "jinja2", "pyquant._core"}
-MOST = 3.0  # times the processor time of Python with typer alone; measured: 2.4
+MOST = 3.0  # times the CPU time of Python with typer alone; measured: 2.4
 
 
 def imported(words: list[str]) -> set[str]:
@@ -39,7 +39,7 @@ def test_help_takes_little_time() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # Other work on the same core makes even processor time longer: both are measured in turns, and one
+    # Other work on the same core makes even CPU time longer: both are measured in turns, and one
     # undisturbed turn is enough.
     assert any(
         seconds("-m", "pyquant", "--help") <= MOST * seconds("-c", "import typer.main") for _ in range(20)

@@ -15,8 +15,7 @@ def test_the_index_has_every_document():
 
 
 def test_the_glossary_has_every_word_once():
-    entries = re.findall(r"^- (.+?):[ \n]", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-    words = Counter(word for entry in entries for word in re.findall(r"\*\*(.+?)\*\*", entry))
+    words = Counter(re.findall(r"\*\*(.+?)\*\*", (DOCS / "glossary.md").read_text().lower()))
     assert len(words) > 60
     assert [word for word, n in words.items() if n > 1] == []
 

@@ -43,7 +43,7 @@ def test_it_says_what_compare_says(
         counted_decodes() as decodes,
         Baseline(ModelFile(base), text, n_ctx=n_ctx, n_chunks=n_chunks, threads=2) as baseline,
     ):
-        alone = [baseline.divergence_of(model, progress=lambda *p: progress.append(p)) for model in others]
+        alone = [baseline.kld_of(model, progress=lambda *p: progress.append(p)) for model in others]
     assert alone == together.candidates
     assert (baseline.scores.nll == together.scores[0].nll).all()
     assert progress[-1] == (n_chunks, n_chunks)
@@ -58,11 +58,11 @@ def test_several_texts(models: list[Path], text: Path, tmp_path: Path) -> None:
     assert 1 < n_of_other < 5
     with Baseline(models[0], [text, other], n_ctx=64, n_chunks=5) as baseline:
         assert baseline.n_chunks == 5 + n_of_other
-        kld = baseline.divergence_of(models[1]).kld.mean
+        kld = baseline.kld_of(models[1]).kld.mean
     alone = []
     for one in (text, other):
         with Baseline(models[0], one, n_ctx=64, n_chunks=5) as baseline:
-            alone.append(baseline.divergence_of(models[1]).kld.mean * baseline.n_chunks)
+            alone.append(baseline.kld_of(models[1]).kld.mean * baseline.n_chunks)
     assert kld == pytest.approx(sum(alone) / (5 + n_of_other), rel=1e-3)
 
 
@@ -88,8 +88,8 @@ def test_a_model_with_another_vocabulary(models: list[Path], text: Path, tmp_pat
     other = Model(n_vocab=330).write(tmp_path / "other.gguf")
     with Baseline(models[0], text, n_ctx=64, n_chunks=1) as baseline:
         with pytest.raises(ModelFileError, match=r"other\.gguf: 330 tokens in its vocabulary"):
-            baseline.divergence_of(other)
-        assert baseline.divergence_of(models[1]).kld.mean > 0
+            baseline.kld_of(other)
+        assert baseline.kld_of(models[1]).kld.mean > 0
 
 
 def test_a_broken_model_is_named(models: list[Path], text: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Divergence against numpy in double precision, and against llama-perplexity's own."""
+"""KLD against numpy in double precision, and against llama-perplexity's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyquant import _core
 from pyquant.cli.compare import _warnings
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
-from pyquant.evaluate.divergence import Scores, divergence
+from pyquant.evaluate.kld import Scores, kld
 from pyquant.evaluate.memory import check_budget, memory_of_comparison
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
@@ -67,7 +67,7 @@ def test_statistics_equal_their_definitions():
     model = Scores(
         base.nll + rng.normal(size=n) / 9, rng.exponential(size=n), rng.random(n) < 0.9, rng.random(n)
     )
-    found = divergence("model.gguf", base, model).to_json()
+    found = kld("model.gguf", base, model).to_json()
 
     def error(values):
         return values.std(ddof=0) / np.sqrt(n - 1)
@@ -88,7 +88,7 @@ def test_statistics_equal_their_definitions():
     assert found["same_top"] == pytest.approx(
         {"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))}
     )
-    assert found["sampled_acceptance"] == pytest.approx(
+    assert found["expected_acceptance"] == pytest.approx(
         {"share": model.overlap.mean(), "error": error(model.overlap)}
     )
 
@@ -111,7 +111,7 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
     assert same.kld.max == 0
     assert same.ratio == 1
     assert same.same_top.share == 1
-    assert same.sampled_acceptance.share == pytest.approx(1, abs=1e-6)
+    assert same.expected_acceptance.share == pytest.approx(1, abs=1e-6)
     assert other.kld.mean > 100 * max(found.noise_floor.kld, 1e-9)
     assert found.base.perplexity == pytest.approx(same.perplexity, rel=1e-12)
     printed = json.loads(json.dumps(found.to_json(), allow_nan=False))
@@ -147,7 +147,7 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     kld = one["kld"]
     assert kld["mean"] == pytest.approx(line("Mean    KLD")[0], abs=mean_rounding + printed)
     assert kld["error"] == pytest.approx(line("Mean    KLD")[1], abs=mean_rounding + printed)
-    for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  KLD": "50"}.items():
+    for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  kld": "50"}.items():
         assert kld["percentiles"][percentile] == pytest.approx(line(name)[-1], abs=QUANTUM)
     assert kld["max"] == pytest.approx(line("Maximum KLD")[0], abs=QUANTUM)
     change = one["probability_change"]

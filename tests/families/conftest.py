@@ -41,7 +41,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def stats(
     family: Callable[[str], Path], texts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """STATS of a family's model, and "imatrix.gguf" beside it; of the output matrix too."""
+    """HESSIAN of a family's model, and "imatrix.gguf" beside it; of the output matrix too."""
 
     @cache
     def make(name: str) -> Path:

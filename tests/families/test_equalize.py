@@ -63,7 +63,7 @@ def test_the_model_computes_the_same(
     n_layers, tied = model.hyperparameter("block_count"), family.tied
     assert done.n_links == n_layers * LINKS[name] + (not tied)
     assert done.rounded == 0
-    assert done.divergence < (1e-6 if values else 1e-30)
+    assert done.kld < (1e-6 if values else 1e-30)
     tokens = rng.integers(259, family.n_vocab, (2, CTX)).astype(np.int32)
     expected = logits_of(source, tokens)
     tolerance = 1e-3 * np.abs(expected).max() if values else 0  # 13 bits of values that are 2^-3 as large
@@ -83,7 +83,7 @@ def test_statistics_are_those_of_a_run(
     monkeypatch.setattr(module, "exponents_of", any_exponents(np.random.default_rng(5), values=False))
     options = {"n_ctx": CTX, "n_chunks": 6, "threads": 1, "process_output": True}
     calibrate_model(source, [texts[0]], first, **options)
-    done = equalize_model(source, first, equalized, stats=followed, threads=1)
+    done = equalize_model(source, first, equalized, hessian_out=followed, threads=1)
     assert done.n_scaled > 0
     calibrate_model(equalized, [texts[0]], run, **options)
     assert followed.read_bytes() == run.read_bytes()

@@ -20,17 +20,15 @@ def test_what_is_left_alone_is_named(
     family: Callable[[str], Path], stats: Callable[[str], Path], name: str, tmp_path: Path
 ) -> None:
     model = ModelFile(family(name))
-    said = {
-        what: {u.kind for u in untreated(model) if u.what == what} for what in ("quantized", "compensated")
-    }
-    mode = make_mode({"mode": "ggml:IQ4_NL", "pure": True, "calibration": stats(name)})
+    said = {what: {u.kind for u in untreated(model) if u.what == what} for what in ("quantized", "gptq")}
+    mode = make_mode({"mode": "ggml:IQ4_NL", "pure": True, "hessian": stats(name)})
     result = quantize_model(model, tmp_path / "out.gguf", mode, dry_run=True)
     matrices = {tensor.name for tensor in model.tensors if len(tensor.shape) > 1}
     kept = {kind_of(t.name) for t in result.tensors if t.name in matrices and not t.quantized}
     assert said["quantized"] == kept
     # The output's input, which these calibrations have, is the embeddings' too in tied models.
     output = {"output"} if OUTPUT in matrices else {"token_embd"}
-    assert said["compensated"] - output == {kind_of(tensor) for tensor in result.not_compensated}
+    assert said["gptq"] - output == {kind_of(tensor) for tensor in result.without_gptq}
 
 
 def test_reasons(family: Callable[[str], Path]) -> None:

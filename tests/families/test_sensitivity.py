@@ -40,13 +40,13 @@ def test_kept_prefixes_give_what_whole_runs_give(
         chunks = cut(copy, read_text(texts[1]), n_ctx=64, n_chunks=33)  # two pieces, the second of one chunk
         names = quantizable(copy.file) & held.keys()
         with KeptPrefixes(copy, names, chunks, 1) as runs, KeptPrefixes(copy, [], chunks, 1) as whole:
-            for tensor in runs.in_order(names):
+            for tensor in runs.error_propagation(names):
                 runs.go_to(tensor)
                 before = held[tensor].copy()
                 held[tensor][:] = before[::-1]
-                expected = whole.divergence_by_chunk()
-                assert (runs.divergence_by_chunk() == expected).all(), tensor
+                expected = whole.kld_by_chunk()
+                assert (runs.kld_by_chunk() == expected).all(), tensor
                 held[tensor][:] = before
                 if tensor.startswith("blk."):
                     assert expected.max() > 0
-            assert not runs.divergence_by_chunk().any()
+            assert not runs.kld_by_chunk().any()

@@ -135,7 +135,7 @@ def snr_db(model: Path, tables: TableSet, folder: Path, imatrix: Path | None = N
     """Signal to noise of a model rounded to tables by the same search of scales, weighted by an imatrix."""
     (folder / "tables.toml").write_text(tables.to_toml())
     settings = {"mode": "table", "table": str(folder / "tables.toml"), "tensors": "blk"}
-    settings |= {"calibration": str(imatrix)} if imatrix else {}
+    settings |= {"hessian": str(imatrix)} if imatrix else {}
     quantize_model(model, folder / "out.gguf", make_mode(settings), force=True)
     found = measure_error(model, folder / "out.gguf", imatrix=imatrix).to_json()["tensors"]
     key = "weighted_snr_db" if imatrix else "snr_db"
@@ -149,7 +149,7 @@ def test_tables_of_kinds_err_less_where_kinds_differ(
     imatrix = stats.with_name("imatrix.gguf") if weighted else None
     before = snr_db(model, TableSet("IQ4_NL", IQ4_NL_VALUES), tmp_path, imatrix)
     for per in ("kind", "tensor"):
-        tables = learn_tables(model, per=per, calibration=stats if weighted else None)
+        tables = learn_tables(model, per=per, hessian=stats if weighted else None)
         assert snr_db(model, tables, tmp_path, imatrix) > before + 3
 
 
@@ -178,7 +178,7 @@ def test_tables_survive_their_file(model: Path, per: str, tmp_path: Path) -> Non
 
 
 def test_threads_do_not_change_tables(model: Path, stats: Path) -> None:
-    one, three = (learn_tables(model, calibration=stats, per="kind", threads=n) for n in (1, 3))
+    one, three = (learn_tables(model, hessian=stats, per="kind", threads=n) for n in (1, 3))
     assert one.to_toml() == three.to_toml()
 
 
@@ -202,7 +202,7 @@ def test_models_that_no_table_can_be_learned_for(model: Path, stats: Path, tmp_p
         learn_tables(tmp_path / "q8_0.gguf")
     other = Model(n_embd=32, n_ff=32, n_layer=1, n_head=2, n_head_kv=2).write(tmp_path / "other.gguf")
     with pytest.raises(ModelFileError, match="made from another model than"):
-        learn_tables(other, calibration=stats)
+        learn_tables(other, hessian=stats)
 
     def broken(name: str, x: np.ndarray) -> np.ndarray:
         if name == "blk.1.ffn_up.weight":
@@ -241,9 +241,9 @@ def test_files_that_hold_no_tables(text: str, message: str, tmp_path: Path) -> N
 @pytest.mark.ci
 def test_the_command(model: Path, stats: Path, tmp_path: Path) -> None:
     out = tmp_path / "tables.toml"
-    told = run("tables", "learn", model, "--per", "kind", "--calibration", stats, "-o", out)
+    told = run("tables", "learn", model, "--per", "kind", "--hessian", stats, "-o", out)
     assert told.returncode == 0, told.stderr
-    assert out.read_text() == learn_tables(model, per="kind", calibration=stats).to_toml()
+    assert out.read_text() == learn_tables(model, per="kind", hessian=stats).to_toml()
     told = run("tables", "learn", model, "-o", out)
     assert (told.returncode, told.stdout) == (1, "")
     assert "--force" in told.stderr

@@ -49,15 +49,15 @@ def values(sensitivity: Sensitivity, what: str) -> np.ndarray:
 
 
 def test_texts_count_alike_however_long_they_are(measure, monkeypatch) -> None:
-    """Divergences are made up: in which batch a chunk is computed changes them by a percent."""
+    """KLDs are made up: in which batch a chunk is computed changes them by a percent."""
     tensors = itertools.count()
 
-    def divergence_by_chunk(runs: KeptPrefixes) -> np.ndarray:
+    def kld_by_chunk(runs: KeptPrefixes) -> np.ndarray:
         n_chunks = runs._chunks.n_chunks
         of_other = np.arange(n_chunks) >= n_chunks - 3
         return np.where(of_other, 1e-4 * (1 + next(tensors) % 5), 1e-4)
 
-    monkeypatch.setattr(KeptPrefixes, "divergence_by_chunk", divergence_by_chunk)
+    monkeypatch.setattr(KeptPrefixes, "kld_by_chunk", kld_by_chunk)
     short = values(measure(PERIOD, OTHER), "measured")
     tensors = itertools.count()
     long = values(measure(8 * PERIOD, OTHER), "measured")
@@ -92,7 +92,7 @@ def test_the_command_takes_several(generated, stats_of, text: Path, tmp_path: Pa
     other, out = tmp_path / "other.txt", tmp_path / "s.toml"
     other.write_bytes(OTHER)
     told = run(
-        "sensitivity", generated(F32), "--calibration", stats_of(F32), "--text", text, "--text", other,
+        "sensitivity", generated(F32), "--hessian", stats_of(F32), "--text", text, "--text", other,
         "--ctx", CTX, "--chunks", 2, "--output", out,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
@@ -108,7 +108,7 @@ def test_a_text_of_one_chunk_does_not_say_how_certain_it_is(generated, stats_of,
     told = run(
         "sensitivity",
         generated(F32),
-        "--calibration",
+        "--hessian",
         stats_of(F32),
         "--text",
         short,

@@ -122,6 +122,33 @@ def test_a_call_that_ended_goes_on_to_the_same_bytes(
     assert not (tmp_path / ".out.gguf.stages").exists()
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("stage", ["GPTQ", "error propagation"])
+def test_a_stage_that_ended_goes_on_behind_its_last_tensor(
+    source: Path, short: Path, tmp_path: Path, stage: str
+) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short)
+    seen: list[int] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == stage:
+            seen.append(done)
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, output, short, progress=stop)
+    seen_again: list[int] = []
+    made(
+        source, output, short,
+        progress=lambda what, done, total: seen_again.append(done) if what == stage else None,
+    )  # fmt: skip
+    assert seen_again[0] >= seen[3]  # the fifth was at work
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
 def test_another_call_does_not_use_what_is_left(source: Path, short: Path, tmp_path: Path) -> None:
     left = WorkFolder(tmp_path / "out.gguf", {"type": "Q4_0"})
     left.file("imatrix").write_text("left")
@@ -182,7 +209,7 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
         ({"output": "out.pqz"}, "a type makes a GGUF"),
         ({"memory": 1 << 20}, "--memory: is of method best"),
-        ({"type": WantedSize(bits=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
+        ({"type": WantedSize(target_bpw=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
         ({"method": "best", "requantize": True}, "`pyquant dequantize` makes a model for best"),
         ({"method": "gptq", "imatrix": "x"}, "--imatrix: is of method rtn"),
         ({"method": "rtn", "text": "x"}, "--text: of methods gptq and best"),
@@ -262,18 +289,24 @@ def test_a_stage_whose_file_went_is_made_again(source: Path, short: Path, tmp_pa
 
 
 def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -> None:
-    largest = quantize(source, tmp_path / "rtn.gguf", WantedSize(bits=8.5))
+    largest = quantize(source, tmp_path / "rtn.gguf", WantedSize(target_bpw=8.5))
     assert largest.result["bits_per_weight"] <= 8.5
     like = quantize(source, tmp_path / "like.gguf", WantedSize(like="Q5_0"))
     assert like.result["mode"] == "ggml:Q5_0"
     with pytest.raises(ConfigError, match="are less than any mixture takes"):
-        quantize(source, tmp_path / "none.gguf", WantedSize(size=1000))
+        quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
 
 
 @pytest.mark.ci
 def test_a_size_gets_a_mix_of_types(source: Path, short: Path, tmp_path: Path) -> None:
     done = quantize(
-        source, tmp_path / "out.gguf", WantedSize(bits=8), method="gptq", text=short, n_ctx=64, n_chunks=16
+        source,
+        tmp_path / "out.gguf",
+        WantedSize(target_bpw=8),
+        method="gptq",
+        text=short,
+        n_ctx=64,
+        n_chunks=16,
     )
     assert done.result["bits_per_weight"] <= 8
     assert done.result["mode"] == "recipe"
@@ -283,7 +316,7 @@ def test_a_size_gets_a_mix_of_types(source: Path, short: Path, tmp_path: Path) -
 @pytest.mark.ci
 def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.gguf"
-    largest = WantedSize(bits=8)
+    largest = WantedSize(target_bpw=8)
     options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
 
     def interrupt(what: str, done: int, total: int) -> None:
@@ -320,9 +353,11 @@ def test_options_of_modes_and_types_are_kept_apart(source: Path, tmp_path: Path)
     for words, says in (
         (["--mode", "q4_0", "--method", "best"], "--method: is for a type or a size"),
         (["--mode", "q4_0", "--calibration-chunks", "3"], "--calibration-chunks: is for a type or a size"),
-        (["--mode", "q4_0", "--target-size", "3MB"], "--mode: is not for a type or a size"),
+        (
+            ["--mode", "q4_0", "--target-size", "3MB"],
+            "--target-size: is for mode ecsq, not for q4_0; drop --mode q4_0",
+        ),
         (["Q4_0", "--chunks", "3"], "--chunks: is of --evaluate"),
-        (["--bits", "4"], "--bits, --size: are of --mode uniform"),
         (["--target-size", ""], "is not a size"),
         (["--like", "Q4"], "none of llama-quantize's"),
     ):

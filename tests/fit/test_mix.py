@@ -1,4 +1,4 @@
-"""Mixtures for a size, on the model in the box: better than stock ones, never worse, and refused in time."""
+"""Mixtures for a size, on the bundled model: better than stock ones, never worse, and refused in time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
 def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity, tmp_path: Path) -> None:
     (tmp_path / "sensitivity.toml").write_text(sensitivity.to_toml())
     words = [
-        *["mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--bits", "5.2"],
+        *["mix", data.model_path(), "--hessian", stats, "--text", held_out_text, "--target-bpw", "5.2"],
         *["--sensitivity", "sensitivity.toml", "--ctx", str(CTX), "--chunks", str(CHUNKS)],
         *["--types", "Q4_0,Q8_0", "-o", "recipe.toml"],
     ]
@@ -68,15 +68,15 @@ def test_recipe_and_file_in_one_go(stats: Path, held_out_text: Path, sensitivity
     result = json.loads(done.stdout)
     assert result["gguf"] == "out.gguf"
     by_hand = run(
-        *["quantize", data.model_path(), "by-hand.gguf", "--recipe", "recipe.toml", "--calibration", stats],
+        *["quantize", data.model_path(), "by-hand.gguf", "--recipe", "recipe.toml", "--hessian", stats],
         cwd=tmp_path,
     )
     assert by_hand.returncode == 0, by_hand.stderr
     assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "by-hand.gguf").read_bytes()
     assert result["n_bytes"] == (tmp_path / "out.gguf").stat().st_size
-    refused = run(*words, "--sequential", "6", "--force", cwd=tmp_path)
+    refused = run(*words, "--error-propagation", "6", "--force", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "--sequential: says how --gguf is made" in refused.stderr
+    assert "--error-propagation: says how --gguf is made" in refused.stderr
 
 
 @pytest.mark.slow
@@ -89,12 +89,12 @@ def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, s
     assert found.recipe.model_sha256 == ModelFile(model).sha256()
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(found.recipe.to_toml())
-    mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": stats, "equalize": True})
+    mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": stats, "equalize": True})
     made = quantize_model(model, tmp_path / "out.gguf", mode)
     assert made.output_bytes == found.best.n_bytes <= found.wanted_bytes
     with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
-        measured = baseline.divergence_of(tmp_path / "out.gguf").kld.mean
-    assert measured == pytest.approx(found.best.divergence, rel=1e-3)
+        measured = baseline.kld_of(tmp_path / "out.gguf").kld.mean
+    assert measured == pytest.approx(found.best.kld, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -103,15 +103,15 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     found = mixer.find(WantedSize(like="Q4_K_M"))
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(found.recipe.to_toml())
-    mode = make_mode({"mode": "recipe", "recipe": recipe, "calibration": stats})
+    mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": stats})
     quantize_model(mixer.model, tmp_path / "out.gguf", mode)
     assert (tmp_path / "out.gguf").stat().st_size == found.best.n_bytes == found.recipe.n_bytes
     assert found.best.n_bytes <= found.wanted_bytes
-    measured = mixer.baseline.divergence_of(tmp_path / "out.gguf").kld
-    assert measured.mean == pytest.approx(found.best.divergence, rel=1e-3)
+    measured = mixer.baseline.kld_of(tmp_path / "out.gguf").kld
+    assert measured.mean == pytest.approx(found.best.kld, rel=1e-3)
     assert found.stock is not None
     assert found.stock.n_bytes <= found.wanted_bytes
-    assert found.best.divergence < 0.8 * found.stock.divergence  # measured: .60
+    assert found.best.kld < 0.8 * found.stock.kld  # measured: .60
     assert not found.fell_back
     assert found.speed is not None
     assert all(0.05 < rates.ratios[0] < 20 for rates in (found.speed.prompt, found.speed.generation))
@@ -121,12 +121,12 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
         choice.sensitivity * mixer.errors[name].get(choice.type, 0.0)
         for name, choice in found.recipe.tensors.items()
     )
-    assert predicted == pytest.approx(found.best.divergence, rel=1e-3)
+    assert predicted == pytest.approx(found.best.kld, rel=1e-3)
     before = dict(mixer.errors["output.weight"])
-    smaller = mixer.find(WantedSize(bits=5.0))  # by the errors that are known
+    smaller = mixer.find(WantedSize(target_bpw=5.0))  # by the errors that are known
     assert mixer.errors["output.weight"].items() >= before.items()
     assert smaller.best.n_bytes <= 5.0 * mixer.model.n_weights / 8
-    assert smaller.best.divergence > found.best.divergence
+    assert smaller.best.kld > found.best.kld
 
 
 @pytest.mark.ci
@@ -135,14 +135,14 @@ def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sens
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
     found = make_mixer(lambda name: levels[name] ** -3).find(WantedSize(like="Q5_K_M"))
     assert found.stock is not None
-    assert found.best.divergence <= found.stock.divergence
+    assert found.best.kld <= found.stock.kld
     rounds = [trial for trial in found.trials if trial is not found.stock]
-    assert found.fell_back == (found.stock.divergence < min(trial.divergence for trial in rounds))
+    assert found.fell_back == (found.stock.kld < min(trial.kld for trial in rounds))
 
 
 @pytest.mark.ci
 def test_only_allowed_types_are_used(make_mixer) -> None:
-    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(WantedSize(bits=5.5))
+    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(WantedSize(target_bpw=5.5))
     assert {choice.type for choice in found.recipe.tensors.values()} == {Type.Q4_0, Type.Q8_0}
 
 
@@ -166,47 +166,52 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
         ConfigError, match=r"1\.00 bits per weight\) are wanted, and .* \(3\.49 bits per weight"
     ):
         mix_model(
-            data.model_path(), stats, held_out_text, WantedSize(bits=1.0), n_ctx=CTX, n_chunks=1,
+            data.model_path(), stats, held_out_text, WantedSize(target_bpw=1.0), n_ctx=CTX, n_chunks=1,
             progress=lambda what, done, total: steps.append(what),
         )  # fmt: skip
     assert steps == []  # nothing was measured for it
     with pytest.raises(ConfigError, match=r"1,000,000,000 bytes hold all of .* nothing is to be quantized"):
         make_mixer().find(WantedSize(size=1_000_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
-        mix_model(data.model_path(), stats, held_out_text, WantedSize(bits=5.0), n_chunks=100_000)
+        mix_model(data.model_path(), stats, held_out_text, WantedSize(target_bpw=5.0), n_chunks=100_000)
     short = tmp_path / "short.txt"
     short.write_text("word " * 300)
     with pytest.raises(TextError, match=r"short\.txt: too short: 2 chunks of 128 tokens, .* on 3; give more"):
         mix_model(
-            data.model_path(), stats, [held_out_text, short], WantedSize(bits=5.0), n_ctx=128, n_chunks=3
+            data.model_path(),
+            stats,
+            [held_out_text, short],
+            WantedSize(target_bpw=5.0),
+            n_ctx=128,
+            n_chunks=3,
         )
 
 
 @pytest.mark.slow
 def test_the_command_mixes_by_guesses(stats, held_out_text, training_text, tmp_path: Path) -> None:
     made = run(
-        "mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "--text", training_text,
+        "mix", data.model_path(), "--hessian", stats, "--text", held_out_text, "--text", training_text,
         "--like", "Q4_K_M",
         "--sensitivity", "guess", "--chunks", 2, "--ctx", CTX, "-o", tmp_path / "recipe.toml", "--json",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     result = json.loads(made.stdout)
     assert result["schema"] == "pyquant.mix/1"
-    assert result["divergence"] <= result["stock"]["divergence"]
+    assert result["kld"] <= result["stock"]["kld"]
     quantized = run(
-        "quantize", "--recipe", tmp_path / "recipe.toml", "--calibration", stats, data.model_path(),
+        "quantize", "--recipe", tmp_path / "recipe.toml", "--hessian", stats, data.model_path(),
         tmp_path / "out.gguf",
     )  # fmt: skip
     assert quantized.returncode == 0, quantized.stderr
     assert (tmp_path / "out.gguf").stat().st_size == result["n_bytes"]
-    again = run("mix", data.model_path(), "--calibration", stats, "--text", held_out_text, "-o", "x.toml")
+    again = run("mix", data.model_path(), "--hessian", stats, "--text", held_out_text, "-o", "x.toml")
     assert again.returncode == 2
-    assert "give one of --size, --bits and --like" in again.stderr
+    assert "give one of --target-size, --target-bpw and --like" in again.stderr
 
 
 @pytest.mark.ci
 def test_ctrl_c_leaves_nothing(stats, held_out_text, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pyquant", "mix", data.model_path(), "--calibration", stats, "--text"]
+    command = [sys.executable, "-m", "pyquant", "mix", data.model_path(), "--hessian", stats, "--text"]
     command += [held_out_text, "--like", "Q4_K_M", "-o", tmp_path / "recipe.toml"]
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -52,8 +52,8 @@ def test_never_above_the_size_and_never_worse_than_stock(files, mixtures, tmp_pa
     found = solver.solve(wanted)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe_of(found.types, solver.base).to_toml())
-    for sequential in (None, 4):
-        settings_ = {"recipe": recipe, "calibration": files.calibration, "sequential": sequential}
+    for error_propagation in (None, 4):
+        settings_ = {"recipe": recipe, "hessian": files.calibration, "error_propagation": error_propagation}
         planned = quantize_model(
             files.model, tmp_path / "out.gguf", make_mode({"mode": "recipe", **settings_}), dry_run=True
         )
@@ -78,6 +78,6 @@ def test_the_size_is_that_of_the_file(files, mixtures, tmp_path) -> None:
     mixture = mixtures[len(mixtures) // 2]
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe_of(mixture.types, mixture.name).to_toml())
-    settings_ = {"mode": "recipe", "recipe": recipe, "calibration": files.calibration}
+    settings_ = {"mode": "recipe", "recipe": recipe, "hessian": files.calibration}
     quantize_model(files.model, tmp_path / "out.gguf", make_mode(settings_))
     assert 0 <= mixture.n_bytes - (tmp_path / "out.gguf").stat().st_size <= 64  # in order it says so

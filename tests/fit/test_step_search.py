@@ -1,4 +1,4 @@
-"""Finding a step for a wanted size or divergence, and what mode uniform is worth on a trained model."""
+"""Finding a step for a wanted size or KLD, and what mode ecsq is worth on a trained model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.decodes import counted_decodes
 from tests.support.models import EXPERTS, F32, Model
-from tests.support.modes import uniform
+from tests.support.modes import ecsq
 from tests.support.oracle import Oracle
 
 
 @pytest.fixture
 def search(generated: Callable[[str], Path], stats_of) -> Callable[..., StepSearch]:
     def make(model: str, tell: Callable[[str], None] = lambda line: None) -> StepSearch:
-        return StepSearch(generated(model), uniform(stats_of(model)), threads=2, tell=tell)
+        return StepSearch(generated(model), ecsq(stats_of(model)), threads=2, tell=tell)
 
     return make
 
@@ -80,18 +80,18 @@ def test_what_is_reachable_is_said(search, bits: float, says: str) -> None:
 
 
 def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Path) -> None:
-    # A dense model: where a token changes its experts, divergence jumps from step to step.
+    # A dense model: where a token changes its experts, KLD jumps from step to step.
     evaluation = Evaluation(text, n_ctx=64, n_chunks=8)
     found = search(F32)
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize_model(generated(F32), ours, found.for_divergence_of("Q4_K", evaluation))
+    quantize_model(generated(F32), ours, found.for_kld_of("Q4_K", evaluation))
     peer = make_mode({"mode": "ggml:Q4_K", "imatrix": str(stats_of(F32))})
     quantize_model(generated(F32), theirs, peer)
     apart = compare_models(generated(F32), [ours, theirs], text, n_ctx=64, n_chunks=8)
-    divergences = [candidate.kld.mean for candidate in apart.candidates]
-    assert found.wanted == pytest.approx(divergences[1])
+    klds = [candidate.kld.mean for candidate in apart.candidates]
+    assert found.wanted == pytest.approx(klds[1])
     assert found.peer_bytes == theirs.stat().st_size
-    assert (1 - 2 * AS_GOOD) * divergences[1] < divergences[0] <= divergences[1]
+    assert (1 - 2 * AS_GOOD) * klds[1] < klds[0] <= klds[1]
 
 
 def test_what_is_no_smaller_than_its_type_is_said() -> None:
@@ -105,9 +105,9 @@ def test_a_type_that_is_too_good(search, text: Path) -> None:
         r"as good as F16: not reachable: .* nats is wanted, .* nats the least that steps from .* to 0.02 give"
     )
     with pytest.raises(ConfigError, match=says):
-        search(EXPERTS).for_divergence_of("F16", Evaluation(text, n_ctx=64, n_chunks=2))
+        search(EXPERTS).for_kld_of("F16", Evaluation(text, n_ctx=64, n_chunks=2))
     with pytest.raises(ConfigError, match="like: mode: 'ggml:Q9' is no type"):
-        search(EXPERTS).for_divergence_of("Q9", Evaluation(text, n_ctx=64, n_chunks=2))
+        search(EXPERTS).for_kld_of("Q9", Evaluation(text, n_ctx=64, n_chunks=2))
 
 
 def test_what_a_plan_knows_is_said_before_the_work(stats_of, text: Path, tmp_path: Path, monkeypatch) -> None:
@@ -115,17 +115,17 @@ def test_what_a_plan_knows_is_said_before_the_work(stats_of, text: Path, tmp_pat
     source, stats = model.write(tmp_path / "model.gguf"), tmp_path / "stats.gguf"
     calibrate_model(source, [text], stats, n_ctx=64, n_chunks=8)
     made = tmp_path / "made.pqz"
-    quantize_to_pqz(source, made, uniform(stats, step=10.0))  # all codes are 0: the least there is
+    quantize_to_pqz(source, made, ecsq(stats, step=10.0))  # all codes are 0: the least there is
     bits = 8 * made.stat().st_size / ModelFile(source).n_weights
     monkeypatch.setattr("pyquant.fit.step_search.quantize_to_pqz", None)
     with pytest.raises(ConfigError, match=r"not reachable: without any codes the file has") as refused:
-        StepSearch(source, uniform(stats)).for_bits(bits * 0.98)
+        StepSearch(source, ecsq(stats)).for_bits(bits * 0.98)
     least = float(re.search(r"\((.*) bits per weight\)", str(refused.value))[1])
     assert 0.97 * bits < least <= bits + 0.01
     with pytest.raises(ConfigError, match=r"do not fit into int8: at most"):
-        StepSearch(source, uniform(stats)).for_bits(8)
+        StepSearch(source, ecsq(stats)).for_bits(8)
     with pytest.raises(TypeError):  # what is reachable is tried
-        StepSearch(source, uniform(stats)).for_bits(bits * 1.02)
+        StepSearch(source, ecsq(stats)).for_bits(bits * 1.02)
 
 
 def test_the_model_runs_and_is_hashed_once(generated, stats_of, text: Path, monkeypatch) -> None:
@@ -145,7 +145,7 @@ def test_the_model_runs_and_is_hashed_once(generated, stats_of, text: Path, monk
     # enters the matrices of two layers and the output, and goes on from there for each tensor.
     assert decodes == {"model.gguf": 2 + 2 * (2 + 2 * 4 + 1 + len(measured.by_tensor))}
     assert hashed == [[source]]
-    search = StepSearch(source, uniform(stats))
+    search = StepSearch(source, ecsq(stats))
     with counted_decodes() as decodes:
         search.find(Target("like", "Q4_K"), evaluation)
     assert decodes == {"model.gguf": 2, "peer.gguf": 2, "candidate.gguf": 2 * len(search.tries)}
@@ -180,8 +180,8 @@ def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) ->
 @pytest.mark.ci
 def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     out = tmp_path / "out.pqz"
-    arguments = ["quantize", generated(EXPERTS), out, "--mode", "uniform", "--calibration", stats_of(EXPERTS)]
-    told = run(*arguments, "--bits", 5, "--json")
+    arguments = ["quantize", generated(EXPERTS), out, "--mode", "ecsq", "--hessian", stats_of(EXPERTS)]
+    told = run(*arguments, "--target-bpw", 5, "--json")
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     tries = {f"{one['step']:.6g}": one["found"] for one in result["search"]["tries"]}
@@ -190,7 +190,7 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     left = result["search"]["code_bits"]
     assert 0 < left < 5  # embeddings and metadata are no codes
     assert f"5 bits per weight: {left:.2f} bits are left for each code, besides " in told.stderr
-    told = run(*arguments, "--bits", 5)  # said before anything is tried
+    told = run(*arguments, "--target-bpw", 5)  # said before anything is tried
     assert (told.returncode, told.stdout) == (1, "")
     assert "exists; --force replaces it" in told.stderr
     assert "step" not in told.stderr
@@ -199,16 +199,22 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--bits", 4, "--size", "1MB"], "give one of --step, --bits, --size and --like"),
-        (["--bits", 4, "--step", 0.1], "give one of --step, --bits, --size and --like"),
-        (["--size", "4 apples"], "is not a size"),
+        (
+            ["--target-bpw", 4, "--target-size", "1MB"],
+            "give one of --step, --target-size, --target-bpw and --like",
+        ),
+        (["--target-bpw", 4, "--step", 0.1], "give one of --step, --target-size, --target-bpw and --like"),
+        (["--target-size", "4 apples"], "is not a size"),
         (["--like", "Q4_K"], "--like needs --text"),
-        (["--bits", 4, "--mode", "q4_0"], "--bits: is for mode uniform, whose step it finds, not for q4_0"),
-        ([], "mode uniform needs 'step'"),
+        (
+            ["--target-bpw", 4, "--mode", "q4_0"],
+            "--target-bpw: is for mode ecsq, not for q4_0",
+        ),
+        ([], "mode ecsq needs 'step'"),
     ],
 )
 def test_mistakes_are_named(generated, stats_of, options, says: str, tmp_path: Path) -> None:
-    mode = ["--mode", "uniform", "--calibration", stats_of(F32)]
+    mode = ["--mode", "ecsq", "--hessian", stats_of(F32)]
     told = run("quantize", generated(F32), tmp_path / "out.pqz", *mode, *options)
     assert told.returncode == 2
     assert says in told.stderr
@@ -233,13 +239,13 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
     for name in ("wiki.valid.raw", "tinyshakespeare.txt"):
         stats[name] = tmp_path / name
         calibrate_model(source, [data / name], stats[name], n_ctx=256, n_chunks=200)
-    matched, mismatched = stats.values()
+    in_domain, out_of_domain = stats.values()
     seen = data / "wiki.valid.raw"
-    sensitivity = measure_sensitivity(source, matched, seen, n_ctx=256, n_chunks=12)
+    sensitivity = measure_sensitivity(source, in_domain, seen, n_ctx=256, n_chunks=12)
     (tmp_path / "s.toml").write_text(sensitivity.to_toml())
 
     def at(bits: float, known: Path, **settings: str) -> Path:
-        mode = partial(uniform, known, tensors="blk", **settings)
+        mode = partial(ecsq, known, tensors="blk", **settings)
         made = tmp_path / f"{bits}-{known.name}-{len(settings)}.gguf"
         quantize_model(source, made, mode(), force=True)
         report = pack_model(made, tmp_path / "packed.pqz", force=True)
@@ -253,29 +259,29 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
 
     peers = {}
     for kind in ("Q4_K", "Q5_K"):
-        settings = {"mode": f"ggml:{kind}", "imatrix": str(matched), "tensors": "blk", "pure": True}
+        settings = {"mode": f"ggml:{kind}", "imatrix": str(in_domain), "tensors": "blk", "pure": True}
         quantize_model(source, tmp_path / f"{kind}.gguf", make_mode(settings))
         peers[kind] = tmp_path / f"{kind}.gguf"
     settings = {"sensitivity": str(tmp_path / "s.toml")}
     ours = {
-        "matched": at(4, matched),
-        "mismatched": at(4, mismatched),
-        "fifth less than Q4_K": at(4.5 * 0.78, matched),
-        "fifth less than Q5_K": at(5.5 * 0.78, matched),
-        "sensitivity": at(4, matched, **settings),
+        "in_domain": at(4, in_domain),
+        "out_of_domain": at(4, out_of_domain),
+        "fifth less than Q4_K": at(4.5 * 0.78, in_domain),
+        "fifth less than Q5_K": at(5.5 * 0.78, in_domain),
+        "sensitivity": at(4, in_domain, **settings),
     }
     text = data / "wiki.test.raw"
     models = {**peers, **ours}
     apart = compare_models(source, list(models.values()), text, n_ctx=256, n_chunks=40)
     kld = {name: candidate.kld.mean for name, candidate in zip(models, apart.candidates)}
     # Measured: .22, .35, .45, .51; a guess replaces sensitivities, and measured ones leave .79 of it.
-    assert kld["matched"] < 0.3 * kld["Q4_K"]
-    assert kld["mismatched"] < 0.45 * kld["Q4_K"]
+    assert kld["in_domain"] < 0.3 * kld["Q4_K"]
+    assert kld["out_of_domain"] < 0.45 * kld["Q4_K"]
     assert kld["fifth less than Q4_K"] < 0.6 * kld["Q4_K"]
     assert kld["fifth less than Q5_K"] < 0.65 * kld["Q5_K"]
-    assert kld["sensitivity"] < 0.9 * kld["matched"]
+    assert kld["sensitivity"] < 0.9 * kld["in_domain"]
     logits = ["-c", 256, "-t", 2, "--kl-divergence-base", tmp_path / "logits"]
     oracle.run_until("Final estimate", "llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits)
-    stock = ["llama-perplexity", "-m", ours["matched"], "--kl-divergence", *logits]
+    stock = ["llama-perplexity", "-m", ours["in_domain"], "--kl-divergence", *logits]
     (found,) = re.findall(r"Mean +KLD: +([0-9.]+)", oracle.run_until("Same top p:", *stock))
-    assert float(found) == pytest.approx(kld["matched"], rel=0.01)
+    assert float(found) == pytest.approx(kld["in_domain"], rel=0.01)

@@ -1,4 +1,4 @@
-"""Targets of mode uniform: what bits, size and like mean, and what is refused."""
+"""Targets of mode ecsq: what a wanted size means, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NONE = dict.fromkeys(KEYS)
     ("given", "target", "says"),
     [
         ({"step": 0.01}, Target("step", 0.01), "step 0.01"),
-        ({"bits": 4}, Target("bits", 4), "4 bits per weight"),
-        ({"size": "3.5GB"}, Target("size", 3_500_000_000), "3,500,000,000 bytes"),
-        ({"size": 12345}, Target("size", 12345), "12,345 bytes"),
+        ({"target_bpw": 4}, Target("target_bpw", 4), "4 bits per weight"),
+        ({"target_size": "3.5GB"}, Target("target_size", 3_500_000_000), "3,500,000,000 bytes"),
+        ({"target_size": 12345}, Target("target_size", 12345), "12,345 bytes"),
         ({"like": "Q4_K"}, Target("like", "Q4_K"), "as good as Q4_K"),
         ({"code_bits": 3.5}, Target("code_bits", 3.5), "3.5 bits per quantized weight"),
     ],
 )
 def test_targets(given, target: Target, says: str) -> None:
-    read = read_target(NONE | given, mode="uniform")
+    read = read_target(NONE | given, mode="ecsq")
     assert read == target
     assert str(read) == says
     assert read.searched == (target.key != "step")
@@ -35,21 +35,26 @@ def test_nothing_is_given() -> None:
     assert read_target({}, mode="q4_0") is None
 
 
-@pytest.mark.parametrize("key", ["step", "bits", "code_bits"])
+@pytest.mark.parametrize("key", ["step", "target_bpw", "code_bits"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "4"])
 def test_numbers_that_are_none(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=rf"^--{key}: expected a number (above 0|from 6e-08) to .*, got"):
+    with pytest.raises(
+        ConfigError, match=rf"^--{key.replace('_', '-')}: expected a number (above 0|from 6e-08) to .*, got"
+    ):
         read_target({key: value}, prefix="--")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"bits": 4, "size": "1MB"}, "^give one of step, bits, size, like and code_bits"),
-        ({"step": 1, "like": "Q4_K"}, "^give one of step, bits, size, like and code_bits"),
+        (
+            {"target_bpw": 4, "target_size": "1MB"},
+            "^give one of step, target_bpw, target_size, like and code_bits",
+        ),
+        ({"step": 1, "like": "Q4_K"}, "^give one of step, target_bpw, target_size, like and code_bits"),
         ({"code_bits": 6.6}, r"^code_bits: expected a number above 0 to 6\.5, got 6\.6"),
         ({"like": "Q9"}, "^like: mode: 'ggml:Q9' is no type"),
-        ({"size": "4 apples"}, "^size: '4 apples' is not a size such as 800MB"),
+        ({"target_size": "4 apples"}, "^target_size: '4 apples' is not a size such as 800MB"),
     ],
 )
 def test_mistakes(given, says: str) -> None:
@@ -60,8 +65,8 @@ def test_mistakes(given, says: str) -> None:
 def test_what_else_is_needed() -> None:
     with pytest.raises(ConfigError, match=r"^--like needs --text FILE"):
         read_target({"like": "Q4_K"}, prefix="--", has_text=False)
-    with pytest.raises(ConfigError, match=r"^--bits: is for mode uniform, whose step it finds, not for q4_0"):
-        read_target({"bits": 4}, prefix="--", mode="q4_0")
+    with pytest.raises(ConfigError, match=r"^--target-bpw: is for mode ecsq, not for q4_0; drop --mode q4_0"):
+        read_target({"target_bpw": 4}, prefix="--", mode="q4_0")
 
 
 @pytest.mark.parametrize(
@@ -87,11 +92,11 @@ def test_sizes(text: str | int, n_bytes: int) -> None:
     "text", ["", "much", "-1MB", "nan", "inf", "1e9", "1 PB", "MB", "1,5GB", "4i", True, -3, 1.5e300]
 )
 def test_texts_that_are_no_sizes(text: object) -> None:
-    with pytest.raises(ConfigError, match=r"^--size: .* is not a size such as 800MB, 3.5GB or 2GiB"):
-        parse_size("--size", text)
+    with pytest.raises(ConfigError, match=r"^--target-size: .* is not a size such as 800MB, 3.5GB or 2GiB"):
+        parse_size("--target-size", text)
 
 
 @pytest.mark.parametrize("text", ["0", "0.4", "0MB", 0, "9" * 400])
 def test_sizes_of_nothing_or_too_much(text: object) -> None:
-    with pytest.raises(ConfigError, match=r"^--size: expected a size of 1 byte or more"):
-        parse_size("--size", text)
+    with pytest.raises(ConfigError, match=r"^--target-size: expected a size of 1 byte or more"):
+        parse_size("--target-size", text)

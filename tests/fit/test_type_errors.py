@@ -23,15 +23,15 @@ def test_of_few_rows_they_are_those_of_the_file(generated, stats_of, tmp_path, t
     model, calibration = ModelFile(generated(F32)), Calibration.read(stats_of(F32))
     names = [name for name in NAMES if name != "token_embd.weight"]
     found = measure_type_errors(model, calibration, {name: [type_] for name in names}, threads=2)
-    mode = {"mode": f"ggml:{type_.name}", "pure": True, "calibration": stats_of(F32)}
+    mode = {"mode": f"ggml:{type_.name}", "pure": True, "hessian": stats_of(F32)}
     quantize_model(model, tmp_path / "out.gguf", make_mode(mode))
     made = {tensor.name: tensor.weights() for tensor in ModelFile(tmp_path / "out.gguf").tensors}
     for tensor in model.tensors:
         if tensor.name in names:
             assert tensor.n_rows <= 128
             errors = tensor.weights() - made[tensor.name]
-            moments = calibration.moments(tensor.name)
-            assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ moments, errors), rel=1e-4)
+            hessian = calibration.hessian(tensor.name)
+            assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ hessian, errors), rel=1e-4)
 
 
 @pytest.mark.ci

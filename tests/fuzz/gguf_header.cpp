@@ -1,4 +1,4 @@
-// The header of a GGUF (a model, STATS or an importance matrix), from any bytes: our bounds, then GGML's
+// The header of a GGUF (a model, HESSIAN or an importance matrix), from any bytes: our bounds, then GGML's
 // reader, then every key and tensor as pyquant asks for them. It is read, or refused; GGML may not abort.
 #include <cstdint>
 #include <cstdio>

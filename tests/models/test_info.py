@@ -109,7 +109,7 @@ def test_what_is_left_alone(tmp_path: Path) -> None:
     path = Model(n_expert=3, type=Type.F16).write(tmp_path / "model.gguf")
     printed = command(path)
     assert re.search(r"ffn_gate_inp +quantized +llama.cpp keeps its type +2 +384", printed)
-    assert re.search(r"token_embd +compensated +its rows are looked up, not multiplied +1 +20,480", printed)
+    assert re.search(r"token_embd +gptq +its rows are looked up, not multiplied +1 +20,480", printed)
     left = json.loads(command(path, "--json"))["untreated"]
     assert [entry["kind"] for entry in left] == ["output", "token_embd", "ffn_gate_inp"]
 

@@ -62,7 +62,7 @@ def test_experts_of_a_pqz_file_are_its_experts(generated: Callable[[str], Path],
     base, pqz = generated(BASE), tmp_path / "base.pqz"
     pyquant.pack_model(base, pqz)
     legacy_imatrix(base, tmp_path / "imatrix.dat")
-    mode = pyquant.make_mode({"mode": "q4_0", "calibration": str(tmp_path / "imatrix.dat")})
+    mode = pyquant.make_mode({"mode": "q4_0", "hessian": str(tmp_path / "imatrix.dat")})
     made = []
     for source in (base, pqz):
         pyquant.quantize_model(source, tmp_path / f"{source.stem}{source.suffix}.out", mode)

@@ -1,4 +1,4 @@
-"""Files made with `quantize --calibration`: what is in them, who reads them, what is refused."""
+"""Files made with `quantize --hessian`: what is in them, who reads them, what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyquant.evaluate.compare import compare_models
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.unpack_q4_t import unpack_q4_t
-from pyquant.rounding.factors import COMPENSATED
+from pyquant.rounding.factors import GPTQ_TYPES
 from pyquant.rounding.inside_llama import quantize_patched
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -34,7 +34,7 @@ from tests.support.oracle import Oracle
 from tests.support.outputs import output_error, weights
 from tests.twins.kernels import BLOCK_BYTES, LOAD
 
-MODES = {f"ggml:{kind.name}": {"mode": f"ggml:{kind.name}"} for kind in COMPENSATED} | {
+MODES = {f"ggml:{kind.name}": {"mode": f"ggml:{kind.name}"} for kind in GPTQ_TYPES} | {
     "q4_0": {"mode": "q4_0"},
     "multizero": {"mode": "q4_0_multizero", "radius": 2},
     "q8_table": {"mode": "q8_table", "table": "basic"},
@@ -56,14 +56,14 @@ TABLES = TableSet(
 
 @pytest.fixture(scope="module")
 def made(generated, stats_of, tmp_path_factory) -> Callable[..., Path]:
-    """A generated model quantized by one of MODES, with its STATS unless other settings say otherwise."""
+    """A generated model quantized by one of MODES, with its HESSIAN unless other settings say otherwise."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "TABLES").write_text(TABLES.to_toml())
 
     @cache
     def make(model: str, name: str, threads: int | None = None, **settings: str) -> Path:
         output = folder / f"{len(list(folder.iterdir()))}.gguf"
-        settings = settings or {"calibration": str(stats_of(model))}
+        settings = settings or {"hessian": str(stats_of(model))}
         mode = {**MODES[name], **{key: value for key, value in settings.items() if value}}
         if "table" in mode:
             mode["table"] = mode["table"].replace("TABLES", str(folder / "TABLES"))
@@ -77,11 +77,11 @@ def made(generated, stats_of, tmp_path_factory) -> Callable[..., Path]:
 def test_the_output_errs_less(made, generated, stats_of, model: str, name: str) -> None:
     stats, source = Calibration.read(stats_of(model)), weights(generated(model))
     imatrix = str(stats_of(model).with_name("imatrix.gguf"))
-    compensated, weighted = made(model, name), made(model, name, imatrix=imatrix)
-    assert compensated.stat().st_size == pytest.approx(weighted.stat().st_size, abs=512)
-    kinds = [{t.name: t.type for t in ModelFile(path).tensors} for path in (compensated, weighted)]
+    gptq, weighted = made(model, name), made(model, name, imatrix=imatrix)
+    assert gptq.stat().st_size == pytest.approx(weighted.stat().st_size, abs=512)
+    kinds = [{t.name: t.type for t in ModelFile(path).tensors} for path in (gptq, weighted)]
     assert kinds[0] == kinds[1]
-    errors = [output_error(stats, source, weights(path)) for path in (compensated, weighted)]
+    errors = [output_error(stats, source, weights(path)) for path in (gptq, weighted)]
     assert errors[0] < 0.85 * errors[1]
 
 
@@ -92,22 +92,22 @@ def test_stock_llama_cpp_runs_them(made, oracle: Oracle, text: Path, model: str,
     assert "nan" not in oracle.run_until("Final estimate: PPL = [0-9.]+", "llama-perplexity", *arguments)
 
 
-@pytest.mark.parametrize("kind", COMPENSATED, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", GPTQ_TYPES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("model", [F32, EXPERTS, ODD_ROWS])
-def test_every_matrix_is_rounded_by_its_own_moments(made, generated, stats_of, model, kind) -> None:
+def test_every_matrix_is_rounded_by_its_own_hessians(made, generated, stats_of, model, kind) -> None:
     source, stats = weights(generated(model)), Calibration.read(stats_of(model))
-    damping = make_mode({"mode": "q4_0"}).damping
+    dampening = make_mode({"mode": "q4_0"}).dampening
     for tensor in GGUFReader(made(model, f"ggml:{kind.name}")).tensors:
         type_ = Type(int(tensor.tensor_type))
-        if type_ not in COMPENSATED:
+        if type_ not in GPTQ_TYPES:
             continue
         x, together = source[tensor.name], _core.columns_together(int(type_))
         for expert, stored in enumerate(tensor.data.reshape(len(x), x.shape[1], -1)):
             if tensor.name in stats.matrices:
-                factor = factor_of(stats, tensor.name, expert, damping=damping, together=together)
+                factor = factor_of(stats, tensor.name, expert, dampening=dampening, together=together)
             else:
                 factor = _core.independent(np.ones(x.shape[2], np.float32))
-            encoder = _core.compensated_encoder(int(type_), factor)
+            encoder = _core.gptq_encoder(int(type_), factor)
             np.testing.assert_array_equal(encoder.encode(x[expert]), stored)
 
 
@@ -131,7 +131,7 @@ def test_weights_are_of_their_tables(made, model: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["q4_0", "multizero", "q8_table", "table"])
 def test_packed_codes_unpack_to_the_stock_file(made, generated, stats_of, name: str, tmp_path: Path) -> None:
-    packed = made(EXPERTS, name, calibration=str(stats_of(EXPERTS)), store="q4_t")
+    packed = made(EXPERTS, name, hessian=str(stats_of(EXPERTS)), store="q4_t")
     assert Type.Q4_T in {tensor.type for tensor in ModelFile(packed).tensors}
     unpack_q4_t(packed, tmp_path / "unpacked.gguf")
     assert (tmp_path / "unpacked.gguf").read_bytes() == made(EXPERTS, name).read_bytes()
@@ -141,7 +141,7 @@ def test_what_the_file_says_of_its_making(made, generated, stats_of) -> None:
     file = ModelFile(made(F32, "table"))
     assert file.get("pyquant.mode") == "table"
     assert file.get("pyquant.table.name") == "of tests"
-    assert float(file.get("pyquant.damping")) == make_mode({"mode": "q4_0"}).damping
+    assert float(file.get("pyquant.dampening")) == make_mode({"mode": "q4_0"}).dampening
     assert file.get("pyquant.source.sha256") == ModelFile(generated(F32)).sha256()
     assert file.get("quantize.imatrix.file") == str(stats_of(F32))[:127]
     assert file.get("quantize.imatrix.chunks_count") == 16
@@ -159,16 +159,16 @@ def test_threads_do_not_change_the_file(made, stats_of, tmp_path: Path) -> None:
 def test_an_imatrix_in_place_of_statistics_weighs_only(made, generated, stats_of) -> None:
     imatrix = stats_of(F32).with_name("imatrix.gguf")
     stats, source = Calibration.read(imatrix), weights(generated(F32))
-    for tensor in GGUFReader(made(F32, "ggml:IQ4_NL", calibration=str(imatrix))).tensors:
+    for tensor in GGUFReader(made(F32, "ggml:IQ4_NL", hessian=str(imatrix))).tensors:
         if tensor.tensor_type.name == "IQ4_NL" and tensor.name in stats.matrices:
             factor = _core.independent(stats.diagonal(tensor.name)[0])
-            encoder = _core.compensated_encoder(int(Type.IQ4_NL), factor)
+            encoder = _core.gptq_encoder(int(Type.IQ4_NL), factor)
             np.testing.assert_array_equal(encoder.encode(source[tensor.name][0]), tensor.data)
 
 
-def test_damping_decides(made, generated, stats_of) -> None:
+def test_dampening_decides(made, generated, stats_of) -> None:
     stats, source = Calibration.read(stats_of(F32)), weights(generated(F32))
-    files = [made(F32, "ggml:Q4_0", calibration=str(stats_of(F32)), damping=d) for d in ("0.001", "10")]
+    files = [made(F32, "ggml:Q4_0", hessian=str(stats_of(F32)), dampening=d) for d in ("0.001", "10")]
     matched = [output_error(stats, source, weights(path)) for path in files]
     plain = [sum(np.square(source[k] - v).sum() for k, v in weights(path).items()) for path in files]
     assert matched[0] < matched[1]
@@ -184,61 +184,83 @@ def refused(source: Path, output: Path, error: type[Exception], message: str, **
 def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> None:
     source, stats, out = generated(F32), stats_of(F32), tmp_path / "out.gguf"
     of_another = rf"{stats_of(EXPERTS)}: made from another model than {source}.*calibrate this one"
-    refused(source, out, ModelFileError, of_another, calibration=stats_of(EXPERTS))
+    refused(source, out, ModelFileError, of_another, hessian=stats_of(EXPERTS))
     imatrix = stats.with_name("imatrix.gguf")
-    refused(source, out, ConfigError, "imatrix: a calibration holds one", calibration=stats, imatrix=imatrix)
-    few = tmp_path / "few"
-    calibrate_model(source, [text], few, n_ctx=32, n_chunks=1)
-    too_few = r"too few tokens: 32 entered .*, whose rows of (64|96) need as many; calibrate with [23] chunks"
-    refused(source, out, ModelFileError, too_few, calibration=few)
-    refused(source, out, ModelFileError, "No such file", calibration=tmp_path / "none")
-    with pytest.raises(ConfigError, match="damping"):
-        make_mode({"mode": "q4_0", "calibration": stats, "damping": 0})
+    refused(source, out, ConfigError, "imatrix: Hessian statistics hold one", hessian=stats, imatrix=imatrix)
+    refused(source, out, ModelFileError, "No such file", hessian=tmp_path / "none")
+    with pytest.raises(ConfigError, match="dampening"):
+        make_mode({"mode": "q4_0", "hessian": stats, "dampening": 0})
 
 
-def test_moments_that_are_damaged_are_named(generated, stats_of, tmp_path: Path) -> None:
+def test_matrices_that_few_tokens_entered_are_rounded_by_their_diagonal(
+    generated, text: Path, tmp_path: Path
+) -> None:
+    few, imatrix, out = tmp_path / "few", tmp_path / "imatrix.gguf", tmp_path / "out.gguf"
+    calibrate_model(generated(F32), [text], few, n_ctx=32, n_chunks=2, imatrix=imatrix, random=0)
+    done = quantize_model(generated(F32), out, make_mode({"mode": "ggml:IQ4_NL", "hessian": few}))
+    for tensor in done.tensors:
+        if "ffn_down" in tensor.name:
+            assert (
+                tensor.without_gptq
+                == "64 tokens are too few for rows of 96; calibrate with 3 chunks of 32 or more"
+            )
+        elif "attn_q" in tensor.name:
+            assert tensor.without_gptq is None
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": imatrix})
+    quantize_model(generated(F32), tmp_path / "diagonal.gguf", mode)
+    ours, theirs = (
+        {tensor.name: tensor.data.tobytes() for tensor in GGUFReader(path).tensors}
+        for path in (out, tmp_path / "diagonal.gguf")
+    )
+    for name, data in ours.items():
+        if "ffn_down" in name:
+            assert data == theirs[name]
+    assert ours != theirs
+
+
+def test_hessians_that_are_damaged_are_named(generated, stats_of, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     damaged.write_bytes(stats_of(F32).read_bytes())
     tensors = {tensor.name: tensor for tensor in ModelFile(damaged).tensors}
-    moments = tensors["blk.1.ffn_down.weight.moments"]
+    hessian = tensors["blk.1.ffn_down.weight.hessian"]
     with damaged.open("r+b") as file:
-        file.seek(moments.offset)
-        file.write(struct.pack("<f", np.nan) * moments.n_weights)
-    message = rf"{damaged}: tensor 'blk\.1\.ffn_down\.weight\.moments' is damaged"
-    refused(generated(F32), tmp_path / "out.gguf", ModelFileError, message, calibration=damaged)
+        file.seek(hessian.offset)
+        file.write(struct.pack("<f", np.nan) * hessian.n_weights)
+    message = rf"{damaged}: tensor 'blk\.1\.ffn_down\.weight\.hessian' is damaged"
+    refused(generated(F32), tmp_path / "out.gguf", ModelFileError, message, hessian=damaged)
 
 
 @every_mode
 def test_llama_cpps_own_quantizer_refuses(generated, stats_of, name: str, tmp_path: Path) -> None:
     (tmp_path / "TABLES").write_text(TABLES.to_toml())
-    settings = {**MODES[name], "calibration": stats_of(F32)}
+    settings = {**MODES[name], "hessian": stats_of(F32)}
     if name == "table":
         settings["table"] = str(tmp_path / "TABLES")
-    with pytest.raises(ConfigError, match="sees no moments of inputs"):
+    with pytest.raises(ConfigError, match="sees no Hessians"):
         quantize_patched(generated(F32), tmp_path / "out.gguf", make_mode(settings))
     assert not (tmp_path / "out.gguf").exists()
 
 
 def test_the_command(generated, stats_of, made, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
-    arguments = ["quantize", generated(F32), out, "--mode", "ggml:IQ4_NL", "--calibration", stats_of(F32)]
+    arguments = ["quantize", generated(F32), out, "--mode", "ggml:IQ4_NL", "--hessian", stats_of(F32)]
     told = run(*arguments, "--json")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["mode"] == "ggml:IQ4_NL"
     assert out.read_bytes() == made(F32, "ggml:IQ4_NL").read_bytes()
     told = run(*arguments, "--force", "--imatrix", stats_of(F32).with_name("imatrix.gguf"))
     assert (told.returncode, told.stdout) == (2, "")
-    assert "give either --imatrix or --calibration" in told.stderr
+    assert "give either --imatrix or --hessian" in told.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.oracle
-@pytest.mark.parametrize("matched", [True, False], ids=["matched", "mismatched"])
+@pytest.mark.parametrize("in_domain", [True, False], ids=["in_domain", "out_of_domain"])
 def test_never_worse_than_the_same_type_with_an_imatrix(
-    oracle: Oracle, held_out_text: Path, tmp_path: Path, matched: bool, request: pytest.FixtureRequest
+    oracle: Oracle, held_out_text: Path, tmp_path: Path, in_domain: bool, request: pytest.FixtureRequest
 ) -> None:
     source, text = model_path(), held_out_text
-    if matched:
+    if in_domain:
         seen = request.getfixturevalue("training_text")
     else:
         seen = request.getfixturevalue("shared") / "data/tinyshakespeare.txt"
@@ -250,7 +272,7 @@ def test_never_worse_than_the_same_type_with_an_imatrix(
     pairs = []
     for kind in ("Q4_0", "IQ4_NL", "Q4_K"):
         ours, theirs = tmp_path / f"{kind}.gguf", tmp_path / f"{kind}-imatrix.gguf"
-        quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "calibration": stats}))
+        quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "hessian": stats}))
         oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
         pairs.append((ours, theirs))
     files = [path for pair in pairs for path in pair]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pyquant import _core
+from pyquant.rounding.corrected_target import CorrectedTarget
 from pyquant.rounding.correction import Correction, Corrections
-from pyquant.rounding.stream_correction import StreamCorrection
-from pyquant.schemes.damping import CORRECTION
+from pyquant.schemes.dampening import CORRECTION
 
-DAMPING = 0.01
+DAMPENING = 0.01
 
 
 def random_inputs(n_tokens: int = 500, n_in: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -19,20 +19,20 @@ def random_inputs(n_tokens: int = 500, n_in: int = 24) -> tuple[np.ndarray, np.n
     return x.astype(np.float32), (x + 0.2 * x[:, ::-1] + 0.1 * rng.normal(size=x.shape)).astype(np.float32)
 
 
-def correction(original: np.ndarray, changed: np.ndarray, damping: float) -> np.ndarray:
+def correction(original: np.ndarray, changed: np.ndarray, dampening: float) -> np.ndarray:
     sums = Correction(original.shape[1])
     sums.add(original, changed)
-    return sums.result(damping)
+    return sums.result(dampening)
 
 
 def assert_best(matrix: np.ndarray, inputs: np.ndarray, wanted: np.ndarray) -> None:
     """Check that no matrix does much better, damped; that of float32 differs by roundings alone."""
     inputs, power = inputs.astype(np.float64), np.square(inputs, dtype=np.float64).sum() / inputs.shape[1]
-    damped = inputs.T @ inputs + DAMPING * power * np.eye(inputs.shape[1])
+    damped = inputs.T @ inputs + DAMPENING * power * np.eye(inputs.shape[1])
     best = np.linalg.solve(damped, inputs.T @ wanted).T
 
     def loss(of: np.ndarray) -> float:
-        return float(np.square(inputs @ of.T - wanted).sum() + DAMPING * power * np.square(of).sum())
+        return float(np.square(inputs @ of.T - wanted).sum() + DAMPENING * power * np.square(of).sum())
 
     assert loss(best) <= loss(matrix.astype(np.float64)) <= loss(best) * (1 + 1e-4)
     if not _core.HAS_BF16_PRODUCTS:
@@ -46,7 +46,7 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_correction_is_the_best_there_is() -> None:
     original, changed = random_inputs()
-    assert_best(correction(original, changed, DAMPING), changed, original - changed)
+    assert_best(correction(original, changed, DAMPENING), changed, original - changed)
 
 
 def test_the_stream_is_brought_back_as_far_as_it_can_be() -> None:
@@ -56,16 +56,16 @@ def test_the_stream_is_brought_back_as_far_as_it_can_be() -> None:
     now = rng.normal(size=(len(x), 7)).astype(np.float32)
     stream = now + 0.1 * y @ rng.normal(size=(y.shape[1], 7)).astype(np.float32)
     stream[0] *= 1e6  # a token as large as all others, and more, counts like any other
-    sums = StreamCorrection(weights)
+    sums = CorrectedTarget(weights)
     sums.add(x, y, stream, now)
     behind = stream + x @ weights.T
     size = np.linalg.norm(behind, axis=1, keepdims=True).astype(np.float64)
-    assert_best(sums.result(DAMPING), y / size, (behind - now - y @ weights.T) / size)
+    assert_best(sums.result(DAMPENING), y / size, (behind - now - y @ weights.T) / size)
 
 
-def test_damping_keeps_the_correction_small() -> None:
+def test_dampening_keeps_the_correction_small() -> None:
     original, changed = random_inputs()
-    sizes = [np.linalg.norm(correction(original, changed, damping)) for damping in (0, 0.1, 10)]
+    sizes = [np.linalg.norm(correction(original, changed, dampening)) for dampening in (0, 0.1, 10)]
     assert sizes[0] > sizes[1] > sizes[2]
     assert not correction(changed, changed, 0.1).any()
     assert not correction(np.zeros_like(changed), np.zeros_like(changed), 0).any()  # dead inputs
@@ -75,26 +75,26 @@ def test_damping_keeps_the_correction_small() -> None:
 def test_equations_are_solved(n: int, n_moved: int) -> None:
     rng = np.random.default_rng(n)
     y, moved = rng.normal(size=(2 * n, n)), rng.normal(size=(n_moved, n)).astype(np.float32)
-    moments = np.tril(y.T @ y).astype(np.float32)
-    whole = moments.astype(np.float64) + np.tril(moments, -1).T
+    hessian = np.tril(y.T @ y).astype(np.float32)
+    whole = hessian.astype(np.float64) + np.tril(hessian, -1).T
     expected = np.linalg.solve(whole + 0.1 * np.trace(whole) / n * np.eye(n), moved.T.astype(np.float64)).T
-    moments[np.triu_indices(n, 1)] = np.nan  # not read
-    _core.solve_damped(moments, moved, 0.1)
+    hessian[np.triu_indices(n, 1)] = np.nan  # not read
+    _core.solve_damped(hessian, moved, 0.1)
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_equations_that_are_not_finite_have_no_solution(value: float) -> None:
-    moments, moved = np.eye(4, dtype=np.float32), np.ones((2, 4), np.float32)
-    moments[2, 2] = value
-    _core.solve_damped(moments, moved, 0.1)
+    hessian, moved = np.eye(4, dtype=np.float32), np.ones((2, 4), np.float32)
+    hessian[2, 2] = value
+    _core.solve_damped(hessian, moved, 0.1)
     assert np.isnan(moved).all()
 
 
 def test_equations_of_other_shapes_are_refused() -> None:
-    for moments, moved in (((3, 4), (2, 3)), ((3, 3), (2, 4)), ((0, 0), (2, 0)), ((3, 3), (3,))):
+    for hessian, moved in (((3, 4), (2, 3)), ((3, 3), (2, 4)), ((0, 0), (2, 0)), ((3, 3), (3,))):
         with pytest.raises(ValueError, match="expected shape"):
-            _core.solve_damped(np.zeros(moments, np.float32), np.zeros(moved, np.float32), 0.1)
+            _core.solve_damped(np.zeros(hessian, np.float32), np.zeros(moved, np.float32), 0.1)
 
 
 def test_many_directions_of_a_stream_are_measured_in_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ def test_many_directions_of_a_stream_are_measured_in_fewer(monkeypatch: pytest.M
     wanted, inputs = (stream + x @ weights.T - now - y @ weights.T) / size, y / size
     losses = []
     for directions in (200, 128):
-        monkeypatch.setattr("pyquant.rounding.stream_correction.DIRECTIONS", directions)
-        sums = StreamCorrection(weights)
+        monkeypatch.setattr("pyquant.rounding.corrected_target.DIRECTIONS", directions)
+        sums = CorrectedTarget(weights)
         sums.add(x, y, stream, now)
-        losses.append(np.square(inputs @ sums.result(DAMPING).T - wanted).sum())
+        losses.append(np.square(inputs @ sums.result(DAMPENING).T - wanted).sum())
     assert losses[0] != losses[1] <= 1.002 * losses[0]
 
 

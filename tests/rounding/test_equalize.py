@@ -43,7 +43,7 @@ def test_nothing_known_is_nothing_scaled() -> None:
 
 @pytest.fixture(scope="module")
 def outlying(tmp_path_factory: pytest.TempPathFactory, text: Path) -> tuple[Path, Path]:
-    """A model some of whose channels are far larger than others, as in models that people run, and STATS."""
+    """A model some of whose channels are far larger than others, and its Hessian statistics."""
     model = OutlyingModel(n_embd=64, n_ff=96, n_layer=2, n_head=4, n_head_kv=2, n_vocab=300)
     folder = tmp_path_factory.mktemp("outlying")
     path = model.write(folder / "model.gguf")
@@ -76,19 +76,19 @@ def test_outliers_cost_less(outlying: tuple[Path, Path], text: Path, tmp_path: P
     assert after < 0.3 * before
 
 
-@pytest.mark.parametrize("sequential", [None, 16])
+@pytest.mark.parametrize("error_propagation", [None, 16])
 def test_the_option_is_both_commands(
-    outlying: tuple[Path, Path], sequential: int | None, tmp_path: Path
+    outlying: tuple[Path, Path], error_propagation: int | None, tmp_path: Path
 ) -> None:
     model, stats = outlying
     equalized, its_stats = tmp_path / "equalized.gguf", tmp_path / "stats"
-    equalize_model(model, stats, equalized, stats=its_stats, threads=1)
-    settings = {"mode": "ggml:IQ4_NL", "sequential": sequential}
+    equalize_model(model, stats, equalized, hessian_out=its_stats, threads=1)
+    settings = {"mode": "ggml:IQ4_NL", "error_propagation": error_propagation}
     after = quantize_model(
-        equalized, tmp_path / "after.gguf", make_mode({**settings, "calibration": its_stats}), threads=1
+        equalized, tmp_path / "after.gguf", make_mode({**settings, "hessian": its_stats}), threads=1
     )
     at_once = quantize_model(
-        model, tmp_path / "at-once.gguf", make_mode({**settings, "calibration": stats, "equalize": True}),
+        model, tmp_path / "at-once.gguf", make_mode({**settings, "hessian": stats, "equalize": True}),
         threads=1,
     )  # fmt: skip
     name = "quantize.imatrix.file"  # the files differ in what they call the statistics
@@ -106,7 +106,7 @@ def test_the_option_is_both_commands(
 
 def test_codes_are_counted_of_what_is_written(outlying: tuple[Path, Path], tmp_path: Path) -> None:
     model, stats = outlying
-    mode = make_mode({"mode": "q4_0", "calibration": stats, "equalize": True})
+    mode = make_mode({"mode": "q4_0", "hessian": stats, "equalize": True})
     quantize_model(model, tmp_path / "out.gguf", mode, threads=1)
     through, written = count_codes(model, mode, threads=1), count_codes(tmp_path / "out.gguf", threads=1)
     assert through.to_json()["totals"][0]["codes"] == written.to_json()["totals"][0]["codes"]
@@ -120,7 +120,7 @@ def test_a_recipe_of_the_model_fits(outlying: tuple[Path, Path], tmp_path: Path)
         f'version = 1\nbase = "Q4_0"\nmodel_sha256 = "{ModelFile(model).sha256()}"\n'
         f'[tensors]\n"blk.0.attn_v.weight" = "Q8_0"\n'
     )
-    settings = {"mode": "recipe", "recipe": recipe, "calibration": stats, "equalize": True}
+    settings = {"mode": "recipe", "recipe": recipe, "hessian": stats, "equalize": True}
     quantize_model(model, tmp_path / "out.gguf", make_mode(settings), threads=1)
     types = {tensor.name: tensor.type.name for tensor in ModelFile(tmp_path / "out.gguf").tensors}
     assert types["blk.0.attn_v.weight"] == "Q8_0"
@@ -135,7 +135,7 @@ def test_an_importance_matrix_says_enough(outlying: tuple[Path, Path], text: Pat
         equalize_model(model, source, tmp_path / file, threads=1)
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
     with pytest.raises(ConfigError, match=r"imatrix\.gguf: expected what `pyquant calibrate` writes"):
-        equalize_model(model, imatrix, tmp_path / "c.gguf", stats=tmp_path / "d", threads=1)
+        equalize_model(model, imatrix, tmp_path / "c.gguf", hessian_out=tmp_path / "d", threads=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gguf", "b.gguf", "imatrix.gguf", "stats"]
 
 
@@ -168,10 +168,10 @@ def test_what_is_refused(
     with pytest.raises(OutputError, match="is the input"):
         equalize_model(model, stats, stats, force=True)
     quantize_model(model, tmp_path / "q8_0.gguf", make_mode({"mode": "ggml:Q8_0"}), threads=1)
-    refused = run("equalize", tmp_path / "q8_0.gguf", tmp_path / "out.gguf", "--calibration", stats)
+    refused = run("equalize", tmp_path / "q8_0.gguf", tmp_path / "out.gguf", "--hessian", stats)
     assert refused.returncode == 1
     assert "made from another model" in refused.stderr
-    with pytest.raises(ConfigError, match="equalize: is of a calibration, and none is given"):
+    with pytest.raises(ConfigError, match="equalize: is of Hessian statistics, and none are given"):
         make_mode({"mode": "ggml:Q4_0", "equalize": True})
 
 
@@ -186,7 +186,7 @@ def test_a_quantized_model_is_refused(outlying: tuple[Path, Path], text: Path, t
 
 def test_the_command_says_what_it_did(outlying: tuple[Path, Path], tmp_path: Path) -> None:
     model, stats = outlying
-    words = ["equalize", model, tmp_path / "out.gguf", "--calibration", stats, "--stats", tmp_path / "new"]
+    words = ["equalize", model, tmp_path / "out.gguf", "--hessian", stats, "--hessian-out", tmp_path / "new"]
     done = run(*words, "--json", "--threads", "1")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -201,10 +201,10 @@ def test_the_command_says_what_it_did(outlying: tuple[Path, Path], tmp_path: Pat
 
 def test_a_step_is_searched_on_the_scaled_model(outlying: tuple[Path, Path], tmp_path: Path) -> None:
     model, stats = outlying
-    settings = {"mode": "uniform", "calibration": stats, "step": 0.05, "equalize": True}
+    settings = {"mode": "ecsq", "hessian": stats, "step": 0.05, "equalize": True}
     search = StepSearch(model, make_mode(settings), threads=1)
-    mode = search.find(Target("bits", 6.0))
+    mode = search.find(Target("target_bpw", 6.0))
     assert mode.equalize
-    assert mode.calibration == stats
+    assert mode.hessian == stats
     done = quantize_to_pqz(model, tmp_path / "out.pqz", mode, threads=1)
     assert done.pqz.output_bytes in {attempt.measured for attempt in search.tries}

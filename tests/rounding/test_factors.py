@@ -11,7 +11,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.factors import Factors, matrices
-from pyquant.schemes.damping import FIRST_TOKEN, ON_ITS_OWN
+from pyquant.schemes.dampening import FIRST_TOKEN, ON_ITS_OWN
 from tests.support.models import Model
 
 
@@ -26,10 +26,10 @@ def test_the_first_token_counts_for_what_attention_mixes(
     (matrix,) = matrices(tensor, 32)
     with Factors(stats, ON_ITS_OWN, [matrix]) as factors:
         factor = factors.of(matrix)
-    moments = stats.moments(tensor.name).astype(np.float64)
-    expected = moments + ON_ITS_OWN * moments.trace() / 64 * np.eye(64)
+    hessian = stats.hessian(tensor.name).astype(np.float64)
+    expected = hessian + ON_ITS_OWN * hessian.trace() / 64 * np.eye(64)
     if counts_more:
         first = stats.first_token(tensor.name).astype(np.float64)
         expected += FIRST_TOKEN * np.outer(first, first)
     expected = expected[np.ix_(factor.order, factor.order)]
-    np.testing.assert_allclose(factor.moments, expected, rtol=1e-4, atol=1e-5 * expected.max())
+    np.testing.assert_allclose(factor.hessian, expected, rtol=1e-4, atol=1e-5 * expected.max())

@@ -1,4 +1,4 @@
-"""Check products of many tokens, rounded to BF16 where the processor multiplies it, and in float32."""
+"""Check products of many tokens, rounded to BF16 where the CPU multiplies it, and in float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyquant import _core
 from pyquant.rounding.products import add_products, multiply
 from tests.support.bf16 import rounded
 
-needs_bf16 = pytest.mark.skipif(not _core.HAS_BF16_PRODUCTS, reason="this processor does not multiply BF16")
+needs_bf16 = pytest.mark.skipif(not _core.HAS_BF16_PRODUCTS, reason="this CPU does not multiply BF16")
 # Strips of 64 columns, blocks of 256 and of 1,024 rows, 4 rows of a tile, pairs of tokens; and what is left.
 widths = pytest.mark.parametrize(
     ("n_tokens", "n_y", "n_z"), [(1, 1, 1), (2, 64, 3), (17, 31, 70), (600, 257, 1030), (37, 1300, 65)]
@@ -29,10 +29,10 @@ def integers(*shape: int) -> np.ndarray:
 @widths
 def test_every_token_is_in_every_sum(n_tokens: int, n_y: int, n_z: int) -> None:
     y, z = integers(n_tokens, n_y), integers(n_tokens, n_z)
-    moments, moved = integers(n_y, n_y), integers(n_z, n_y)
-    expected = moments + y.T @ y, moved + z.T @ y  # exact in float32
-    add_products(y, z, moments, moved, threads=2)
-    np.testing.assert_array_equal(np.tril(moments), np.tril(expected[0]))
+    hessian, moved = integers(n_y, n_y), integers(n_z, n_y)
+    expected = hessian + y.T @ y, moved + z.T @ y  # exact in float32
+    add_products(y, z, hessian, moved, threads=2)
+    np.testing.assert_array_equal(np.tril(hessian), np.tril(expected[0]))
     np.testing.assert_array_equal(moved, expected[1])
 
 
@@ -45,13 +45,13 @@ def test_a_matrix_is_multiplied_with_every_token(n_tokens: int, n_y: int, n_z: i
 def test_tokens_are_rounded_where_that_is_quicker(bf16: bool) -> None:
     rng = np.random.default_rng(0)
     y, z, matrix = (rng.normal(size=shape).astype(np.float32) for shape in ((500, 90), (500, 70), (40, 90)))
-    moments, moved = np.zeros((90, 90), np.float32), np.zeros((70, 90), np.float32)
-    add_products(y, z, moments, moved)
+    hessian, moved = np.zeros((90, 90), np.float32), np.zeros((70, 90), np.float32)
+    add_products(y, z, hessian, moved)
     product = multiply(matrix, y)
     if bf16:
         y, z, matrix = rounded(y), rounded(z), rounded(matrix)
     y, z, matrix = (x.astype(np.float64) for x in (y, z, matrix))
-    for got, expected in ((np.tril(moments), np.tril(y.T @ y)), (moved, z.T @ y), (product, y @ matrix.T)):
+    for got, expected in ((np.tril(hessian), np.tril(y.T @ y)), (moved, z.T @ y), (product, y @ matrix.T)):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
 
 

@@ -16,7 +16,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.result import QuantizeResult
-from pyquant.schemes.damping import IN_ORDER, ON_ITS_OWN
+from pyquant.schemes.dampening import ON_ITS_OWN, PROPAGATED
 from tests.support.command import run
 from tests.support.models import Model
 from tests.support.oracle import Oracle
@@ -38,28 +38,28 @@ def quantize(generated: Callable[[str], Path], tmp_path: Path) -> Quantize:
     return do
 
 
-@pytest.mark.parametrize("key", ["damping", "sequential"])
+@pytest.mark.parametrize("key", ["dampening", "error_propagation"])
 def test_what_is_of_a_calibration_is_refused_without_one(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}: is of a calibration, and none is given"):
+    with pytest.raises(ConfigError, match=f"{key}: is of Hessian statistics, and none are given"):
         pyquant.make_mode({"mode": "ggml:Q4_K", key: 1})
     done = run("quantize", "in.gguf", "out.gguf", "--mode", "q4_0", f"--{key}", 1)
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_defaults_of_damping() -> None:
-    calibrated = {"mode": "q4_0", "calibration": "stats"}
-    assert pyquant.make_mode(calibrated).damping == ON_ITS_OWN
-    assert pyquant.make_mode({**calibrated, "sequential": 4}).damping == IN_ORDER
+def test_defaults_of_dampening() -> None:
+    calibrated = {"mode": "q4_0", "hessian": "stats"}
+    assert pyquant.make_mode(calibrated).dampening == ON_ITS_OWN
+    assert pyquant.make_mode({**calibrated, "error_propagation": 4}).dampening == PROPAGATED
 
 
-def test_a_mode_that_compensates_nothing_says_nothing_of_it(quantize: Quantize, stats_of) -> None:
-    result, file = quantize(F32, mode="q8_0", calibration=str(stats_of(F32)))
+def test_a_mode_that_absorbs_nothing_says_nothing_of_it(quantize: Quantize, stats_of) -> None:
+    result, file = quantize(F32, mode="q8_0", hessian=str(stats_of(F32)))
     assert file.get("pyquant.mode") == "q8_0"
-    said = [key for key in file.keys if "damping" in key or "imatrix" in key or "not_compensated" in key]
+    said = [key for key in file.keys if "dampening" in key or "imatrix" in key or "without_gptq" in key]
     assert said == []
     quantized = {tensor.name for tensor in result.tensors if tensor.quantized}
-    assert set(result.not_compensated) == quantized
-    assert result.not_compensated[NARROW] == "mode q8_0 rounds every weight to the nearest code"
+    assert set(result.without_gptq) == quantized
+    assert result.without_gptq[NARROW] == "mode q8_0 rounds every weight to the nearest code"
 
 
 def test_an_imatrix_that_a_mode_does_not_use_is_not_named(quantize: Quantize, stats_of) -> None:
@@ -71,16 +71,16 @@ def test_an_imatrix_that_a_mode_does_not_use_is_not_named(quantize: Quantize, st
 
 
 def test_tensors_whose_input_is_unknown_are_named(quantize: Quantize, stats_of) -> None:
-    result, file = quantize(F32, mode="ggml:Q4_0", calibration=str(stats_of(F32)))
+    result, file = quantize(F32, mode="ggml:Q4_0", hessian=str(stats_of(F32)))
     unknown = {tensor.name for tensor in result.tensors if tensor.quantized}
     unknown -= set(Calibration.read(stats_of(F32)).matrices)
     assert unknown
-    reasons = {name: result.not_compensated.get(name) for name in unknown}
+    reasons = {name: result.without_gptq.get(name) for name in unknown}
     output = reasons.pop("output.weight")
     assert output == "its input was not collected; `pyquant calibrate --process-output` does that"
     assert reasons == {"token_embd.weight": "its rows are looked up, not multiplied"}
-    assert file.get("pyquant.not_compensated").split() == list(result.not_compensated)
-    assert float(file.get("pyquant.damping")) == ON_ITS_OWN
+    assert file.get("pyquant.without_gptq").split() == list(result.without_gptq)
+    assert float(file.get("pyquant.dampening")) == ON_ITS_OWN
 
 
 def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Path, tmp_path: Path) -> None:
@@ -94,28 +94,28 @@ def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Pat
     ):
         stats = tmp_path / f"stats-{process_output}"
         calibrate_model(model, [text], stats, n_ctx=64, n_chunks=16, process_output=process_output)
-        result, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats))
-        assert result.not_compensated.get("token_embd.weight") == reason
+        result, file = quantize(model, mode="ggml:Q4_0", hessian=str(stats))
+        assert result.without_gptq.get("token_embd.weight") == reason
     alone = {tensor.name: tensor.data() for tensor in file.tensors}
     # A correction of the output matrix for the matrices before it would change what is looked up.
-    damping = {"damping": ON_ITS_OWN, "sequential": 16}
-    _, file = quantize(model, mode="ggml:Q4_0", calibration=str(stats), **damping)
+    dampening = {"dampening": ON_ITS_OWN, "error_propagation": 16}
+    _, file = quantize(model, mode="ggml:Q4_0", hessian=str(stats), **dampening)
     changed = {tensor.name for tensor in file.tensors if tensor.data() != alone[tensor.name]}
     assert "blk.1.ffn_down.weight" in changed
     assert "token_embd.weight" not in changed
 
 
-def test_an_importance_matrix_compensates_nothing(quantize: Quantize, stats_of) -> None:
+def test_an_importance_matrix_absorbs_nothing(quantize: Quantize, stats_of) -> None:
     imatrix = str(stats_of(F32).with_name("imatrix.gguf"))
-    result, file = quantize(F32, mode="ggml:Q4_0", calibration=imatrix)
-    assert result.not_compensated[NARROW] == "an importance matrix has no second moments"
-    assert file.get("pyquant.damping") is None
+    result, file = quantize(F32, mode="ggml:Q4_0", hessian=imatrix)
+    assert result.without_gptq[NARROW] == "an importance matrix has no Hessian statistics"
+    assert file.get("pyquant.dampening") is None
 
 
 def test_nothing_is_missing_where_no_calibration_is_given(quantize: Quantize) -> None:
     result, file = quantize(F32, mode="q4_0")
-    assert result.not_compensated == {}
-    assert not {"pyquant.damping", "pyquant.not_compensated"} & file.keys
+    assert result.without_gptq == {}
+    assert not {"pyquant.dampening", "pyquant.without_gptq"} & file.keys
 
 
 @pytest.fixture

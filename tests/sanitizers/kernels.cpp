@@ -16,9 +16,9 @@
 #include "calibrate/token_products.h"
 #include "kernels/block.h"
 #include "kernels/count.h"
-#include "kernels/divergence.h"
 #include "kernels/error.h"
 #include "kernels/half.h"
+#include "kernels/kld.h"
 #include "kernels/scheme.h"
 #include "kernels/table_product.h"
 #include "stream/chunks.h"
@@ -105,7 +105,7 @@ void measure_all(const float * x, int64_t n_weights) {
     }
 }
 
-// Codes and scales of any bits, in blocks of exactly the size, on every path of this processor.
+// Codes and scales of any bits, in blocks of exactly the size, on every path of this CPU.
 void multiply_all(const char * bytes) {
     Table table;
     std::copy_n(bytes, 16, table);
@@ -144,9 +144,9 @@ void multiply_tokens(const float * x, int64_t n_weights) {
             const int64_t n_z = n_y / 2 + 1;
             expect(n * n_y <= n_weights, "there are enough weights");
             const auto y = exactly(x, size_t(n * n_y)), z = exactly(x, size_t(n * n_z));
-            std::vector<float> moments(size_t(n_y * n_y)), moved(size_t(n_z * n_y)), product(size_t(n * n));
+            std::vector<float> hessian(size_t(n_y * n_y)), moved(size_t(n_z * n_y)), product(size_t(n * n));
             const Rows of_y{y.get(), n, n_y}, of_z{z.get(), n, n_z};
-            add_token_products(of_y, n_y, of_z, n_z, 2, moments.data(), moved.data());
+            add_token_products(of_y, n_y, of_z, n_z, 2, hessian.data(), moved.data());
             multiply_rows(of_y, of_y, n_y, 2, product.data());
         }
     }

@@ -34,13 +34,7 @@ FILES = ["stream/chunks.cpp", "stream/file.cpp"]
 SOURCES = {
     "kernels": ["kernels/*.cpp", "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
     "stream": ["kernels/*.cpp", "stream/*.cpp", "llama/abort_guard.cpp"],
-    "compensate": [
-        "kernels/*.cpp",
-        "compensate/**/*.cpp",
-        "stream/codec.cpp",
-        "llama/abort_guard.cpp",
-        *FILES,
-    ],
+    "gptq": ["kernels/*.cpp", "gptq/**/*.cpp", "stream/codec.cpp", "llama/abort_guard.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
     "staged_pass": [
         "calibrate/graph_stages.cpp",
@@ -51,7 +45,7 @@ SOURCES = {
     "pqz": ["pqz/*.cpp", *FILES],
     "grammar": ["generation/grammar/*.cpp", *FILES],
 }
-WITH_GGML = ("stream", "compensate", "staged_pass")  # and LAPACK: as the extension is linked
+WITH_GGML = ("stream", "gptq", "staged_pass")  # and LAPACK: as the extension is linked
 
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Werror"]
 # GCC 12 warns of its own AVX-512 headers.
@@ -147,7 +141,7 @@ def encode_each(scheme, x: np.ndarray, block_bytes: int) -> np.ndarray:
 @pytest.mark.slow
 @under("memory", "memory-native", "threads")
 def test_kernels(program: Program, build: str, tmp_path: Path) -> None:
-    """Builds with and without the processor's instructions also give the bits of the one under test."""
+    """Builds with and without the CPU's instructions also give the bits of the one under test."""
     rng = np.random.default_rng(0)
     any_bits = rng.integers(0, 2**32, (200, BLOCK), np.uint32).view(np.float32)
     tiny = any_bits.view(np.uint32) & np.uint32(0x80FFFFFF)  # scales with an infinite inverse
@@ -173,8 +167,8 @@ def test_kernels(program: Program, build: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @under("memory-native", slow=("memory",))
-def test_compensation(program: Program, build: str) -> None:
-    run(program("compensate", build))
+def test_gptq(program: Program, build: str) -> None:
+    run(program("gptq", build))
 
 
 @pytest.mark.slow

@@ -18,13 +18,13 @@ LONG, ZERO = "x" * 5000, "a\\u0000b"
 
 
 @pytest.mark.parametrize("name", [LONG, ZERO])
-@pytest.mark.parametrize("key", ["calibration", "sensitivity", "table", "imatrix"])
+@pytest.mark.parametrize("key", ["hessian", "sensitivity", "table", "imatrix"])
 def test_in_modes_and_studies(tmp_path: Path, key: str, name: str) -> None:
     mode = {
         "table": "q8_table",
         "imatrix": "ggml:Q4_0",
-        "calibration": "ggml:Q4_0",
-        "sensitivity": "uniform",
+        "hessian": "ggml:Q4_0",
+        "sensitivity": "ecsq",
     }[key]
     config, study = tmp_path / "mode.toml", tmp_path / "study.toml"
     config.write_text(f'mode = "{mode}"\n{key} = "{name}"\n')

@@ -28,8 +28,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         {"a b": Choice(Type.IQ4_NL, 4.5, 0.25, 1.5e-7), "c": Choice(Type.F16)},
         model_sha256="ab" * 32,
         n_bytes=123,
-        divergence=0.125,
-        divergence_error=0.0,
+        kld=0.125,
+        kld_error=0.0,
     )
     assert read_recipe(written(tmp_path, recipe.to_toml())) == recipe
 
@@ -47,7 +47,7 @@ def test_a_type_alone_is_enough(tmp_path: Path) -> None:
         ("version = 1", "the key 'base' is missing"),
         (HEAD + "bass = 1", "no key 'bass'; known: version, base"),
         (HEAD + "n_bytes = true", "n_bytes: expected a whole number, got True"),
-        (HEAD + "divergence = -1", "divergence: expected a number from 0, got -1"),
+        (HEAD + "kld = -1", "kld: expected a number from 0, got -1"),
         (HEAD + "tensors = 3", "tensors: expected a table"),
         (HEAD + OUTPUT + '"Q9_0"', "output.weight: 'Q9_0' is no type of GGML; known: F32"),
         (HEAD + OUTPUT + "{ bits = 3 }", "output.weight: expected a type, or a table of type and bits"),

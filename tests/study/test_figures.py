@@ -40,7 +40,7 @@ def numbers(drawing: Figure) -> list[tuple[float, float]]:
         ([0.0, 0.0], None),
     ],
 )
-@pytest.mark.parametrize("name", ["q4_0", "uniform calibration=imatrix:matched sensitivity=measured 4 bits"])
+@pytest.mark.parametrize("name", ["q4_0", "ecsq hessian=imatrix:in_domain sensitivity=measured 4 bits"])
 def test_numbers_do_not_collide(values: list[float], reference: float | None, name: str) -> None:
     found = numbers(drawn(values, reference, name=name))
     assert 2 <= len(found) <= MOST_TICKS + 2
@@ -70,23 +70,23 @@ def model_of(*rows: tuple[str, str | None]) -> ModelResults:
     def row(i: int, mode: str, how: str | None) -> RowResults:
         kld = {"mean": 0.1 / (i + 1), "error": 0.001}
         results = {"size": {"code_bits": 3.0 + i / 4, "bits": 4.0 + i / 4}, "quality": {"kld": kld}}
-        knows = {"name": "matched", "how": how} if how else None
+        knows = {"name": "in_domain", "how": how} if how else None
         measured = {name: [Measurement("key", result, {}, None)] for name, result in results.items()}
         return RowResults(f"{mode} {i}", f"{mode} {i}", mode, knows, {}, measured)
 
     return ModelResults("model", "", ["text"], [row(i, *settings) for i, settings in enumerate(rows)])
 
 
-def test_uniform_points_are_named_by_the_axis_alone() -> None:
-    hows = ("diagonal", "sequential", "compensated")
-    model = model_of(*(("uniform", how) for how in hows), ("q4_0_multizero", None), ("ggml:Q4_K", "imatrix"))
+def test_ecsq_points_are_named_by_the_axis_alone() -> None:
+    hows = ("diagonal", "error_propagation", "gptq")
+    model = model_of(*(("ecsq", how) for how in hows), ("q4_0_multizero", None), ("ggml:Q4_K", "imatrix"))
     every = points(model, 0)
     assert [point.family.name for point in every] == [
-        "uniform", "uniform, in order", "uniform, compensated", "multi-zero", "stock types with imatrix",
+        "ecsq", "ecsq, error propagation", "ecsq, GPTQ", "multi-zero", "stock types with imatrix",
     ]  # fmt: skip
     assert [point.family.name for point in labelled(every)] == ["multi-zero", "stock types with imatrix"]
     assert {family.name for family in FAMILIES if not family.labelled} == {
-        family.name for family in FAMILIES if family.name.startswith(("uniform", "mixtures found"))
+        family.name for family in FAMILIES if family.name.startswith(("ecsq", "mixtures found"))
     }
     (axes,) = figure(tradeoff(model, 0)).axes
     assert sorted(text.get_text() for text in axes.texts) == ["3", "4"]

@@ -32,9 +32,9 @@ def test_the_best_at_each_size() -> None:
         row("a", 4.1, 0.30), row("b", 4.5, 0.20), row("c", 4.4, 0.2015),
         row("d", 5.2, 0.25), row("e", 6.0, 0.01), row("f", 8.5, 0.02),
     ) == [
-        "Up to 4.5 bits per weight, b is nearest to the model: divergence 0.2000 ± 0.0010 nats at 4.50 bits. "
+        "Up to 4.5 bits per weight, b is nearest to the model: KLD 0.2000 ± 0.0010 nats at 4.50 bits. "
         "Within noise of it: c.",
-        "Up to 6 bits per weight, e is nearest to the model: divergence 0.0100 ± 0.0010 nats at 6.00 bits.",
+        "Up to 6 bits per weight, e is nearest to the model: KLD 0.0100 ± 0.0010 nats at 6.00 bits.",
         "Larger, and no nearer: f.",
     ]  # fmt: skip
     assert said(row("a", 4.1, 0.30)) == []

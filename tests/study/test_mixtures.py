@@ -24,22 +24,22 @@ measure = ["size", "quality"]
 ctx = 32
 chunks = 4
 [[calibration]]
-name = "matched"
+name = "in_domain"
 ctx = 32
-texts = ["matched.txt"]
+texts = ["in_domain.txt"]
 [[quantizer]]
 mode = "ggml:Q4_0"
-imatrix = "matched"
+imatrix = "in_domain"
 [[quantizer]]
 mode = "recipe"
 recipe = ["mixed:Q4_0", "mixed:6.5"]
-calibration = "matched"
+hessian = "in_domain"
 """
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "matched.txt").write_text("the rain in the hen then tin ant " * 60)
+    (tmp_path / "in_domain.txt").write_text("the rain in the hen then tin ant " * 60)
     (tmp_path / "text.txt").write_text("an ant in the rain then " * 60)
     Model(n_layer=1, seed=1).write(tmp_path / "model.gguf")
     (tmp_path / "study.toml").write_text(STUDY)
@@ -54,20 +54,20 @@ def test_a_size_gets_its_recipe(config: Path, tmp_path: Path) -> None:
 
     run()
     (model,) = read_results(Store(tmp_path / "results")).models
-    labels = ["unquantized", "ggml:Q4_0 imatrix=matched", *(
-        f"recipe calibration=matched mixed:{size}" for size in ("Q4_0", "6.5")
+    labels = ["unquantized", "ggml:Q4_0 imatrix=in_domain", *(
+        f"recipe hessian=in_domain mixed:{size}" for size in ("Q4_0", "6.5")
     )]  # fmt: skip
     assert [row.label for row in model.rows] == labels
-    calibrate_model(tmp_path / "model.gguf", [tmp_path / "matched.txt"], tmp_path / "stats", n_ctx=32)
+    calibrate_model(tmp_path / "model.gguf", [tmp_path / "in_domain.txt"], tmp_path / "stats", n_ctx=32)
     assert len(list((tmp_path / "results/calibration").glob("mix-*.toml"))) == 2
     sizes = [row.result("size") for row in model.rows]
-    mode = make_mode({"mode": "ggml:Q4_0", "calibration": tmp_path / "stats"})
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": tmp_path / "stats"})
     stock = quantize_model(tmp_path / "model.gguf", tmp_path / "stock.gguf", mode)
     assert sizes[2]["bytes"] <= stock.output_bytes
     assert sizes[3]["bits"] <= 6.5
     drawn = points(model, 0)
     assert [point.family.name for point in drawn] == [
-        "stock types with imatrix", *["mixtures found, compensated"] * 2,
+        "stock types with imatrix", *["mixtures found, GPTQ"] * 2,
     ]  # fmt: skip
     assert [point.bits for point in drawn] == [size["bits"] for size in sizes[1:]]
     (axes,) = figure(tradeoff(model, 0)).axes
@@ -80,8 +80,12 @@ def test_a_size_gets_its_recipe(config: Path, tmp_path: Path) -> None:
     [
         ("mixed:6.5", "mixed:Q4_X", "quantizer 2: recipe: 'Q4_X' is none of a size such as 92MB"),
         ("mixed:6.5", "mixed:nan", "quantizer 2: recipe: 'nan' is none of"),
-        ('calibration = "matched"\n', "", "quantizer 2: recipe: one is found with a calibration"),
-        ('calibration = "matched"\n', 'calibration = "imatrix:matched"\n', "recipe: one is found with a cal"),
+        ('hessian = "in_domain"\n', "", "quantizer 2: recipe: one is found with a calibration"),
+        (
+            'hessian = "in_domain"\n',
+            'hessian = "imatrix:in_domain"\n',
+            "recipe: one is found with a cal",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(config: Path, old: str, new: str, message: str) -> None:
@@ -93,8 +97,9 @@ def test_what_makes_no_sense_is_refused(config: Path, old: str, new: str, messag
 
 def test_sizes_are_read() -> None:
     assert read_wanted_size("size", "Q4_K_M") == WantedSize(like="Q4_K_M")
-    assert read_wanted_size("size", "92MB") == WantedSize(size=92_000_000)
-    assert read_wanted_size("size", "4.5") == WantedSize(bits=4.5)
-    assert [str(size) for size in (WantedSize(like="Q4_0"), WantedSize(1000), WantedSize(bits=4.5))] == [
+    assert read_wanted_size("size", "92MB") == WantedSize(target_size=92_000_000)
+    assert read_wanted_size("size", "4.5") == WantedSize(target_bpw=4.5)
+    wanted = WantedSize(like="Q4_0"), WantedSize(1000), WantedSize(target_bpw=4.5)
+    assert [str(size) for size in wanted] == [
         "Q4_0", "1,000 bytes", "4.5 bits",
     ]  # fmt: skip

@@ -24,7 +24,7 @@ from pyquant.study.plan import make_plan
 from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
 from pyquant.study.quantizer import make_quantizers
 from pyquant.study.report.tables import results_table
-from pyquant.study.results.comparison import compensation_rows, compensation_table
+from pyquant.study.results.comparison import gptq_rows, gptq_table
 from pyquant.study.results.figures import figure
 from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.results.tradeoff import points, tradeoff
@@ -41,35 +41,35 @@ measure = ["size", "quality"]
 [common]
 tensors = "blk"
 [[calibration]]
-name = "matched"
+name = "in_domain"
 ctx = 32
-texts = ["matched.txt"]
+texts = ["in_domain.txt"]
 [[calibration]]
-name = "mismatched"
+name = "out_of_domain"
 ctx = 32
-texts = ["mismatched.txt"]
+texts = ["out_of_domain.txt"]
 chunks = 8
 [[quantizer]]
 mode = "ggml:IQ4_NL"
-imatrix = "matched"
+imatrix = "in_domain"
 [[quantizer]]
 mode = "ggml:IQ4_NL"
-calibration = ["matched", "mismatched"]
+hessian = ["in_domain", "out_of_domain"]
 [[quantizer]]
 mode = "table"
 table = "learned:kind"
-calibration = "matched"
+hessian = "in_domain"
 [[quantizer]]
-mode = "uniform"
-calibration = ["matched", "imatrix:matched"]
+mode = "ecsq"
+hessian = ["in_domain", "imatrix:in_domain"]
 sensitivity = "measured"
 code_bits = 4.0
 """
 LABELS = [
-    "unquantized", "ggml:IQ4_NL imatrix=matched", "ggml:IQ4_NL calibration=matched",
-    "ggml:IQ4_NL calibration=mismatched", "table calibration=matched learned:kind",
-    "uniform calibration=matched sensitivity=measured 4 bits",
-    "uniform calibration=imatrix:matched sensitivity=measured 4 bits",
+    "unquantized", "ggml:IQ4_NL imatrix=in_domain", "ggml:IQ4_NL hessian=in_domain",
+    "ggml:IQ4_NL hessian=out_of_domain", "table hessian=in_domain learned:kind",
+    "ecsq hessian=in_domain sensitivity=measured 4 bits",
+    "ecsq hessian=imatrix:in_domain sensitivity=measured 4 bits",
 ]  # fmt: skip
 N_PREREQUISITES = 4  # two calibrations, tables, sensitivities
 
@@ -81,8 +81,8 @@ class Bench:
         self.folder = folder
         self.config = folder / "study.toml"
         self.config.write_text(STUDY)
-        (folder / "matched.txt").write_text("the rain in the hen then tin ant " * 40)
-        (folder / "mismatched.txt").write_text("a shark has seen the last tree " * 40)
+        (folder / "in_domain.txt").write_text("the rain in the hen then tin ant " * 40)
+        (folder / "out_of_domain.txt").write_text("a shark has seen the last tree " * 40)
         self.text = folder / "text.txt"
         self.text.write_text("an ant in the rain then " * 30)
         self.model = Model(n_layer=1, seed=1).write(folder / "model.gguf")
@@ -126,15 +126,15 @@ def test_everything_is_made_once(bench: Bench, results: Path, model: ModelResult
 @pytest.mark.ci
 def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Path) -> None:
     stats, imatrix, tables = (tmp_path / name for name in ("stats", "imatrix", "tables.toml"))
-    calibrate_model(bench.model, [bench.folder / "matched.txt"], stats, n_ctx=32, imatrix=imatrix)
-    learned = learn_tables(bench.model, per="kind", calibration=stats)
+    calibrate_model(bench.model, [bench.folder / "in_domain.txt"], stats, n_ctx=32, imatrix=imatrix)
+    learned = learn_tables(bench.model, per="kind", hessian=stats)
     tables.write_text(learned.to_toml())
     made = {
-        "ggml:IQ4_NL calibration=matched": {"mode": "ggml:IQ4_NL", "calibration": stats},
-        "table calibration=matched learned:kind": {
+        "ggml:IQ4_NL hessian=in_domain": {"mode": "ggml:IQ4_NL", "hessian": stats},
+        "table hessian=in_domain learned:kind": {
             "mode": "table",
             "table": str(tables),
-            "calibration": stats,
+            "hessian": stats,
         },
     }
     for label, settings in made.items():
@@ -148,7 +148,7 @@ def test_files_are_the_librarys(bench: Bench, model: ModelResults, tmp_path: Pat
             "candidates"
         ]
         assert row.result("quality")["kld"]["mean"] == pytest.approx(alone["kld"]["mean"], rel=1e-4)
-    assert model.row("ggml:IQ4_NL calibration=matched").result("size")["code_bits"] == 4.5
+    assert model.row("ggml:IQ4_NL hessian=in_domain").result("size")["code_bits"] == 4.5
 
 
 @pytest.mark.slow
@@ -182,35 +182,35 @@ def test_costs_are_told(results: Path) -> None:
     assert rows[LABELS[5]]["seconds_before"] > rows[LABELS[2]]["seconds_before"]
 
 
-def test_compensation_is_compared(results: Path, model: ModelResults) -> None:
-    rows = {(row["quantizer"], row["calibration"]): row for row in compensation_rows(model, 0)}
+def test_gptq_is_compared(results: Path, model: ModelResults) -> None:
+    rows = {(row["quantizer"], row["calibration"]): row for row in gptq_rows(model, 0)}
     assert list(rows) == [
-        ("ggml:IQ4_NL", "matched"), ("ggml:IQ4_NL", "mismatched"),
-        ("table learned:kind", "matched"), ("uniform 4 bits", "matched"),
+        ("ggml:IQ4_NL", "in_domain"), ("ggml:IQ4_NL", "out_of_domain"),
+        ("table learned:kind", "in_domain"), ("ecsq 4 bits", "in_domain"),
     ]  # fmt: skip
 
     def kld(label: str) -> float:
         return model.row(label).result("quality")["kld"]["mean"]
 
-    matched = rows["ggml:IQ4_NL", "matched"]
-    assert matched["ratio"] == kld(LABELS[2]) / kld(LABELS[1]) == matched["ratio_to_best"]
-    assert rows["ggml:IQ4_NL", "mismatched"]["ratio"] is None
-    uniform = rows["uniform 4 bits", "matched"]
-    assert uniform["ratio"] == kld(LABELS[5]) / kld(LABELS[6])
-    assert uniform["ratio_to_best"] == kld(LABELS[5]) / kld(LABELS[1])
-    assert uniform["best"] == "ggml:IQ4_NL"
-    assert [row["kld"] for row in compensation_table(read_results(Store(results)))] == [
+    in_domain = rows["ggml:IQ4_NL", "in_domain"]
+    assert in_domain["ratio"] == kld(LABELS[2]) / kld(LABELS[1]) == in_domain["ratio_to_best"]
+    assert rows["ggml:IQ4_NL", "out_of_domain"]["ratio"] is None
+    ecsq = rows["ecsq 4 bits", "in_domain"]
+    assert ecsq["ratio"] == kld(LABELS[5]) / kld(LABELS[6])
+    assert ecsq["ratio_to_best"] == kld(LABELS[5]) / kld(LABELS[1])
+    assert ecsq["best"] == "ggml:IQ4_NL"
+    assert [row["kld"] for row in gptq_table(read_results(Store(results)))] == [
         row["kld"] for row in rows.values()
     ]
-    assert "calibration mismatched" in (results / "report.html").read_text()
+    assert "calibration out_of_domain" in (results / "report.html").read_text()
 
 
 def test_the_figure_has_every_quantizer(model: ModelResults) -> None:
     found = points(model, 0)
     assert [(one.family.name, one.calibration) for one in found] == [
-        ("stock types with imatrix", "matched"), ("stock types, compensated", "matched"),
-        ("stock types, compensated", "mismatched"), ("tables", "matched"),
-        ("uniform, compensated", "matched"), ("uniform", "matched"),
+        ("stock types with imatrix", "in_domain"), ("stock types, GPTQ", "in_domain"),
+        ("stock types, GPTQ", "out_of_domain"), ("tables", "in_domain"),
+        ("ecsq, GPTQ", "in_domain"), ("ecsq", "in_domain"),
     ]  # fmt: skip
     for one, row in zip(found, model.rows[1:]):
         assert (one.bits, one.kld) == (row.result("size")["code_bits"], row.result("quality")["kld"]["mean"])
@@ -224,7 +224,7 @@ def test_the_figure_has_every_quantizer(model: ModelResults) -> None:
 @pytest.mark.slow
 def test_a_changed_text_makes_what_depends_on_it(bench: Bench, results: Path, tmp_path: Path) -> None:
     other = Bench(tmp_path)
-    (tmp_path / "mismatched.txt").write_text("one other text, neither this nor that " * 40)
+    (tmp_path / "out_of_domain.txt").write_text("one other text, neither this nor that " * 40)
     again = Path(shutil.copytree(results, tmp_path / "results"))
     done = other.run(again)
     # The calibration, and size and quality of the one quantizer.
@@ -236,8 +236,8 @@ def test_a_changed_text_makes_what_depends_on_it(bench: Bench, results: Path, tm
 def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
     def keys(**change: object) -> set[str]:
         study = read_study(bench.config, models=[bench.model], texts=[bench.text])
-        matched = study.calibration[0].model_copy(update=change)
-        study = study.model_copy(update={"calibration": [matched, study.calibration[1]]})
+        in_domain = study.calibration[0].model_copy(update=change)
+        study = study.model_copy(update={"calibration": [in_domain, study.calibration[1]]})
         with Store(tmp_path / "results") as store:
             return {run.key for run in make_plan(study, store).runs()}
 
@@ -246,30 +246,30 @@ def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
         {"chunks": 5}, {"ctx": 64}, {"weights": [2.0]}, {"random": 0.0}, {"process_output": True},
     ):  # fmt: skip
         same = every & keys(**change)
-        # The model itself, the mismatched calibration and its quantizer.
+        # The model itself, the out_of_domain calibration and its quantizer.
         kinds = sorted(key.partition("-")[0] for key in same)
         assert kinds == ["calibrate", "quality", "quality", "size", "size"], change
 
 
-@pytest.mark.parametrize("changed", ["COMPENSATION", "IN_ORDER"])
+@pytest.mark.parametrize("changed", ["GPTQ", "PROPAGATED"])
 def test_a_file_that_comes_out_otherwise_has_another_key(
     changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stock = {"mode": "ggml:Q4_0"}
-    compensated = stock | {"calibration": "matched"}
-    every = [compensated | {"sequential": 8}, compensated, stock]
-    quantizers = make_quantizers(every, {}, ["matched"])
-    matched = {"matched": CalibrationInputs([], [], None, None, 0.25)}
-    before = [quantizer_inputs(quantizer, matched, {}) for quantizer in quantizers]
+    gptq = stock | {"hessian": "in_domain"}
+    every = [gptq | {"error_propagation": 8}, gptq, stock]
+    quantizers = make_quantizers(every, {}, ["in_domain"])
+    in_domain = {"in_domain": CalibrationInputs([], [], None, None, 0.25)}
+    before = [quantizer_inputs(quantizer, in_domain, {}) for quantizer in quantizers]
     monkeypatch.setattr(prerequisites, changed, 99)
-    after = [quantizer_inputs(quantizer, matched, {}) for quantizer in quantizers]
+    after = [quantizer_inputs(quantizer, in_domain, {}) for quantizer in quantizers]
     same = [a == b for a, b in zip(before, after)]
-    assert same == [False, changed == "IN_ORDER", True]
+    assert same == [False, changed == "PROPAGATED", True]
 
 
 def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
     path = bench.folder / "both.toml"
-    path.write_text(STUDY.replace('calibration = "matched"\n', 'calibration = ["matched", "mismatched"]\n'))
+    path.write_text(STUDY.replace('hessian = "in_domain"\n', 'hessian = ["in_domain", "out_of_domain"]\n'))
     study = read_study(path, models=[bench.model], texts=[bench.text])
     with Store(tmp_path / "results") as store:
         todo = tasks(make_plan(study, store), store)
@@ -310,51 +310,51 @@ def _toml(**settings: object) -> str:
     ("key", "value", "ending", "inputs"),
     [
         ("code_bits", 4.0, "4 bits", {"code_bits": 4.0}),
-        ("bits", 5.5, "5.5 bits in all", {"bits": 5.5}),
-        ("size", "3MB", "3,000,000 bytes", {"size": 3_000_000}),
+        ("target_bpw", 5.5, "5.5 bits in all", {"target_bpw": 5.5}),
+        ("target_size", "3MB", "3,000,000 bytes", {"target_size": 3_000_000}),
         ("like", "Q4_K", "like Q4_K", {"like": {"type": "Q4_K", "n_ctx": 32}}),
     ],
 )
 def test_targets_are_in_labels_and_keys(key: str, value: object, ending: str, inputs: dict) -> None:
-    settings = {"mode": "uniform", "calibration": "matched", key: value}
-    (quantizer,) = make_quantizers([settings], {}, ["matched"])
-    assert quantizer.label == f"uniform calibration=matched {ending}"
-    matched = CalibrationInputs([], [], None, None, 0.25)
-    made_of = quantizer_inputs(quantizer, {"matched": matched}, {"n_ctx": 32})
+    settings = {"mode": "ecsq", "hessian": "in_domain", key: value}
+    (quantizer,) = make_quantizers([settings], {}, ["in_domain"])
+    assert quantizer.label == f"ecsq hessian=in_domain {ending}"
+    in_domain = CalibrationInputs([], [], None, None, 0.25)
+    made_of = quantizer_inputs(quantizer, {"in_domain": in_domain}, {"n_ctx": 32})
     assert inputs.items() <= made_of.items()
     assert "step" not in made_of
 
 
-MATCHED = '[[calibration]]\nname = "matched"\ntexts = ["matched.txt"]\n'
-UNIFORM = {"mode": "uniform", "calibration": "matched"}
+IN_DOMAIN = '[[calibration]]\nname = "in_domain"\ntexts = ["in_domain.txt"]\n'
+ECSQ = {"mode": "ecsq", "hessian": "in_domain"}
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (UNIFORM | {"calibration": "mathced", "code_bits": 4.0}, ["'mathced'", "did you mean 'matched'?"]),
-        ({"mode": "uniform", "code_bits": 4.0}, ["uniform needs 'calibration'"]),
-        (UNIFORM, ["uniform needs 'step'"]),
-        (UNIFORM | {"code_bits": 4.0, "step": 0.01}, ["give one of step, bits, size, like and code_bits"]),
-        (UNIFORM | {"code_bits": 4.0, "like": "Q4_K"}, ["give one of step, bits, size, like and code_bits"]),
-        (UNIFORM | {"code_bits": 9.0}, ["code_bits", "above 0 to 6.5"]),
-        (UNIFORM | {"like": "Q4_Z"}, ["like", "'ggml:Q4_Z' is no type"]),
-        (UNIFORM | {"like": "Q4_K"}, ["like: needs a metric that is measured on texts"]),
-        ({"mode": "q4_0", "code_bits": 4.0}, ["for mode uniform"]),
+        (ECSQ | {"hessian": "in_domian", "code_bits": 4.0}, ["'in_domian'", "did you mean 'in_domain'?"]),
+        ({"mode": "ecsq", "code_bits": 4.0}, ["ecsq needs 'hessian'"]),
+        (ECSQ, ["ecsq needs 'step'"]),
+        (ECSQ | {"code_bits": 4.0, "step": 0.01}, ["one of step, target_bpw, target_size,"]),
+        (ECSQ | {"code_bits": 4.0, "like": "Q4_K"}, ["one of step, target_bpw, target_size,"]),
+        (ECSQ | {"code_bits": 9.0}, ["code_bits", "above 0 to 6.5"]),
+        (ECSQ | {"like": "Q4_Z"}, ["like", "'ggml:Q4_Z' is no type"]),
+        (ECSQ | {"like": "Q4_K"}, ["like: needs a metric that is measured on texts"]),
+        ({"mode": "q4_0", "code_bits": 4.0}, ["for mode ecsq"]),
         ({"mode": "table", "table": "learned:row"}, ["learned:model, learned:kind, learned:tensor"]),
         ({"mode": "q8_table", "table": "learned:kind"}, ["table: mode table takes"]),
         (
-            UNIFORM | {"calibration": "study.toml", "step": 1.0, "sensitivity": "measured"},
+            ECSQ | {"hessian": "study.toml", "step": 1.0, "sensitivity": "measured"},
             ["sensitivity: measured on", "is none"],
         ),
-        ({"mode": "q4_0", "calibration": "matched", "imatrix": "matched"}, ["give either"]),
+        ({"mode": "q4_0", "hessian": "in_domain", "imatrix": "in_domain"}, ["give either"]),
         ({"mode": "q4_0", "pqz": "maybe"}, ["pqz"]),
-        ({"mode": "q4_0", "calibration": "empty"}, ["texts: none", "--calibration-text empty=FILE"]),
+        ({"mode": "q4_0", "hessian": "empty"}, ["texts: none", "--calibration-text empty=FILE"]),
     ],
 )  # fmt: skip
 def test_a_wrong_quantizer_is_explained(bench: Bench, settings: dict, words: list[str]) -> None:
     path = bench.folder / "wrong.toml"
-    calibrations = f"{MATCHED}[[calibration]]\nname = 'empty'\n"
+    calibrations = f"{IN_DOMAIN}[[calibration]]\nname = 'empty'\n"
     path.write_text(f"measure = ['size']\n{calibrations}[[quantizer]]\n{_toml(**settings)}")
     with pytest.raises(ConfigError) as error:
         read_study(path, models=[bench.model])
@@ -365,15 +365,15 @@ def test_a_wrong_quantizer_is_explained(bench: Bench, settings: dict, words: lis
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        (MATCHED + MATCHED, ["two have the same name"]),
-        (MATCHED + "weights = [1, 2]\n", ["weights: 2 for 1 texts"]),
-        (MATCHED + "ctxt = 5\n", ["no key 'calibration.0.ctxt'", "did you mean 'ctx'"]),
-        (MATCHED + "random = 1.0\n", ["calibration.0.random", "less than 1"]),
+        (IN_DOMAIN + IN_DOMAIN, ["two have the same name"]),
+        (IN_DOMAIN + "weights = [1, 2]\n", ["weights: 2 for 1 texts"]),
+        (IN_DOMAIN + "ctxt = 5\n", ["no key 'calibration.0.ctxt'", "did you mean 'ctx'"]),
+        (IN_DOMAIN + "random = 1.0\n", ["calibration.0.random", "less than 1"]),
     ],
 )
 def test_a_wrong_calibration_is_explained(bench: Bench, toml: str, words: list[str]) -> None:
     path = bench.folder / "wrong.toml"
-    path.write_text(toml + "[[quantizer]]\n" + _toml(mode="ggml:Q4_0", calibration="matched"))
+    path.write_text(toml + "[[quantizer]]\n" + _toml(mode="ggml:Q4_0", hessian="in_domain"))
     with pytest.raises(ConfigError) as error:
         read_study(path, models=[bench.model], texts=[bench.text])
     for word in words:
@@ -381,10 +381,12 @@ def test_a_wrong_calibration_is_explained(bench: Bench, toml: str, words: list[s
 
 
 def test_texts_from_the_command_line(bench: Bench) -> None:
-    for name in ("compensation", "compression"):
-        given = [("matched", bench.text), ("mismatched", bench.folder / "matched.txt")]
+    for name in ("gptq", "compression"):
+        given = [("in_domain", bench.text), ("out_of_domain", bench.folder / "in_domain.txt")]
         path = ROOT / "configs" / f"{name}.toml"
         study = read_study(path, models=[bench.model], texts=[bench.text], calibration_texts=given)
         assert [one.texts for one in study.calibration] == [[text] for _, text in given]
-        with pytest.raises(ConfigError, match=r"none called 'other'; there are: \['matched', 'mismatched'\]"):
+        with pytest.raises(
+            ConfigError, match=r"none called 'other'; there are: \['in_domain', 'out_of_domain'\]"
+        ):
             read_study(path, calibration_texts=[("other", bench.text)])

@@ -57,7 +57,7 @@ def test_the_thesis_is_a_study() -> None:
 
 
 def test_every_key_is_in_the_manual() -> None:
-    names = ("thesis.toml", "compensation.toml", "compression.toml", "structured.toml", "drafting.toml")
+    names = ("thesis.toml", "gptq.toml", "compression.toml", "structured.toml", "drafting.toml")
     manual = "".join((ROOT / "configs" / name).read_text() for name in names)
     of_metrics = [metric.settings for metric in MEASURABLE if metric.settings]
     for key in [

@@ -12,8 +12,8 @@ A command has to succeed, except where it shows its errors (2>&1). A block that 
 ```console norun: REASON is left alone.
 
 What differs from run to run is not compared: times, rates, dates and spaces (MASKED). Figures come from sums
-of floats, which another processor adds in another order, so fractions may differ by 1 % or by one in the last
-decimal. What errors are compensated by is rounded to BF16 by processors that multiply it: codes come out
+of floats, which another CPU adds in another order, so fractions may differ by 1 % or by one in the last
+decimal. Hessians are rounded to BF16 by CPUs that multiply it: codes come out
 otherwise, so a figure that has its standard error beside it may differ by that, and the error by a tenth.
 All other text has to be the same.
 
@@ -37,7 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyquant.data import evaluation_text
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from tests.support import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)

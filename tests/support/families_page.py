@@ -26,7 +26,7 @@ COLUMNS = [
     "architecture",
     "what it has",
     "keeps its type",
-    "not compensated",
+    "not rounded by GPTQ",
 ]
 
 
@@ -41,8 +41,7 @@ def table() -> str:
         for name, family in FAMILIES.items():
             model = ModelFile(family.write(Path(folder) / "model.gguf"))
             kept, alone = (
-                kinds(u.kind for u in untreated(model) if u.what == what)
-                for what in ("quantized", "compensated")
+                kinds(u.kind for u in untreated(model) if u.what == what) for what in ("quantized", "gptq")
             )
             architecture = f"`{MODEL_ARCH_NAMES[family.architecture]}`"
             rows.append([name, architecture, ", ".join(features(family)), kept, alone])

@@ -45,10 +45,10 @@ WITH_STATISTICS: dict[str, dict[str, Any]] = {
         for name in ("Q4_0", "Q4_K", "Q5_K", "Q3_K", "IQ4_NL", "Q6_K")
     },
     "gptq table": {"mode": "table", "table": NONLINEAR},
-    "gptq uniform": {"mode": "uniform", "step": 0.01},
+    "gptq uniform": {"mode": "ecsq", "step": 0.01},
     "gptq equalized": {"mode": "ggml:Q4_0", "equalize": True},
-    "gptq in order": {"mode": "ggml:IQ4_NL", "sequential": 32},
-    "gptq in order, equalized": {"mode": "ggml:Q4_K", "sequential": 32, "equalize": True},
+    "gptq in order": {"mode": "ggml:IQ4_NL", "error_propagation": 32},
+    "gptq in order, equalized": {"mode": "ggml:Q4_K", "error_propagation": 32, "equalize": True},
 }  # fmt: skip
 CHUNKS = 32  # of 256 tokens
 
@@ -65,13 +65,13 @@ def statistics_hashes() -> dict[str, str]:
     text.write_text(training_text(), encoding="utf-8", newline="\n")
     own, default, imatrix = Path("own.stats"), Path("default.stats"), Path("imatrix.gguf")
     pyquant.calibrate_model(
-        model_path(), [text], own, n_ctx=256, n_chunks=CHUNKS, imatrix=imatrix, gradients=4,
+        model_path(), [text], own, n_ctx=256, n_chunks=CHUNKS, imatrix=imatrix, output_side=4,
         process_output=True,
     )  # fmt: skip
     pyquant.calibrate_model(model_path(), None, default, n_ctx=128, n_chunks=16)
     with_imatrix = {f"imatrix {name}": {"mode": f"ggml:{name}", "imatrix": imatrix} for name in WITH_IMATRIX}
-    calibrated = {name: {**mode, "calibration": own} for name, mode in WITH_STATISTICS.items()}
-    on_default = {"gptq IQ4_NL, default texts": {"mode": "ggml:IQ4_NL", "calibration": default}}
+    calibrated = {name: {**mode, "hessian": own} for name, mode in WITH_STATISTICS.items()}
+    on_default = {"gptq IQ4_NL, default texts": {"mode": "ggml:IQ4_NL", "hessian": default}}
     return dict(_quantized({**with_imatrix, **calibrated, **on_default}))
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from pyquant import _core
+from pyquant.calibration.hessian_file import KEY
+from pyquant.calibration.hessian_rows import add_checksums
 from pyquant.calibration.panels import triangle_size
-from pyquant.calibration.stats_file import KEY
-from pyquant.calibration.stats_rows import add_checksums
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.block_layout import TEXT, Field, Layout, block_bytes, kernel
 from pyquant.models.pqz.index import Index, PqzTensor
@@ -110,8 +110,8 @@ def stats_seeds(folder: Path) -> None:
         header.add_tensor("tokens", int(Type.I32), [8, 1])
         header.add_tensor("x.in_sum2", int(Type.F32), [32, n_groups])
         header.add_tensor("x.counts", int(Type.F64), [n_groups])
-        header.add_tensor("x.moment_counts", int(Type.F64), [n_groups])
-        header.add_tensor("x.moments", int(Type.F32), [triangle_size(32), n_groups])
+        header.add_tensor("x.hessian_counts", int(Type.F64), [n_groups])
+        header.add_tensor("x.hessian", int(Type.F32), [triangle_size(32), n_groups])
         header.add_tensor("x.first", int(Type.F32), [32])
         if version > 1:
             add_checksums(header)
@@ -123,7 +123,7 @@ TARGETS: dict[str, tuple[list[str], Callable[[Path], None]]] = {
     "gguf_header": (["gguf/*.cpp"], gguf_seeds),
     "pqz_frame": (["pqz/frame.cpp", "pqz/stream.cpp", "pqz/rans.cpp", "pqz/layout.cpp"], frame_seeds),
     "pqz_index": ([], index_seeds),
-    "stats_header": ([], stats_seeds),
+    "hessian_header": ([], stats_seeds),
 }
 
 

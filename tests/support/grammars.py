@@ -11,7 +11,7 @@ CORPORA = Path(__file__).parents[1] / "generation" / "grammar" / "corpora"
 
 
 def refusal(name: str, text: str) -> str:
-    """Return the end of what a grammar in the box takes of a text and what follows; empty: it accepts it."""
+    """Return the end of what a grammar bundled takes of a text and what follows; empty: it accepts it."""
     state = bytewise(read_grammar(GRAMMARS / f"{name}.lark")).start()
     data = text.encode()
     for place, byte in enumerate(data):
@@ -21,5 +21,5 @@ def refusal(name: str, text: str) -> str:
 
 
 def corpus(name: str, answer: str) -> list[str]:
-    """Return the texts that a grammar in the box has to `accept` or to `refuse`."""
+    """Return the texts that a grammar bundled has to `accept` or to `refuse`."""
     return (CORPORA / f"{name}.{answer}.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")

@@ -1,7 +1,7 @@
 """Checks that what documents and comments point to exists: python -m tests.support.links
 
 In Markdown, every relative link leads to a file of the repository, and every anchor to a heading or an HTML
-anchor of its document. In all text files, a path that is mentioned exists (such as docs/compression.md in a
+anchor of its document. In all text files, a path that is mentioned exists (such as docs/quantize.md in a
 comment). Addresses of other hosts are not looked at: this needs no network.
 """
 

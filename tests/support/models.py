@@ -53,7 +53,7 @@ class Model(GeneratedModel):
             super().add_tokenizer(writer)
 
 
-IN_THE_BOX = "model in the box"  # pyquant.data.model_path(), for fixture `source`
+IN_THE_BOX = "bundled model"  # pyquant.data.model_path(), for fixture `source`
 F32, EXPERTS = "f32, rows of 64 and 96", "f16, experts"
 ODD_ROWS = "bf16, tied, rows of 64 and 172"
 

@@ -9,5 +9,5 @@ from pyquant.schemes.settings import make_mode
 STEP = 0.02
 
 
-def uniform(stats: Path, step: float = STEP, **settings: object):
-    return make_mode({"mode": "uniform", "calibration": str(stats), "step": step, **settings})
+def ecsq(stats: Path, step: float = STEP, **settings: object):
+    return make_mode({"mode": "ecsq", "hessian": str(stats), "step": step, **settings})

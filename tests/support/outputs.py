@@ -26,6 +26,6 @@ def output_error(stats: Calibration, x: dict[str, np.ndarray], y: dict[str, np.n
     total = 0.0
     for name in set(x) & set(stats.matrices):
         for expert, e in enumerate((x[name] - y[name]).astype(np.float64)):
-            h = stats.moments(name, expert)
+            h = stats.hessian(name, expert)
             total += 0 if h is None else ((e @ h) * e).sum()
     return total

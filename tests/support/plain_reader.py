@@ -1,4 +1,4 @@
-"""Another reader of packed models, from docs/pqz.md alone: numpy and python-zstandard."""
+"""Another reader of packed models, from docs/methods/pqz_format.md alone: numpy and python-zstandard."""
 
 from __future__ import annotations
 

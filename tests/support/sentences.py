@@ -19,7 +19,7 @@ class Sentences:
     Parameters
     ----------
     name : str
-        Of a grammar in the box.
+        Of a grammar bundled.
     samples : dict
         Texts for each terminal that is a regular expression.
     """

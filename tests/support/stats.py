@@ -1,4 +1,4 @@
-"""STATS files with other values under checksums that are right."""
+"""Hessian files with other values under checksums that are right."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def with_value(stats: Path, tensor_name: str, dtype: Any, index: int, value: flo
 
 
 def everything(path: Path) -> list[Any]:
-    """All that a STATS file or an importance matrix says."""
+    """All that a Hessian file or an importance matrix says."""
     stats = Calibration.read(path)
     said: list[Any] = [stats.origin, stats.matrices, stats.n_tokens]
     for name in stats.matrices:
-        said += [stats.counts(name).tolist(), stats.diagonal(name).tolist(), stats.why_no_moments(name)]
-        for expert in range(len(stats.counts(name)) if stats.has_moments(name) else 0):
-            moments = stats.moments(name, expert)
-            said.append(None if moments is None else moments.tolist())
+        said += [stats.counts(name).tolist(), stats.diagonal(name).tolist(), stats.why_no_hessian(name)]
+        for expert in range(len(stats.counts(name)) if stats.has_hessian(name) else 0):
+            hessian = stats.hessian(name, expert)
+            said.append(None if hessian is None else hessian.tolist())
     return [*said, stats.tokens(1 << 20).tolist() if stats.origin else None]

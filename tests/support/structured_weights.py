@@ -10,7 +10,7 @@ def structured_weights(name: str, shape: tuple[int, ...], rng: np.random.Generat
     """Make a tensor's weights, in numpy's order, the length of a row last.
 
     Columns of matrices have different scales, and some are far out; many rows have directions in common;
-    tails are heavy. So compensation has something to gain.
+    tails are heavy. So GPTQ has something to gain.
     """
     kind = name.removesuffix(".weight").rpartition(".")[2]
     if kind == "ssm_a":

@@ -44,7 +44,7 @@ LABELS = ["unquantized", "q4_0_multizero 0", "q4_0_multizero 2", "q8_table balan
 
 
 def run_on_the_box(folder: Path, study: str) -> Path:
-    """Run a study, given as TOML, on the model in the box; returns the folder of its results."""
+    """Run a study, given as TOML, on the bundled model; returns the folder of its results."""
     config = folder / "study.toml"
     config.write_text(study)
     run_study(read_study(config, models=[data.model_path()]), folder / "results", workers=1)

@@ -15,21 +15,21 @@ from tests.trial.case import Failed
 from tests.trial.samples import Samples
 
 RUNS = ["--text", "text.txt", "--ctx", "64", "--chunks", "8"]
-CALIBRATED = ["--mode", "uniform", "--calibration", "stats.gguf"]
-IN_ORDER = ["--calibration", "stats.gguf", "--sequential", "12"]
-EQUALIZE = ["equalize", "model.gguf", "--calibration", "stats.gguf"]
+CALIBRATED = ["--mode", "ecsq", "--hessian", "stats.gguf"]
+PROPAGATED = ["--hessian", "stats.gguf", "--error-propagation", "12"]
+EQUALIZE = ["equalize", "model.gguf", "--hessian", "stats.gguf"]
 STUDY = ["--model", "model.gguf", "--text", "text.txt", "--workers", "1", "--results", "OUT/results"]
 # The words of each command, by a name, in the folder of samples. OUT is the folder that it writes into.
 COMMANDS = {
     "quantize": ["quantize", "model.gguf", "OUT/out.gguf", "--mode", "ggml:Q4_K"],
-    "quantize in order": ["quantize", "model.gguf", "OUT/out.gguf", "--mode", "q4_0", *IN_ORDER],
+    "quantize in order": ["quantize", "model.gguf", "OUT/out.gguf", "--mode", "q4_0", *PROPAGATED],
     "quantize pqz": ["quantize", "model.gguf", "OUT/out.pqz", *CALIBRATED, "--step", "0.05"],
-    "quantize size": ["quantize", "model.gguf", "OUT/out.pqz", *CALIBRATED, "--bits", "6.5"],
+    "quantize size": ["quantize", "model.gguf", "OUT/out.pqz", *CALIBRATED, "--target-bpw", "6.5"],
     "pack": ["pack", "quantized.gguf", "OUT/out.pqz"],
     "unpack": ["unpack", "quantized.pqz", "OUT/out.gguf"],
     "calibrate": ["calibrate", "model.gguf", *RUNS, "-o", "OUT/stats", "--imatrix", "OUT/imatrix"],
     "calibrate spooled": ["calibrate", "model.gguf", *RUNS, "-o", "OUT/stats", "--memory", "300kB"],
-    "equalize": [*EQUALIZE, "OUT/out.gguf", "--stats", "OUT/stats"],
+    "equalize": [*EQUALIZE, "OUT/out.gguf", "--hessian-out", "OUT/stats"],
     "quantize equalized": [
         "quantize",
         "model.gguf",
@@ -39,7 +39,7 @@ COMMANDS = {
         "0.05",
         "--equalize",
     ],
-    "sensitivity": ["sensitivity", "model.gguf", "--calibration", "stats.gguf", *RUNS, "-o", "OUT/out.toml"],
+    "sensitivity": ["sensitivity", "model.gguf", "--hessian", "stats.gguf", *RUNS, "-o", "OUT/out.toml"],
     "tables build": ["tables", "build", "model.gguf", "-o", "OUT/out.toml"],
     "tables learn": ["tables", "learn", "model.gguf", "-o", "OUT/out.toml"],
     "study": ["study", "run", "small.toml", *STUDY],

@@ -19,13 +19,13 @@ import numpy as np
 from pyquant.machine.memory import forget_peak, peak_memory
 from tests.trial.case import HELD, REFUSED, SKIPPED, Attack, Failed, Failure, generator
 
-PATIENCE = 10.0  # seconds of processor time that a case may take
+PATIENCE = 10.0  # seconds of CPU time that a case may take
 WAITS = 60.0  # seconds of the wall, after which a case that computes nothing waits for what never comes
 MEMORY = 200 << 20  # bytes that a case may take, beside twice its file
 PIECE = 2000  # cases of one process, at most
 OUTCOMES = (HELD, REFUSED, SKIPPED)
 # Places in what both processes see: the case, when it began by both clocks, and a count of each outcome.
-CASE, PROCESSOR, WALL, COUNTS = 0, 1, 2, 3
+CASE, CPU, WALL, COUNTS = 0, 1, 2, 3
 
 
 class Board:
@@ -47,7 +47,7 @@ def run_forked(
     begin = cases.start
     while begin < cases.stop:
         board = Board()
-        board.numbers[[CASE, PROCESSOR, WALL]] = begin, 0, time.monotonic()
+        board.numbers[[CASE, CPU, WALL]] = begin, 0, time.monotonic()
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -74,7 +74,7 @@ def _watch(child: int, board: Board) -> str | None:
             if os.WIFSIGNALED(status):
                 return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
             return None if status == 0 else f"exit status {os.WEXITSTATUS(status)}"
-        busy, waits = _seconds(child) - board.numbers[PROCESSOR], time.monotonic() - board.numbers[WALL]
+        busy, waits = _seconds(child) - board.numbers[CPU], time.monotonic() - board.numbers[WALL]
         if busy > PATIENCE or (waits > WAITS and busy < 1):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -83,7 +83,7 @@ def _watch(child: int, board: Board) -> str | None:
 
 
 def _seconds(child: int) -> float:
-    """Processor time of a process, all its threads together."""
+    """CPU time of a process, all its threads together."""
     try:
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -99,7 +99,7 @@ def _work(attack: Attack, cases: range, seed: int, folder: Path, board: Board, w
         _limit(attack.addresses)
         with os.fdopen(writer, "w") as pipe:
             for case in cases:
-                board.numbers[[CASE, PROCESSOR, WALL]] = case, time.process_time(), time.monotonic()
+                board.numbers[[CASE, CPU, WALL]] = case, time.process_time(), time.monotonic()
                 try:
                     outcome = _measured(attack, generator(seed, attack.name, case), folder)
                     board.numbers[COUNTS + OUTCOMES.index(outcome)] += 1

@@ -21,10 +21,10 @@ WORK = (limits.TOKENS, limits.ROUNDS)  # of these more is more work, which is no
 RUN = ["--text", "text.txt", "--ctx", "64", "--chunks", "2"]
 # Words that each command with a number needs beside it; OUT is a file.
 WORDS = {
-    "quantize": ["model.gguf", "OUT.pqz", "--mode", "uniform", "--calibration", "stats.gguf"],
+    "quantize": ["model.gguf", "OUT.pqz", "--mode", "ecsq", "--hessian", "stats.gguf"],
     "histogram": ["model.gguf", "--mode", "q4_0_multizero"],
     "calibrate": ["model.gguf", *RUN, "-o", "OUT"],
-    "sensitivity": ["model.gguf", "--calibration", "stats.gguf", *RUN, "-o", "OUT"],
+    "sensitivity": ["model.gguf", "--hessian", "stats.gguf", *RUN, "-o", "OUT"],
     "perplexity": ["model.gguf", *RUN],
     "compare": ["model.gguf", "quantized.gguf", *RUN],
     "error": ["model.gguf", "quantized.gguf"],
@@ -32,7 +32,7 @@ WORDS = {
     "pack": ["quantized.gguf", "OUT"],
     "unpack": ["quantized.pqz", "OUT"],
     "tables build": ["model.gguf", "-o", "OUT"],
-    "tables learn": ["model.gguf", "--calibration", "stats.gguf", "-o", "OUT"],
+    "tables learn": ["model.gguf", "--hessian", "stats.gguf", "-o", "OUT"],
     "study run": ["none.toml", "--results", "OUT"],
 }
 BEYOND = ["nan", "inf", "-inf", "-1", "0", "1e999", "99999999999", "9" * 40, "1e-30", "0x10", "", "--", "½"]

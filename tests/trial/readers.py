@@ -57,10 +57,8 @@ def mutations() -> list[Mutation]:
         PqzMutation(
             "pqz", "pqz of a stock type, checksums right", 20, "quantized.pqz", expanded("quantized.pqz")
         ),
-        PqzMutation(
-            "pqz-uniform", "pqz of mode uniform, checksums right", 20, "uniform.pqz", expanded("uniform.pqz")
-        ),
-        StatsMutation("stats", "STATS, checksums right", 20, "stats.gguf", always(everything)),
+        PqzMutation("pqz-uniform", "pqz of mode ecsq, checksums right", 20, "ecsq.pqz", expanded("ecsq.pqz")),
+        StatsMutation("stats", "HESSIAN, checksums right", 20, "stats.gguf", always(everything)),
         HeaderMutation("imatrix", "importance matrix", 10, "imatrix.gguf", always(read_imatrix)),
         HeaderMutation("imatrix-quantize", "importance matrix: quantize", 50, "imatrix.gguf", weighted),
         Mutation("imatrix-legacy", "importance matrix, old format", 10, "imatrix.dat", always(read_imatrix)),

@@ -26,8 +26,8 @@ PROMPTS = """{"prompt": "the rain in", "name": "rain"}
 RECIPE = """version = 1
 base = "Q4_K_M"
 n_bytes = 100000
-divergence = 0.25
-divergence_error = 1e-3
+KLD = 0.25
+kld_error = 1e-3
 
 [tensors]
 "blk.0.attn_q.weight" = { type = "Q4_0", bits = 4.5, share = 0.5, sensitivity = 1.5 }

@@ -51,8 +51,8 @@ def make_samples(folder: Path) -> None:
     quantize_model(model, folder / "quantized.gguf", make_mode({"mode": "ggml:Q4_K"}))
     quantize_model(model, folder / "table.gguf", make_mode({"mode": "q4_0", "store": "q4_t"}))
     pack_model(folder / "quantized.gguf", folder / "quantized.pqz")
-    uniform = make_mode({"mode": "uniform", "calibration": stats, "step": 0.05})
-    quantize_to_pqz(model, folder / "uniform.pqz", uniform)
+    ecsq = make_mode({"mode": "ecsq", "hessian": stats, "step": 0.05})
+    quantize_to_pqz(model, folder / "ecsq.pqz", ecsq)
     legacy_imatrix(model, folder / "imatrix.dat")
     counts = count_codes(model, make_mode({"mode": "q8_0"})).to_json()
     short = {**counts, "totals": [{**total, "codes": total["codes"][:20]} for total in counts["totals"]]}

@@ -15,7 +15,7 @@ from tests.trial.mutations import Damage, Mutation
 
 WORDS = [
     "0", "-1", "1", "0.5", "1e308", "-1e-308", "inf", "nan", "9" * 30, "true", '""', '"x"', "[]", "{}",
-    "null", '"q4_0"', '"uniform"', '"../../etc/passwd"', '"\\u0000"', "[[[]]]", "1979-05-27", "=", "[", "]",
+    "null", '"q4_0"', '"ecsq"', '"../../etc/passwd"', '"\\u0000"', "[[[]]]", "1979-05-27", "=", "[", "]",
     '"', "\n", "[" * 70, "{a=" * 70, "a.b.c=1\n",
 ]  # fmt: skip
 VALUES = [

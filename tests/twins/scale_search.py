@@ -1,4 +1,4 @@
-"""Numpy twins of csrc/compensate's searches for scales, bit for bit.
+"""Numpy twins of csrc/gptq's searches for scales, bit for bit.
 
 Everything is float32, and sums are added in the order of the kernels. Arrays have columns first and rows
 last, as the kernels hold them in vectors: the weights x of n columns that share a scale are (n, n_rows), and

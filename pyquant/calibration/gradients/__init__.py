@@ -1,1 +1,1 @@
-"""What errors in the outputs of matrices do to a model's predictions: second moments of gradients."""
+"""Output-side Hessians: which errors in the outputs of matrices change a model's predictions."""

@@ -1,7 +1,7 @@
 """The graph of llama's architecture, and of Qwen's, in numpy: forwards and backwards over a sequence.
 
 llama.cpp computes no gradients of what its matrices give. Arrays are (n_tokens, width) float32. What a layer
-computes inside is computed again when its gradients are wanted, so that only streams are kept.
+computes inside is computed again when its gradients are wanted, so that only the residual stream is kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LlamaGraph:
         others = self._tensors.keys() - needed - more - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
         if model.architecture not in NEIGHBORS or others or needed - self._tensors.keys():
             raise ConfigError(
-                f"gradients: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
+                f"output_side: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
                 f"and this model is {model.architecture}" + (f" with {min(others)}" if others else "")
             )
         self._neighbors = NEIGHBORS[model.architecture]
@@ -71,14 +71,14 @@ class LlamaGraph:
         return {name: self._tensors[name].shape[1] for name in names}
 
     def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
-        """Give the stream before each layer, and behind the last."""
+        """Give the residual stream before each layer, and behind the last."""
         streams = [self._embeddings[tokens]]
         for i in range(self.n_layers):
             streams.append(self._inside(i, streams[-1]).result)
         return streams
 
     def logits(self, last: Array) -> Array:
-        """Give logits, (n_tokens, n_vocab), of the stream behind the last layer."""
+        """Give logits, (n_tokens, n_vocab), of the residual stream behind the last layer."""
         return (last * self._scale(last) * self._output_norm) @ self._output.T
 
     def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
@@ -177,7 +177,7 @@ class LlamaGraph:
 
 @dataclass(frozen=True)
 class _Inside:
-    """What a layer computed: weights by kind, what Q and K gave, attention, the stream between, neurons."""
+    """What a layer computed: weights by kind, Q, K, attention, the residual stream between, neurons."""
 
     weights: dict[str, Array]
     of_q: Array

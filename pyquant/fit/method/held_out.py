@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyquant.evaluate.baseline import BaseRun
-from pyquant.evaluate.divergence import mean_and_error
+from pyquant.evaluate.kld import mean_and_error
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel

@@ -20,19 +20,20 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
-GRADIENT_CHUNKS = 24  # docs/compensation.md: more of them gain little
+OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
 
 @dataclass(frozen=True)
 class Hessian:
     """Statistics that were made or found.
 
-    path: the file. kept: whether it stays when the work is done. gradients: whether it has them.
+    path: the file. kept: whether it stays when the work is done. output_side: whether it has output-side
+    Hessians.
     """
 
     path: Path
     kept: bool
-    gradients: bool
+    output_side: bool
 
 
 class HessianMaker:
@@ -66,10 +67,10 @@ class HessianMaker:
         self._model, self._texts, self._n_ctx, self._beside = model, texts, n_ctx, beside
         self._threads, self._progress, self._tell = threads, progress, tell
 
-    def in_file(self, path: Path, *, gradients: bool) -> Hessian:
+    def in_file(self, path: Path, *, output_side: bool) -> Hessian:
         """Take the statistics in a file, or make it. Errors are those of `calibrate_model`."""
         if not path.exists():
-            return Hessian(path, True, self._calibrate(path, gradients))
+            return Hessian(path, True, self._calibrate(path, output_side))
         known = Calibration.read(path)
         known.check_model(self._model, self._model.sha256())
         if known.origin is None:
@@ -77,54 +78,56 @@ class HessianMaker:
         used = " ".join(text.sha256 for text in known.origin.texts if text.sha256)
         if self._texts.calibration and used != self._texts.key:
             self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
-        return Hessian(path, True, _has_gradients(known))
+        return Hessian(path, True, _has_output_hessian(known))
 
-    def in_cache(self, *, gradients: bool) -> Hessian:
+    def in_cache(self, *, output_side: bool) -> Hessian:
         """Take the statistics in the cache, or make them. Errors are those of `calibrate_model`."""
         if (cache := cache_folder()) is not None:
-            # Statistics with gradients serve where none are needed, too.
-            keys = [self._key(wanted) for wanted in ([True] if gradients else [False, True])]
+            # Statistics with output-side Hessians serve where none are needed, too.
+            keys = [self._key(wanted) for wanted in ([True] if output_side else [False, True])]
             own, *others = (cache / "hessian" / f"{key}.gguf" for key in keys)
             try:
                 with _locked(own):
                     for path in (own, *others):
-                        if (has_gradients := self._usable(path)) is not None:
-                            return Hessian(path, True, has_gradients)
-                    has_gradients = self._calibrate(own, gradients)
+                        if (has_output_hessian := self._usable(path)) is not None:
+                            return Hessian(path, True, has_output_hessian)
+                    has_output_hessian = self._calibrate(own, output_side)
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
-                return Hessian(own, True, has_gradients)
+                return Hessian(own, True, has_output_hessian)
             except (OSError, OutputError) as error:
                 self._tell(f"statistics are not kept in the cache: {error}")
         path = self._beside / "hessian.gguf"
-        return Hessian(path, False, self._calibrate(path, gradients))
+        return Hessian(path, False, self._calibrate(path, output_side))
 
-    def _calibrate(self, path: Path, gradients: bool) -> bool:
-        """Write the statistics; returns whether they have gradients, which some families have not."""
+    def _calibrate(self, path: Path, output_side: bool) -> bool:
+        """Write the statistics; returns whether they have output-side Hessians: not of all families."""
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
             "threads": self._threads, "progress": self._progress, "force": True,
         }  # fmt: skip
-        if gradients:
+        if output_side:
             try:
-                calibrate_model(self._model, self._texts.texts, path, gradients=GRADIENT_CHUNKS, **options)
+                calibrate_model(
+                    self._model, self._texts.texts, path, output_side=OUTPUT_SIDE_CHUNKS, **options
+                )
                 return True
             except ConfigError as error:
                 self._tell(f"output-side Hessian: left out: {error}")
         calibrate_model(self._model, self._texts.texts, path, **options)
         return False
 
-    def _key(self, gradients: bool) -> str:
+    def _key(self, output_side: bool) -> str:
         made_of = {
             "model": self._model.sha256(),
             "texts": self._texts.key,
             "n_ctx": self._n_ctx,
-            "gradients": GRADIENT_CHUNKS if gradients else None,
+            "output_side": OUTPUT_SIDE_CHUNKS if output_side else None,
             "pyquant": _core.build_info()["pyquant"],
         }
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
     def _usable(self, path: Path) -> bool | None:
-        """Say whether statistics have gradients; None where none are there, or damaged ones."""
+        """Say whether statistics have output-side Hessians; None where none are there, or damaged ones."""
         if not path.exists():
             return None
         try:
@@ -134,11 +137,11 @@ class HessianMaker:
             self._tell(f"{error}: made again")
             path.unlink(missing_ok=True)
             return None
-        return _has_gradients(known)
+        return _has_output_hessian(known)
 
 
-def _has_gradients(known: Calibration) -> bool:
-    return any(known.has_gradients(name) for name in known.matrices)
+def _has_output_hessian(known: Calibration) -> bool:
+    return any(known.has_output_hessian(name) for name in known.matrices)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pyquant.files.output_file import check_output, output_errors
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
+from pyquant.fit.method.forecast import Forecast, forecast
 from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian, HessianMaker
 from pyquant.fit.method.split_text import SplitText, split_text
@@ -49,6 +50,8 @@ class Quantized:
         What `quantize_model` says of the file, as JSON.
     stages
         What was tried, and what of it the file has; empty for "rtn".
+    forecast
+        What was expected before the work; None for "rtn".
     statistics
         The Hessian statistics that it was made with; None where none were kept.
     evaluation
@@ -61,6 +64,7 @@ class Quantized:
     method: str
     result: dict[str, Any]
     stages: list[Tried]
+    forecast: Forecast | None
     statistics: str | None
     evaluation: Comparison | None
     seconds: float
@@ -71,6 +75,7 @@ class Quantized:
             **self.result,
             "method": self.method,
             "stages": [stage.to_json() for stage in self.stages],
+            "forecast": self.forecast.to_json() if self.forecast else None,
             "statistics": self.statistics,
             "evaluation": self.evaluation.to_json() if self.evaluation else None,
             "seconds": self.seconds,
@@ -167,34 +172,39 @@ def quantize(
     elif pure and method != "rtn":
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     name = type if isinstance(type, str) else stock_for(model, type, common)
+    stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
         _check_evaluation(model, evaluate)
+    if hessian is not None and Path(hessian).resolve() == output.resolve():
+        raise ConfigError(f"hessian: {hessian} is the output; name another file")
+    if not dry_run:
+        check_output(output, sources=model.paths, force=force)
+    expected: Forecast | None = None
+    if method != "rtn":
+        n_bytes = make_plan(model, stock, threads=threads).output_bytes  # refuses what cannot be
+        split = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
+        expected = forecast(model, method, split, n_bytes, threads)
+        for line in expected.lines():
+            tell(line)
     if method == "rtn" or dry_run:
         if method != "rtn" and not isinstance(type, str):
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
         done = quantize_model(
-            model, output, make_mode({"mode": f"ggml:{name}", **common}),
-            progress=lambda done, total, _name: progress(name, done, total), threads=threads, force=force,
-            dry_run=dry_run, tell=tell,
+            model, output, stock, progress=lambda done, total, _name: progress(name, done, total),
+            threads=threads, force=force, dry_run=dry_run, tell=tell,
         )  # fmt: skip
         compared = None
         if evaluate is not None and not dry_run:
             compared = _compare(model, [output], evaluate, threads, progress)
-        return Quantized(method, done.to_json(), [], None, compared, time.perf_counter() - begin)
-    check_output(output, sources=model.paths, force=force)
-    make_plan(model, make_mode({"mode": f"ggml:{name}", **common}), threads=threads)  # refuses what cannot be
-    if hessian is not None and Path(hessian).resolve() == output.resolve():
-        raise ConfigError(f"hessian: {hessian} is the output; name another file")
-    texts = None if text is None else read_texts(text)
+        return Quantized(method, done.to_json(), [], expected, None, compared, time.perf_counter() - begin)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        split = _split(model, texts, n_ctx, n_chunks or N_CHUNKS)
         maker = HessianMaker(
             model, split, split.held_out.n_ctx, folder, threads=threads, tell=tell,
             progress=lambda done, total: progress("calibration", done, total),
         )  # fmt: skip
         make = partial(maker.in_file, Path(hessian)) if hessian else maker.in_cache
-        statistics = make(gradients=method == "best")
+        statistics = make(output_side=method == "best")
         identity = _identity(model, str(type), pure, method, split, statistics)
         work = stack.enter_context(WorkFolder(output, identity))
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
@@ -206,17 +216,17 @@ def quantize(
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
         stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
-        stages.run(stages_of(method, statistics.path, gradients=statistics.gradients))
+        stages.run(stages_of(method, statistics.path, output_side=statistics.output_side))
         _publish(stages, model, output, force)
         compared = None
         if evaluate is not None:
-            stock = folder / f"llama-quantize-{name}.gguf"
+            peer = folder / f"llama-quantize-{name}.gguf"
             mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
-            quantize_model(model, stock, mode, threads=threads)
-            compared = _compare(model, [stock, output], evaluate, threads, progress)
+            quantize_model(model, peer, mode, threads=threads)
+            compared = _compare(model, [peer, output], evaluate, threads, progress)
         result = {**stages.result, "output": str(output)}
     kept = str(statistics.path) if statistics.kept else None
-    return Quantized(method, result, stages.tried, kept, compared, time.perf_counter() - begin)
+    return Quantized(method, result, stages.tried, expected, kept, compared, time.perf_counter() - begin)
 
 
 def _check_method(

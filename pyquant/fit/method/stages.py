@@ -65,18 +65,18 @@ class Tried:
         return asdict(self)
 
 
-def stages_of(method: str, statistics: Path, *, gradients: bool) -> list[Stage]:
+def stages_of(method: str, statistics: Path, *, output_side: bool) -> list[Stage]:
     """List the stages of a method. The first is what llama-quantize makes with an imatrix.
 
-    gradients: whether the statistics have them.
+    output_side: whether the statistics have output-side Hessians.
     """
-    gptq = {"imatrix": None, "calibration": statistics, "output_side": False}
+    gptq = {"imatrix": None, "hessian": statistics, "output_side": False}
     stages = [Stage("imatrix", {"imatrix": statistics}), Stage("GPTQ", gptq)]
     if method == "best":
-        stages += [Stage("output-side Hessian", {"output_side": True})] if gradients else []
+        stages += [Stage("output-side Hessian", {"output_side": True})] if output_side else []
         stages += [
             Stage("cross-layer equalization", {"equalize": True}),
-            Stage("error propagation", {"sequential": PROPAGATED}),
+            Stage("error propagation", {"error_propagation": PROPAGATED}),
         ]
     return stages
 
@@ -152,7 +152,8 @@ class Stages:
             done = quantize_model(
                 self._model, path, make_mode(settings), force=True,
                 progress=lambda done, total, _name: self._progress(name, done, total),
-                memory=self._memory if "sequential" in settings else None, **self._options,
+                memory=self._memory if "error_propagation" in settings else None,
+                checkpoint=self._folder.checkpoint(name), **self._options,
             )  # fmt: skip
         except (ConfigError, ModelFileError) as error:
             if self.best is None:

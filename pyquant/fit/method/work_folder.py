@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from pyquant.errors import OutputError
 from pyquant.files.json import read_json, write_json
-from pyquant.files.output_file import output_errors
+from pyquant.files.output_file import output_errors, partial_of
 
 
 class WorkFolder:
@@ -44,16 +44,23 @@ class WorkFolder:
             except OSError:
                 self._lock.close()
                 raise OutputError(f"{output}: another process is writing it") from None
-        self._done = self._read()
-        if not self._done:  # of no run, or of another one
-            with output_errors(self.path):
-                for path in self.path.iterdir():
-                    if path.name != ".lock":
-                        path.unlink()
+        self._done: dict[str, dict[str, Any]] = {}
+        if (known := self._read()) is not None:
+            self._done = known
+            return
+        with output_errors(self.path):  # of another run
+            for path in self.path.iterdir():
+                if path.name != ".lock":
+                    path.unlink()
+        self._write()
 
     def file(self, stage: str) -> Path:
         """Return where a stage's file is, or is to be."""
         return self.path / f"{stage}.gguf"
+
+    def checkpoint(self, stage: str) -> Path:
+        """Return where finished tensors of a stage's file are listed."""
+        return self.path / f"{stage}.tensors"
 
     def known(self, stage: str) -> dict[str, Any] | None:
         """Return what was noted of a stage; None: it is yet to be done."""
@@ -62,6 +69,10 @@ class WorkFolder:
     def note(self, stage: str, known: dict[str, Any]) -> None:
         """Note that a stage is done. Raises OutputError."""
         self._done[stage] = known
+        self._write()
+        self.checkpoint(stage).unlink(missing_ok=True)
+
+    def _write(self) -> None:
         state = {"key": self._key, "stages": self._done}
         write_json(self.path / "state.json", state, sources=[], force=True)
 
@@ -70,19 +81,21 @@ class WorkFolder:
         for stage in stages:
             self._done.pop(stage, None)
             with output_errors(self.path):
-                self.file(stage).unlink(missing_ok=True)
+                for path in (self.file(stage), partial_of(self.file(stage)), self.checkpoint(stage)):
+                    path.unlink(missing_ok=True)
 
     @property
     def has_files(self) -> bool:
-        """Say whether a file of a stage is there to go on from."""
-        return any(self.path.glob("*.gguf")) and bool(self._done)
+        """Say whether there is something to go on from."""
+        return bool(self._done) or any(self.path.glob("*.tensors"))
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, dict[str, Any]] | None:
+        """Return what is noted of stages; None: of another run, or nothing."""
         try:
             state = read_json(self.path / "state.json")
-            return dict(state["stages"]) if state["key"] == self._key else {}
+            return dict(state["stages"]) if state["key"] == self._key else None
         except (OSError, ValueError, KeyError, TypeError):
-            return {}
+            return None
 
     def __enter__(self) -> WorkFolder:
         return self

@@ -1,1 +1,1 @@
-"""Commands that let models write."""
+"""Commands that generate."""

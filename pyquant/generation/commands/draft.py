@@ -1,4 +1,4 @@
-"""`pyquant draft`: what drafting takes and brings."""
+"""`pyquant draft`: measure and tune speculative decoding."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from pyquant.cli.output import number, percent, print_table, show
 from pyquant.cli.progress import count_bar
 from pyquant.cli.single_values import Commands
 from pyquant.cli.streams import hear_loggers
-from pyquant.generation.commands import writing_options
-from pyquant.generation.commands.drafted import DraftModel, say_pair
+from pyquant.generation.commands import generation_options
+from pyquant.generation.commands.speculative import DraftModel, named_draft, say_pair
 
 if TYPE_CHECKING:
     from pyquant.generation.sampling.prompt import Prompt
 
 app = Commands(
     no_args_is_help=True,
-    help="Let a cheap draft write ahead of a model: what that takes, and what it brings.",
+    help="Measure and tune speculative decoding.",
 )
 Target = Annotated[
-    Path, typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose texts are wanted.")
+    Path,
+    typer.Argument(metavar="TARGET.gguf", parser=paths.source, help="Model whose completions are wanted."),
 ]
 Turns = Annotated[
     int,
@@ -34,7 +35,7 @@ Turns = Annotated[
 DEPTH = typer.Option(
     metavar="TOKENS",
     parser=Number(limits.DRAFT_DEPTH),
-    help="Tokens that both models have read before: as many as texts have in the middle.",
+    help="Tokens that both models have read before: as many as completions have in the middle.",
 )
 TEMPERATURE = typer.Option(
     metavar="X",
@@ -48,15 +49,16 @@ POLICY = "NAME:KEY=VALUE,..."
 SEARCHED = typer.Option(
     metavar=POLICY, help="A rule that ends drafts; what is given is not searched; repeatable; default: all."
 )
-RUN = typer.Option(metavar=POLICY, help="How far drafts go; repeatable; default: fixed.")
+RUN = typer.Option(metavar=POLICY, help="How far drafts go; repeatable; default: auto.")
 COSTS = typer.Option(metavar="COSTS.json", parser=paths.source, help="What `pyquant draft costs` measured.")
 FOUND = typer.Option(
     metavar="FOUND.json",
     parser=paths.source,
-    help="Also the best setting of each policy, and its gain, that `pyquant draft search -o` wrote.",
+    help="Also the best setting of each policy, with its predicted speed-up, of `pyquant draft search -o`.",
 )
 CHECK = typer.Option(
-    "--check", help="Also read texts token by token with the target, and show where it would go on otherwise."
+    "--check",
+    help="Also read completions token by token with the target, and show where it would go on otherwise.",
 )
 
 
@@ -78,12 +80,13 @@ def costs(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure a draft token, and passes of the target over 1 to 32 tokens, for policies that decide by it."""
+    """Measure a draft token, and passes of the target over 1 to 32 tokens, for policy expected_value."""
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
     from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
 
     hear_loggers()
+    draft = named_draft(draft, target, threads)
     if output:
         check_output(output, sources=[target, Path(draft)], force=force)
     say_pair(target, draft, depth + LARGEST)
@@ -111,12 +114,12 @@ def _print_costs(result: dict[str, Any]) -> None:
 def search(
     target: Target,
     draft: DraftModel,
-    prompts: writing_options.PromptsFile,
+    prompts: generation_options.PromptsFile,
     costs: Annotated[Path, COSTS],
     policy: Annotated[Optional[list[str]], SEARCHED] = None,
-    chat: writing_options.Chat = False,
-    n: writing_options.Samples = 1,
-    max_tokens: writing_options.MaxTokens = 128,
+    chat: generation_options.Chat = False,
+    n: generation_options.Samples = 1,
+    max_tokens: generation_options.MaxTokens = 128,
     temperature: Annotated[float, TEMPERATURE] = 0.0,
     seed: options.Seed = 0,
     output: Annotated[Optional[Path], OUTPUT] = None,
@@ -126,21 +129,23 @@ def search(
 ) -> None:
     """Find the parameters of policies that take least, beside no draft and the best possible.
 
-    The target writes each text once; what the draft says along it is recorded, and policies replayed on that.
+    The target generates each completion once; what the draft proposes along it is recorded, and policies are
+    replayed on that, which predicts their speed-up.
     """
     from dataclasses import asdict
 
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
     from pyquant.generation.sampling.sampling import Sampling
+    from pyquant.generation.speculative.decoding.pair import check_both
     from pyquant.generation.speculative.policies import FAMILIES, read_policy
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.record import make_record
     from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
     from pyquant.generation.speculative.replay.search import SCHEMA, search
-    from pyquant.generation.speculative.write.pair import check_both
 
     hear_loggers()
+    draft = named_draft(draft, target, threads)
     sources = [target, Path(draft), prompts, costs]
     if output is not None:
         check_output(output, sources=sources, force=force)
@@ -150,7 +155,7 @@ def search(
     measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
     check_both(target, draft, max_tokens, measured)
     say_pair(target, draft, max_tokens)
-    with count_bar("recording", "texts") as progress:
+    with count_bar("recording", "completions") as progress:
         record = make_record(
             target, draft, asked, sampling=sampling, n_samples=n, max_tokens=max_tokens, threads=threads,
             progress=progress,
@@ -164,7 +169,7 @@ def search(
         "target": str(target),
         "draft": draft,
         "costs": str(costs),
-        "texts": len(record.texts),
+        "texts": len(record.completions),
         "tokens": record.n_tokens,
         "acceptance": record.acceptance,
         "none": asdict(replay.run(NONE)),
@@ -178,7 +183,15 @@ def search(
 
 def _print_found(result: dict[str, Any]) -> None:
     print_table(
-        ["policy", "ms/token", "gain", "tokens/round", "accepted %", "drafted", "rounds"],
+        [
+            "policy",
+            "ms/token",
+            "predicted speed-up",
+            "tokens/round",
+            "acceptance rate %",
+            "drafted",
+            "rounds",
+        ],
         [
             [
                 row["policy"],
@@ -191,43 +204,45 @@ def _print_found(result: dict[str, Any]) -> None:
             ]
             for row in (result["none"], *result["policies"].values(), result["oracle"])
         ],
-        title=f"Replayed on {result['texts']:,} texts of {result['tokens']:,} tokens",
+        title=f"Replayed on {result['texts']:,} completions of {result['tokens']:,} tokens",
     )
-    print(f"of what the draft proposes, accepted: {percent(result['acceptance'])}")
+    print(f"acceptance rate of all that the draft proposes: {percent(result['acceptance'])}")
 
 
 @app.command()
 def run(
     target: Target,
     draft: DraftModel,
-    prompts: writing_options.PromptsFile,
+    prompts: generation_options.PromptsFile,
     policy: Annotated[Optional[list[str]], RUN] = None,
     found: Annotated[Optional[Path], FOUND] = None,
-    chat: writing_options.Chat = False,
-    max_tokens: writing_options.MaxTokens = 128,
+    chat: generation_options.Chat = False,
+    max_tokens: generation_options.MaxTokens = 128,
     temperature: Annotated[float, TEMPERATURE] = 0.0,
     seed: options.Seed = 0,
     turns: Turns = 3,
-    costs: writing_options.CostsFile = None,
+    costs: generation_options.CostsFile = None,
     check: Annotated[bool, CHECK] = False,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Write the same texts with no draft and with each policy, in turns, and compare their times."""
+    """Generate the same completions with no draft and with each policy, in turns, and compare their times."""
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
+    from pyquant.generation.speculative.policies import DEFAULT
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.search import read_found
-    from pyquant.machine.processor import n_threads
+    from pyquant.machine.cpu import n_threads
 
     hear_loggers()
+    draft = named_draft(draft, target, threads)
     replayed = read_found(found) if found else {}
     measured = read_costs(costs) if costs is not None else None
     asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
     say_pair(target, draft, max_tokens)
-    with count_bar("writing", "texts") as progress:
+    with count_bar("generating", "completions") as progress:
         runs = run_policies(
-            target, draft, [*(policy or []), *replayed] or ["fixed"], asked, sampling=sampling,
+            target, draft, [*(policy or []), *replayed] or [DEFAULT], asked, sampling=sampling,
             max_tokens=max_tokens, turns=turns, costs=measured, check=check, threads=threads,
             progress=progress,
         )  # fmt: skip
@@ -248,8 +263,8 @@ def run(
 
 def _print_run(result: dict[str, Any]) -> None:
     print_table(
-        ["policy", "tokens/s", "spread", "times as fast", "95 %", "replayed", "tokens a round", "drafted",
-         "accepted %", "policy/draft %"],
+        ["policy", "tokens/s", "spread", "speed-up", "95 %", "predicted", "tokens a round", "drafted",
+         "acceptance rate %", "policy/draft %"],
         [
             [
                 row["policy"],
@@ -265,7 +280,8 @@ def _print_run(result: dict[str, Any]) -> None:
             ]
             for row in result["policies"]
         ],
-        title=f"{result['prompts']} texts of at most {result['max_tokens']} tokens, {result['turns']} turns",
+        title=f"{result['prompts']} completions of at most {result['max_tokens']} tokens, "
+        f"{result['turns']} turns",
     )  # fmt: skip
     print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
     for row in result["policies"]:
@@ -273,12 +289,13 @@ def _print_run(result: dict[str, Any]) -> None:
             print(f"{row['policy']}: {_flips(row['flips'])}")
 
 
-def _flips(of_texts: list[list[dict[str, Any]]]) -> str:
-    first = [(i, flips[0]) for i, flips in enumerate(of_texts) if flips]
-    n = sum(map(len, of_texts))
+def _flips(of_completions: list[list[dict[str, Any]]]) -> str:
+    first = [(i, flips[0]) for i, flips in enumerate(of_completions) if flips]
+    n = sum(map(len, of_completions))
     if not first:
-        return f"all {len(of_texts)} texts are the target's own, token for token"
+        return f"all {len(of_completions)} completions are the target's own, token for token"
     places = "; ".join(
-        f"text {i} at token {flip['position']}, by {flip['gap']:.2g} of the logits" for i, flip in first
+        f"completion {i} at token {flip['position']}, by {flip['gap']:.2g} of the logits" for i, flip in first
     )
-    return f"{n} {'flip' if n == 1 else 'flips'} in {len(first)} of {len(of_texts)} texts, first: {places}"
+    of = f"{len(first)} of {len(of_completions)} completions"
+    return f"{n} {'flip' if n == 1 else 'flips'} in {of}, first: {places}"

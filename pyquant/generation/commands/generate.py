@@ -9,18 +9,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyquant import limits
-from pyquant.cli import options, paths
-from pyquant.cli.number import Number
+from pyquant.cli import options
+from pyquant.cli.groups import grouped
 from pyquant.cli.output import remark, size
 from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
-from pyquant.errors import ConfigError
-from pyquant.generation.commands import drafted, writing_options
+from pyquant.generation.commands import generation_options, speculative
 from pyquant.generation.commands.live import SCHEMA, print_live
 
 if TYPE_CHECKING:
@@ -31,129 +29,39 @@ if TYPE_CHECKING:
     from pyquant.generation.sampling.sampling import Sampling
 
 
+@grouped
 def generate(
-    models: Annotated[list[Path], writing_options.models()],
-    prompt: Annotated[
-        Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
-    ] = None,
-    prompts: Annotated[Optional[Path], writing_options.PROMPTS] = None,
-    chat: writing_options.Chat = False,
-    grammar: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="FILE",
-            parser=paths.source,
-            help="Keep to a grammar: FILE.lark, FILE.gbnf, or one in the box: json, c, sql, python, ...",
-        ),
-    ] = None,
-    json_schema: Annotated[
-        Optional[Path], typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema.")
-    ] = None,
-    regex: Annotated[
-        Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")
-    ] = None,
-    engine: options.Engine = "llguidance",
-    n: writing_options.Samples = 1,
-    max_tokens: writing_options.MaxTokens = 128,
-    temperature: Annotated[
-        float,
-        typer.Option(metavar="X", parser=Number(limits.TEMPERATURE), help="0: always the most likely token."),
-    ] = 0.8,
-    top_k: Annotated[
-        Optional[int],
-        typer.Option(metavar="N", parser=Number(limits.TOP_K), help="0: of all tokens; default: 40."),
-    ] = None,
-    top_p: Annotated[
-        Optional[float],
-        typer.Option(metavar="X", parser=Number(limits.TOP_P), help="1: of all tokens; default: 0.95."),
-    ] = None,
-    min_p: Annotated[
-        Optional[float],
-        typer.Option(metavar="X", parser=Number(limits.MIN_P), help="0: of all tokens; default: 0.05."),
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact",
-            help="Write texts of the grammar as often as the model would: attempts, which learn, instead of "
-            "masks; of all tokens.",
-        ),
-    ] = False,
-    attempts: Annotated[
-        int,
-        typer.Option(metavar="N", parser=Number(limits.ATTEMPTS), help="With --exact: for a text, at most."),
-    ] = 1000,
-    draft: writing_options.Draft = None,
-    policy: writing_options.DraftPolicy = None,
-    costs: writing_options.CostsFile = None,
-    seed: options.Seed = 0,
-    ctx: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="TOKENS",
-            parser=Number(limits.CTX),
-            help="Room for a prompt and its text; default: what they need, up to what the model was trained "
-            "with.",
-        ),
-    ] = None,
-    parallel: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="N",
-            parser=Number(limits.PARALLEL),
-            help="Texts that are written side by side; default: 16, or as many as there are.",
-        ),
-    ] = None,
+    *,
+    models: Annotated[list[Path], generation_options.models()],
+    prompting: generation_options.Prompting,
+    sampling: generation_options.Sampling,
+    form: generation_options.Form,
+    drafting: generation_options.Drafting,
+    expert: generation_options.Expert,
     threads: options.Threads = None,
-    json: Annotated[bool, typer.Option("--json", help="Print each text as JSON, a line each.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print each completion as JSON, a line each.")] = False,
 ) -> None:
-    """Let models write: continue a prompt, or answer it.
+    """Generate: continue a prompt, or answer it.
 
     Draws tokens as llama.cpp does by default: top-k, top-p, min-p, then temperature.
     """
-    from pyquant.generation.sampling.sampling import Sampling
-
-    form = _grammar(grammar, json_schema, regex)
-    if exact and form is None:
-        raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
-    of_all: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0} if exact else {}
-    given = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    kept = {name: value for name, value in given.items() if value is not None}
-    sampling = Sampling(temperature, seed=seed, **{**of_all, **kept})
-    asked = _prompts(prompt, prompts, chat)
-    drafting = drafted.setting(draft, policy, costs, parallel, exact)
-    room = {"n_samples": n, "max_tokens": max_tokens, "n_parallel": parallel, "n_ctx": ctx}
+    grammar, sampler, prompts = form.read(), sampling.chosen(exact=form.exact), prompting.read()
+    policy = speculative.chosen_policy(drafting, expert.parallel, form.exact)
+    room = {
+        "n_samples": prompting.n, "max_tokens": prompting.max_tokens, "n_parallel": expert.parallel,
+        "n_ctx": expert.ctx,
+    }  # fmt: skip
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
-        if drafting is not None:
-            drafted.write(path, asked, sampling, room, form, engine, drafting, threads, json)
-            continue
-        _write(path, asked, sampling, room, form, engine, attempts if exact else None, threads, json)
+        common = path, prompts, sampler, room, grammar, form.engine
+        if policy is not None:
+            speculative.generate(*common, policy, threads, json)
+        else:
+            _generate(*common, form.attempts if form.exact else None, threads, json)
 
 
-def _prompts(prompt: str | None, prompts: Path | None, chat: bool) -> list[Prompt]:
-    from pyquant.generation.sampling.prompt import Prompt, read_prompts
-
-    if (prompt is None) == (prompts is None):
-        raise ConfigError("generate: give either --prompt TEXT or --prompts FILE.jsonl")
-    asked = read_prompts(prompts) if prompts is not None else [Prompt(prompt)]
-    return [prompt.chat() for prompt in asked] if chat else asked
-
-
-def _grammar(file: Path | None, json_schema: Path | None, regex: str | None) -> Grammar | None:
-    from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
-
-    if sum(given is not None for given in (file, json_schema, regex)) > 1:
-        raise ConfigError("generate: give one of --grammar, --json-schema and --regex")
-    if file is not None:
-        return read_grammar(file)
-    if json_schema is not None:
-        return read_grammar(json_schema, Language.JSON_SCHEMA)
-    return Grammar(Language.REGEX, regex, "--regex") if regex is not None else None
-
-
-def _write(
+def _generate(
     path: Path,
     prompts: list[Prompt],
     sampling: Sampling,
@@ -174,19 +82,23 @@ def _write(
     with Model(path) as model:
         compiled = compile_grammar(make_engine(engine, model.vocabulary), form) if form else None
         plan = make_plan(model, prompts, **room)
-        live = plan.n_texts == 1 and not as_json and sys.stdout.isatty() and attempts is None
+        live = plan.n_completions == 1 and not as_json and sys.stdout.isatty() and attempts is None
         begin, n_tokens = time.monotonic(), 0
         if attempts is None:
             on_token = print_live() if live else None
-            texts = generate(model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token)
+            completions = generate(
+                model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token
+            )
         else:
             assert compiled is not None
             plan = replace(plan, n_parallel=1)
-            texts = generate_exactly(model, plan, sampling, compiled, most_attempts=attempts, threads=threads)
+            completions = generate_exactly(
+                model, plan, sampling, compiled, most_attempts=attempts, threads=threads
+            )
         _say_memory(path, plan)
-        bar = count_bar(path.name, "texts") if plan.n_texts > 1 else nullcontext(lambda *_: None)
+        bar = count_bar(path.name, "completions") if plan.n_completions > 1 else nullcontext(lambda *_: None)
         with bar as progress:
-            for done, sample in enumerate(_in_order(texts), start=1):
+            for done, sample in enumerate(_in_order(completions), start=1):
                 n_tokens += sample.n_run or len(sample.log_p)
                 if as_json:
                     line = {"schema": SCHEMA, "model": str(path), **sample.to_json()}
@@ -195,10 +107,10 @@ def _write(
                     print("" if live else sample.text, flush=True)
                 if sample.finish == REFUSED:
                     remark(
-                        f"{sample.name}: none of {sample.attempts:,} attempts at text {sample.number} kept "
-                        f"to the grammar; --attempts allows more"
+                        f"{sample.name}: none of {sample.attempts:,} attempts at completion {sample.number} "
+                        f"kept to the grammar; --attempts allows more"
                     )
-                progress(done, plan.n_texts)
+                progress(done, plan.n_completions)
         seconds = time.monotonic() - begin
         remark(f"{path.name}: {n_tokens:,} tokens in {seconds:.1f} s: {n_tokens / seconds:.1f} tokens/s")
 

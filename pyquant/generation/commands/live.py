@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_live() -> Callable[[Sample, bytes], None]:
-    """Returns what prints a text's bytes as they come, characters whole."""
+    """Returns what prints a completion's bytes as they come, characters whole."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def write(_sample: Sample, piece: bytes) -> None:

@@ -13,11 +13,11 @@ from pyquant.cli import options, paths
 from pyquant.cli.number import Number
 from pyquant.cli.output import number, percent, print_table, show, size
 from pyquant.cli.progress import count_bar
-from pyquant.generation.commands import writing_options
+from pyquant.generation.commands import generation_options
 
 
 def structured(
-    models: Annotated[list[Path], writing_options.models("; others are tested against the first")],
+    models: Annotated[list[Path], generation_options.models("; others are tested against the first")],
     task: Annotated[
         str,
         typer.Option(
@@ -39,32 +39,34 @@ def structured(
         typer.Option(
             metavar="TOKENS",
             parser=Number(limits.TOKENS),
-            help="Tokens of a text, at most; repeatable; default: 50, 100 and 200.",
+            help="Tokens of a completion, at most; repeatable; default: 50, 100 and 200.",
         ),
     ] = None,
-    n: Annotated[int, writing_options.samples("Texts for each model and technique.")] = 100,
+    n: Annotated[int, generation_options.samples("Completions for each model and technique.")] = 100,
     seed: options.Seed = 0,
     engine: Annotated[
         Optional[str],
-        typer.Option(metavar="ENGINE", help="What follows the grammar: llguidance or lr; default: by task."),
+        typer.Option(metavar="ENGINE", help="Mask engine: llguidance or lr (LALR(1)); default: by task."),
     ] = None,
     texts: Annotated[
         Optional[Path],
-        typer.Option(metavar="FILE.jsonl", parser=paths.output, help="Also write all texts, with verdicts."),
+        typer.Option(
+            metavar="FILE.jsonl", parser=paths.output, help="Also write all completions, with verdicts."
+        ),
     ] = None,
     exact: Annotated[
         Optional[int],
         typer.Option(
             metavar="N",
             parser=Number(limits.SAMPLES),
-            help="Also draw N texts as often as the model writes them, beside as many under masks.",
+            help="Also draw N completions as often as the model generates them, beside as many under masks.",
         ),
     ] = None,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure whether what models write has the form that was asked for, and is right.
+    """Measure whether what models generate has the form that was asked for, and is right.
 
     Temperature 1, top-p 0.95. Shares have Wilson's 95 % interval; p is McNemar's test against the first model
     on the same seeds.
@@ -77,7 +79,7 @@ def structured(
     loaded = load_task(task)
     if texts:
         check_output(texts, sources=list(models), force=force)
-    with count_bar(loaded.name, "texts") as progress:
+    with count_bar(loaded.name, "completions") as progress:
         result = measure_structured(
             models, loaded, techniques=technique or TECHNIQUES, lengths=length or LENGTHS, n=n, seed=seed,
             engine=engine, threads=threads, progress=progress,
@@ -115,7 +117,7 @@ def _print(result: dict[str, Any]) -> None:
             ]
             for cell in result["cells"]
         ],
-        title=f"{result['task']}, {result['cells'][0]['n']} texts a cell",
+        title=f"{result['task']}, {result['cells'][0]['n']} completions a cell",
         labels=2,
     )
     for cell in {(cell["model"], cell["technique"]): cell for cell in result["cells"]}.values():
@@ -149,9 +151,9 @@ def _print_exact(cells: list[dict[str, Any]]) -> None:
         rows.append([*first, "masks", *_scores(cell["masked"]), "-", "1.0", "-"])
         rows.append([*first, "exact", *_scores(cell["exact"]), str(cell["refused"]), *effort])
     print_table(
-        ["model", "texts", "evaluates %", "right %", "tokens", "refused", "attempts", "computed"],
+        ["model", "completions", "evaluates %", "right %", "tokens", "refused", "attempts", "computed"],
         rows,
-        title=f"From all tokens, at most {cells[0]['max_tokens']}; {cells[0]['n']} texts",
+        title=f"From all tokens, at most {cells[0]['max_tokens']}; {cells[0]['n']} completions",
         labels=2,
     )
 

@@ -18,7 +18,7 @@ class Language(Enum):
     REGEX = "regex"
 
 
-GRAMMARS = Path(__file__).parent / "grammars"  # those in the box
+GRAMMARS = Path(__file__).parent / "grammars"  # those bundled
 SUFFIXES = {".lark": Language.LARK, ".gbnf": Language.GBNF, ".json": Language.JSON_SCHEMA}
 
 
@@ -32,12 +32,12 @@ class Grammar:
 
 
 def read_grammar(path: Path, language: Language | None = None) -> Grammar:
-    """Read a grammar from a file, or one in the box.
+    """Read a grammar from a file, or one bundled.
 
     Parameters
     ----------
     path
-        A file, or the name of a grammar in the box, such as `json`.
+        A file, or the name of a grammar bundled, such as `json`.
     language
         None: by the file's suffix: .lark, .gbnf or .json, which is a JSON schema.
 
@@ -46,12 +46,12 @@ def read_grammar(path: Path, language: Language | None = None) -> Grammar:
     GrammarError
         It cannot be read, or its suffix is none of these.
     """
-    in_the_box = {file.stem: file for file in sorted(GRAMMARS.glob("*.lark"))}
-    path = path if language else in_the_box.get(str(path), path)
+    bundled = {file.stem: file for file in sorted(GRAMMARS.glob("*.lark"))}
+    path = path if language else bundled.get(str(path), path)
     language = language or SUFFIXES.get(path.suffix)
     if language is None:
         raise GrammarError(
-            f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}; in the box are {', '.join(in_the_box)}"
+            f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}; bundled are {', '.join(bundled)}"
         )
     try:
         return Grammar(language, path.read_text(encoding="utf-8"), str(path))

@@ -27,7 +27,7 @@ class GrammarProcessor:
     llama : llama_cpp.Llama
         The model that writes. It has to live as long as this.
     grammar
-        A file, by its suffix in Lark's language, GBNF or a JSON schema; the name of a grammar in the box,
+        A file, by its suffix in Lark's language, GBNF or a JSON schema; the name of a grammar bundled,
         such as `json`; or a Grammar.
     engine
         What follows the grammar: lr, llguidance or gbnf.

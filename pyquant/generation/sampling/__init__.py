@@ -1,1 +1,1 @@
-"""Let models write."""
+"""Generate completions: sessions, prompts, draws."""

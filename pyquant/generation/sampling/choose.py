@@ -1,4 +1,4 @@
-"""Choose the next tokens of texts, with or without a grammar.
+"""Choose the next tokens of completions, with or without a grammar.
 
 There are two exact ways to keep to a grammar, and both give the same distribution. Where nothing but the
 temperature changes probabilities, a token is drawn freely first, and only if the grammar refuses it a mask is
@@ -29,7 +29,7 @@ from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
 
 @dataclass
 class Text:
-    """A text that is being written, and where it is in its grammar."""
+    """A completion that is being generated, and where it is in its grammar."""
 
     sample: Sample
     state: State | None = None
@@ -52,15 +52,15 @@ class Chooser:
         As for `generate`.
     grammars
         Of each prompt, for one vocabulary; None: all tokens may come.
-    n_texts
-        Most texts at a time.
+    n_completions
+        Most completions at a time.
     """
 
     def __init__(
         self,
         sampling: Sampling,
         grammars: Sequence[Compiled] | None,
-        n_texts: int,
+        n_completions: int,
         *,
         measure_mask: bool = False,
         times: Times | None = None,
@@ -77,11 +77,11 @@ class Chooser:
             and all(kernel_state(grammar.start()) for grammar in grammars)
         )
         masks_first = grammars is not None and not self._kept and (self._truncates or measure_mask)
-        self._masks = np.empty((n_texts, grammars[0].n_words if grammars else 0), np.int32)
+        self._masks = np.empty((n_completions, grammars[0].n_words if grammars else 0), np.int32)
         self._beside = Beside(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
-        """Return a text without tokens."""
+        """Return a completion without tokens."""
         state = self._grammars[sample.prompt].start() if self._grammars else None
         return Text(sample, state, kernel_state(state) if self._kept and state else None)
 
@@ -94,13 +94,13 @@ class Chooser:
             self._beside.begin(list(texts))
 
     def choose(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
-        """Draw the next token of each text; -1 where the grammar allows none.
+        """Draw the next token of each completion; -1 where the grammar allows none.
 
         Parameters
         ----------
-        texts
+        completions
             Those that `prepare` was called with.
-        logits : (n_texts, n_vocab) float32
+        logits : (n_completions, n_vocab) float32
         """
         if self._kept:
             return self._choose_kept(texts, logits)

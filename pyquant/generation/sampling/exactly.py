@@ -1,11 +1,12 @@
-"""Draw texts of a grammar as often as the model would write them: the exact conditional distribution.
+"""Draw completions of a grammar as often as the model generates them: the exact conditional distribution.
 
-A mask shares the probability of refused tokens among the others, token by token. So a text does not come as
-often as the model writes it (Park et al., "Grammar-Aligned Decoding", 2024). Rejection sampling is exact:
-write freely, and throw away what is no text of the grammar. It may take long, so attempts learn from refusals
-(constrained adaptive rejection sampling, CARS, arXiv 2510.01902). A tree of the beginnings that were tried
-keeps how much of each one's probability may still end as a text of the grammar, at most. The next attempt
-draws a token by its probability times that share. What is accepted has the same distribution.
+A mask shares the probability of refused tokens among the others, token by token. So a completion does not
+come as often as the model generates it (Park et al., "Grammar-Aligned Decoding", 2024). Rejection sampling is
+exact: generate freely, and throw away what is no completion of the grammar. It may take long, so attempts
+learn from refusals (constrained adaptive rejection sampling, CARS, arXiv 2510.01902). A tree of the
+beginnings that were tried keeps how much of each one's probability may still end as a completion of the
+grammar, at most. The next attempt draws a token by its probability times that share. What is accepted has the
+same distribution.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from pyquant.llama.model import Model
 
 @dataclass
 class _Beginning:
-    """A beginning of texts, in the tree of those that were tried."""
+    """A beginning of completions, in the tree of those that were tried."""
 
     allowed: float | None = None  # probability that the grammar leaves of the next token, once it is known
-    left: float = 1.0  # the probability, at most, that a text with this beginning ends as one of the grammar
+    left: float = (
+        1.0  # the probability, at most, that a completion with this beginning ends as one of the grammar
+    )
     # Of each token that was tried, its probability and the beginning with it.
     next: dict[int, tuple[float, _Beginning]] = field(default_factory=dict)
 
@@ -52,7 +55,7 @@ def generate_exactly(
     most_attempts: int = 1000,
     threads: int | None = None,
 ) -> Iterator[Sample]:
-    """Write the plan's texts, one after the other. A text that is cut off is none of the grammar.
+    """Generate the plan's completions, one after the other. One that is cut off is none of the grammar.
 
     `allowed` of a sample are the shares that masks would have left. Where no attempt is accepted, the sample
     has no tokens, and its `finish` is "refused".
@@ -63,13 +66,13 @@ def generate_exactly(
     sampling
         Its temperature and seed; it must not leave out tokens.
     grammar
-        What texts keep to, compiled for the model's vocabulary.
+        What completions keep to, compiled for the model's vocabulary.
     adapt
         Learn from refusals; False: plain rejection sampling.
     most_attempts
-        For each text, after which it is given up.
+        For each completion, after which it is given up.
     threads
-        None: all processors.
+        None: all cores.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def generate_exactly(
 
 
 class _Path:
-    """Logits of the model after each token of the text that was tried last: the next one may begin alike."""
+    """Logits after each token of the completion that was tried last: the next one may begin alike."""
 
     def __init__(self, session: Session, prompt: NDArray[np.int32]) -> None:
         self._session, self._n_prompt = session, len(prompt)
@@ -101,11 +104,11 @@ class _Path:
         self.vocabulary = session.model.vocabulary
 
     def has_room(self, n_tokens: int) -> bool:
-        """Return whether the context has room for a text of so many tokens."""
+        """Return whether the context has room for a completion of so many tokens."""
         return self._n_prompt + n_tokens < self._session.n_ctx
 
     def after(self, tokens: list[int]) -> NDArray[np.float32]:
-        """Return the logits after a text that is at most one token longer than what is known of it."""
+        """Return the logits after a completion that is at most one token longer than what is known of it."""
         if tokens and (len(tokens) > len(self._tokens) or tokens[-1] != self._tokens[len(tokens) - 1]):
             known = len(tokens) - 1
             self._session.roll_back(0, self._n_prompt + known)
@@ -116,7 +119,7 @@ class _Path:
 
 
 class _Drawer:
-    """Draws texts that continue one prompt."""
+    """Draws completions that continue one prompt."""
 
     def __init__(
         self, path: _Path, grammar: Compiled, sampling: Sampling, max_tokens: int, adapt: bool
@@ -129,7 +132,7 @@ class _Drawer:
         self._root = _Beginning()
 
     def draw(self, sample: Sample, most_attempts: int) -> Sample:
-        """Attempt until a text is accepted."""
+        """Attempt until a completion is accepted."""
         before = self._path.n_run
         while not sample.finish:
             sample.attempts += 1
@@ -141,7 +144,7 @@ class _Drawer:
         return sample
 
     def _attempt(self, sample: Sample) -> bool:
-        """Write a text; return whether it is accepted. A refused one leaves no tokens."""
+        """Generate a completion; return whether it is accepted. A refused one leaves no tokens."""
         sample.tokens, sample.log_p, sample.allowed, sample.data = [], [], [], b""
         state, beginning = self._grammar.start(), self._root
         tried = [beginning]
@@ -192,7 +195,7 @@ class _Drawer:
 
 
 def _shares(p: NDArray[np.float64], mask: NDArray[np.bool_], beginning: _Beginning) -> NDArray[np.float64]:
-    """(n_vocab,) float64: probability of each token times how much of it may end as a text of the grammar."""
+    """(n_vocab,) float64: probability of each token times how much of it may end in the grammar."""
     weights = np.where(mask, p, 0.0)
     for token, (_, after) in beginning.next.items():
         weights[token] *= after.left

@@ -1,10 +1,10 @@
-"""Let a model write: many texts side by side, each of which depends on its seed and prompt alone.
+"""Generate completions: many side by side, each of which depends on its seed and prompt alone.
 
-A prompt is computed once, in a sequence of its own, which is copied for each text. Texts that end make room
-for the next ones. llama.cpp computes one row by other kernels than several, whose last bits differ; so where
-texts are written side by side no batch has less than two rows, and a text does not depend on those beside it;
-but for types whose rows llama.cpp interleaves: it computes groups of texts by other kernels than what is left
-over (docs/generation/generate.md).
+A prompt is computed once, in a sequence of its own, which is copied for each completion. Completions that end
+make room for the next ones. llama.cpp computes one row by other kernels than several, whose last bits differ;
+so where completions are generated side by side no batch has less than two rows, and a completion does not
+depend on those beside it; but for types whose rows llama.cpp interleaves: it computes groups of completions
+by other kernels than what is left over (docs/generation/generate.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OnToken = Callable[[Sample, bytes], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """Texts that are to be written.
+    """Completions that are to be generated.
 
     Attributes
     ----------
@@ -44,21 +44,21 @@ class Plan:
 
     prompts: list[NDArray[np.int32]]  # tokens of each
     names: list[str]
-    n_samples: int  # texts for each prompt
-    max_tokens: int  # of a text
-    n_parallel: int  # texts that are written side by side
-    n_ctx: int  # tokens that a prompt and its text have room for
+    n_samples: int  # completions for each prompt
+    max_tokens: int  # of a completion
+    n_parallel: int  # completions that are generated side by side
+    n_ctx: int  # tokens that a prompt and its completion have room for
     n_shared: int = 0
 
     @property
-    def n_texts(self) -> int:
-        """All texts."""
+    def n_completions(self) -> int:
+        """All completions."""
         return len(self.prompts) * self.n_samples
 
     @property
     def n_sequences(self) -> int:
-        """Sequences that have room: those that are written, and where there are several, the prompt's own."""
-        return self.n_parallel + (self.n_texts > 1)
+        """Sequences that have room: completions, and where there are several, the prompt's own."""
+        return self.n_parallel + (self.n_completions > 1)
 
 
 def make_plan(
@@ -70,17 +70,17 @@ def make_plan(
     n_parallel: int | None = None,
     n_ctx: int | None = None,
 ) -> Plan:
-    """Decide how much room the texts need.
+    """Decide how much room the completions need.
 
     Parameters
     ----------
     model, prompts, n_samples, max_tokens
-        At least one prompt; texts for each, and tokens of a text.
+        At least one prompt; completions for each, and tokens of a completion.
     n_parallel
-        Texts side by side; None: 16, or as many as there are.
+        Completions side by side; None: 16, or as many as there are.
     n_ctx
-        Tokens that a prompt and its text have room for; None: the longest prompt and max_tokens, but no more
-        than the model was trained with.
+        Tokens that a prompt and its completion have room for; None: the longest prompt and max_tokens, but no
+        more than the model was trained with.
 
     Raises
     ------
@@ -120,24 +120,24 @@ def generate(
     done: Collection[tuple[int, int]] = (),
     times: Times | None = None,
 ) -> Iterator[Sample]:
-    """Write the plan's texts, and yield each when it is complete.
+    """Generate the plan's completions, and yield each when it is complete.
 
     Parameters
     ----------
     model, plan, sampling
     grammar
-        What texts keep to, compiled for the model's vocabulary: one, or one for each prompt. Where
-        nothing may follow, a text ends.
+        What completions keep to, compiled for the model's vocabulary: one, or one for each prompt. Where
+        nothing may follow, a completion ends.
     measure_mask
         Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
     threads
-        None: all processors.
+        None: all cores.
     on_token
-        Called as texts grow.
+        Called as completions grow.
     done
-        Texts that are not written, as they are there already: index of the prompt, and number.
+        Completions that are not generated, as they are there already: index of the prompt, and number.
     times
-        Gets the seconds that writing takes.
+        Gets the seconds that generating takes.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def generate(
 
 
 class _Writer:
-    """Writes tokens of texts, each in the row of its sequence."""
+    """Generates tokens of completions, each in the row of its sequence."""
 
     def __init__(
         self, session: Session, plan: Plan, chooser: Chooser, on_token: OnToken | None, times: Times
@@ -182,7 +182,7 @@ class _Writer:
 
     def begin(self, row: int, prompt: int, number: int) -> Text:
         """Let a row continue a prompt, by a first token."""
-        session, alone = self._session, self._plan.n_texts == 1
+        session, alone = self._session, self._plan.n_completions == 1
         of_prompt = 0 if alone else self._plan.n_parallel
         if prompt != self._prompt:
             begin = time.perf_counter()
@@ -201,7 +201,7 @@ class _Writer:
         return text
 
     def step(self, writing: dict[int, Text]) -> list[int]:
-        """Continue all texts by a token; return the rows of those that are complete."""
+        """Continue all completions by a token; return the rows of those that are complete."""
         rows = np.array(sorted(writing), np.int64)
         texts = [writing[row] for row in rows]
         tokens = np.array([text.sample.tokens[-1] for text in texts], np.int32)

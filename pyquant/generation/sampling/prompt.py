@@ -18,7 +18,7 @@ from pyquant.llama.model import Model
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, or the messages of a conversation whose next one is to be written.
+    """A text, or the messages of a conversation whose next one is to be generated.
 
     `messages` are empty where there is a text; `name` is what results call it.
     """

@@ -1,11 +1,11 @@
-"""Results of generation: what a model wrote."""
+"""Results of generation: what a model generated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# Reasons for the end of a text.
+# Reasons for the end of a completion.
 END = "end"  # the model ended it
 LENGTH = "length"  # it has as many tokens as were allowed
 CONTEXT = "context"  # there is no room for more
@@ -15,7 +15,7 @@ REFUSED = "refused"  # as many attempts as were allowed, and none kept to the gr
 
 @dataclass
 class Times:
-    """Seconds of writing, by what they are spent on, over all texts."""
+    """Seconds of generating, by what they are spent on, over all completions."""
 
     forward: float = 0.0  # computing the model
     mask: float = 0.0  # making masks; where they come before a draw, beside the forward pass
@@ -24,7 +24,7 @@ class Times:
 
 @dataclass
 class Sample:
-    """A text that a model wrote, or is writing.
+    """A completion that a model generated, or is generating.
 
     Attributes
     ----------
@@ -41,9 +41,10 @@ class Sample:
     data
         The tokens' bytes; the last ones may be part of a character.
     finish
-        "end", "length", "context", "dead end" or "refused"; "" while it is being written.
+        "end", "length", "context", "dead end" or "refused"; "" while it is being generated.
     attempts, n_run
-        Where a text is drawn exactly: texts that were begun for it, and tokens computed for them; else 0.
+        Where a completion is drawn exactly: completions that were begun for it, and tokens computed for them;
+        else 0.
     """
 
     prompt: int

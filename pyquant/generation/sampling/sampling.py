@@ -112,7 +112,7 @@ def uniform(seed: int, sample: int, position: int, attempt: int = 0) -> float:
     """Return a random number in [0, 1) that depends on these four alone.
 
     It is the first number of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) with
-    key (seed, sample) and counter (position, attempt), of a run's text, its token, and the draw for it: what
-    else is drawn, and in which order, is of no matter.
+    key (seed, sample) and counter (position, attempt), of a run's completion, its token, and the draw for it:
+    what else is drawn, and in which order, is of no matter.
     """
     return _core.uniform(seed, sample, position, attempt)

@@ -24,7 +24,7 @@ class Session:
     n_views
         Of a single sequence, as `Model.context` has them: one, so that others can take what it has read.
     threads
-        None: all processors.
+        None: all cores.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""Let a cheap draft write ahead, and a target verify it: the target's text, in less time."""
+"""Speculative decoding: a draft proposes tokens, and the target verifies several in one pass."""

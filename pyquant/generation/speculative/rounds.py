@@ -1,6 +1,6 @@
 """The one loop of speculative decoding: draft as far as a policy wants, and verify.
 
-Models write a text in it (`write.speculate`), and a record is replayed in it (`replay.replay`).
+Completions are generated in it (`decoding.speculate`), and a record is replayed in it (`replay.replay`).
 """
 
 from __future__ import annotations
@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import (
-    LONGEST,
-    Certainty,
-    Decision,
-    History,
-    Policy,
-    Round,
-)
+from pyquant.generation.speculative.policies.certainty import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
+from pyquant.generation.speculative.policies.policy import LONGEST, Decision, History, Policy, Round
 
 
 class Played(NamedTuple):
@@ -28,11 +23,13 @@ class Played(NamedTuple):
     seconds: float
 
 
-class Text(Protocol):
-    """A text that grows by rounds.
+class Completion(Protocol):
+    """A completion that grows by rounds.
 
     Attributes
     ----------
+    reads : bool
+        Whether the draft reads all tokens itself.
     unread : int
         Tokens that the draft has to read before its first one.
     drops : bool
@@ -43,6 +40,7 @@ class Text(Protocol):
         Tokens that it may still have.
     """
 
+    reads: bool
     unread: int
     drops: bool
 
@@ -59,31 +57,32 @@ class Text(Protocol):
     def drop(self) -> None:
         """Take the last drafted token back."""
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         """Verify what was drafted; return how many tokens are accepted, and the seconds of the round."""
 
 
-def play(text: Text, policy: Policy, ledger: Ledger) -> Iterator[Played]:
-    """Let a text grow until it is complete, and yield each round.
+def play(completion: Completion, policy: Policy, learned: Learned) -> Iterator[Played]:
+    """Let a completion grow until it is whole, and yield each round.
 
-    The text is behind its first token, which comes from the prompt's pass. The ledger is of all texts of the
-    run; each round is entered.
+    It is behind its first token, which comes from the prompt's pass. What is learned is from all completions
+    of the run; each round is entered.
     """
-    history, unread = History(), text.unread
-    while not text.done:
-        known = Round(previous=history, unread=unread, room=text.room, ledger=ledger)
+    history, unread = History(), completion.unread
+    while not completion.done:
+        known = Round(previous=history, unread=unread, room=completion.room, learned=learned)
         n_dropped = 0
-        while len(known.drafted) < LONGEST and text.goes_on:
+        while len(known.drafted) < LONGEST and completion.goes_on:
             decision = policy(known)
-            if decision is Decision.DROP and known.drafted and text.drops:
-                text.drop()
+            if decision is Decision.DROP and known.drafted and completion.drops:
+                completion.drop()
                 n_dropped = 1
-            if decision is not Decision.MORE or (sure := text.propose()) is None:
+            if decision is not Decision.MORE or (sure := completion.propose()) is None:
                 break
             known.drafted.append(sure)
         n_calls = len(known.drafted)
-        n_accepted, seconds = text.verify()
-        history.append((n_calls - n_dropped, n_accepted))
-        ledger.add(n_calls, n_accepted + 1, seconds)
-        unread = 1 if n_calls else unread + 1
-        yield Played(n_calls, n_calls - n_dropped, n_accepted, seconds)
+        n_accepted, spent = completion.verify()
+        n_verified = n_calls - n_dropped
+        history.append((n_verified, n_accepted))
+        learned.add(known.drafted, n_verified, n_accepted, unread, spent)
+        unread = 1 if n_calls or not completion.reads else unread + 1
+        yield Played(n_calls, n_verified, n_accepted, spent.total)

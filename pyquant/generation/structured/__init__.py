@@ -1,1 +1,1 @@
-"""Does what a model writes have the form that was asked for, and is it right?"""
+"""Does what a model generates have the form that was asked for, and is it right?"""

@@ -19,18 +19,18 @@ SCORES = ("parses", "evaluates", "right")
 
 @dataclass(frozen=True)
 class Answer:
-    """A text that a model wrote, as it was at a length.
+    """A completion that a model generated, as it was at a length.
 
     Attributes
     ----------
     removed
         Mean share of probability that the grammar took away from a token; None without one.
     removed_text
-        One minus the probability that the model would have kept to the grammar along this text.
+        One minus the probability that the model would have kept to the grammar along this completion.
     """
 
     item: str  # the question's name
-    sample: int  # number of the text; with the seed it decides the random numbers, for all models alike
+    sample: int  # number of the completion; with the seed it decides the random numbers, for all models alike
     text: str
     cut_off: bool  # it had as many tokens as were allowed, and did not end by itself
     verdict: Verdict
@@ -43,7 +43,7 @@ class Answer:
 def answer_of(
     sample: Sample, item: Item, length: int, number: int, vocabulary: Vocabulary, checker: Checker
 ) -> Answer:
-    """Check what a text was when it had at most `length` tokens."""
+    """Check what a completion was when it had at most `length` tokens."""
     whole = len(sample.tokens) <= length
     pieces = vocabulary.pieces()
     text = b"".join(pieces[token] for token in sample.tokens[:length]).decode(errors="replace")
@@ -101,13 +101,13 @@ def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """Answers of a model under a technique, at most so many tokens a text."""
+    """Answers of a model under a technique, at most so many tokens a completion."""
 
     model: str
     technique: str
     max_tokens: int
     answers: list[Answer]
-    cost: Cost  # of writing all texts at the greatest length
+    cost: Cost  # of generating all completions at the greatest length
 
     def n(self, score: str) -> int:
         """Return how many answers have a score: parses, evaluates or right."""

@@ -19,7 +19,7 @@ from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
 
 TECHNIQUE = "grammar"  # its prompts are asked
-ATTEMPTS = 100  # the most that a text may take
+ATTEMPTS = 100  # the most that a completion may take
 
 
 @dataclass
@@ -29,14 +29,15 @@ class ExactCell:
     Attributes
     ----------
     masked, exact
-        Written under masks; and accepted, of `n` texts: these come as often as the model writes them.
+        Generated under masks; and accepted, of `n` completions: these come as often as the model generates
+        them.
     attempts, n_run
-        What all exact texts took: attempts, and tokens that the model computed for them.
+        What all exact completions took: attempts, and tokens that the model computed for them.
     """
 
     model: str
     max_tokens: int
-    n: int  # texts of each way
+    n: int  # completions of each way
     masked: list[Answer] = field(default_factory=list)
     exact: list[Answer] = field(default_factory=list)
     attempts: int = 0
@@ -74,11 +75,11 @@ def measure_exact(
     models, task, seed, engine, threads
         As for `measure_structured`.
     n
-        Texts of each way: the task's questions in turns.
+        Completions of each way: the task's questions in turns.
     max_tokens
-        Of a text; exact texts are those that end within it.
+        Of a completion; exact completions are those that end within it.
     most_attempts
-        For an exact text, after which it is refused.
+        For an exact completion, after which it is refused.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Let models answer a task's questions under several techniques, and check what they write."""
+"""Let models answer a task's questions under several techniques, and check the answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyquant.models.model_file import AnyModel
 SCHEMA = "pyquant.structured/2"
 LENGTHS = (50, 100, 200)
 
-# (texts done, all of them)
+# (completions done, all of them)
 Progress = Callable[[int, int], None]
 
 
@@ -40,7 +40,7 @@ class StructuredResult:
     cells: list[Cell]
 
     def texts(self) -> Iterator[dict[str, Any]]:
-        """Yield every text with its verdict, as `pyquant structured --texts` writes them."""
+        """Yield every completion with its verdict, as `pyquant structured --texts` writes them."""
         for cell in self.cells:
             place = {"model": cell.model, "technique": cell.technique, "max_tokens": cell.max_tokens}
             for answer in cell.answers:
@@ -70,9 +70,9 @@ def measure_structured(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> StructuredResult:
-    """Measure what models write: temperature 1, top-p 0.95, the same seeds everywhere.
+    """Measure what models generate: temperature 1, top-p 0.95, the same seeds everywhere.
 
-    Texts are written once, at the greatest length; shorter ones are their beginnings.
+    Completions are generated once, at the greatest length; shorter ones are their beginnings.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def measure_structured(
     techniques
         Of `pyquant.generation.structured.task.TECHNIQUES`.
     lengths
-        Tokens of a text, at most.
+        Tokens of a completion, at most.
     n
-        Texts for each model and technique: the task's questions in turns.
+        Completions for each model and technique: the task's questions in turns.
     seed
     engine
         What follows the grammar; None: the task's own.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises
@@ -135,12 +135,12 @@ def check_settings(techniques: Sequence[str], lengths: Sequence[int], n: int) ->
 
 
 def sampling_for(seed: int) -> Sampling:
-    """Return how all texts are drawn: temperature 1, top-p 0.95."""
+    """Return how all completions are drawn: temperature 1, top-p 0.95."""
     return Sampling(temperature=1, top_k=0, top_p=0.95, min_p=0, seed=seed)
 
 
 def questions(task: Task, n: int) -> list[Item]:
-    """Return what is asked for each of n texts: the task's questions in turns."""
+    """Return what is asked for each of n completions: the task's questions in turns."""
     return [task.items[i % len(task.items)] for i in range(n)]
 
 
@@ -157,10 +157,10 @@ def ask(
     threads: int | None = None,
     done: Collection[int] = (),
 ) -> Iterator[Sample]:
-    """Let a model answer questions under a technique, and yield each text when it is complete.
+    """Let a model answer questions under a technique, and yield each completion when it is complete.
 
-    Grammars are those that `compile_for` gives. `cost` gets what the texts take. Texts whose numbers are
-    `done` are there already, and are not written again.
+    Grammars are those that `compile_for` gives. `cost` gets what the completions take. Completions whose
+    numbers are `done` are there already, and are not generated again.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def ask(
 def check_at(
     samples: Iterable[Sample], asked: Sequence[Item], lengths: Sequence[int], model: Model, checker: Checker
 ) -> dict[int, list[Answer]]:
-    """Check what texts were at each length, the least first; one text for each question, in their order."""
+    """Check completions at each length, the least first; one for each question, in their order."""
     pairs = list(zip(samples, asked))
     return {
         length: [

@@ -1,4 +1,4 @@
-"""Tasks of one's own: a Python file that defines TASK (docs/generation/structured.md)."""
+"""Tasks of one's own: a Python file that defines TASK (docs/generation/structured_output.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let a model answer the questions of several tasks; what is interrupted goes on at the next text."""
+"""Let a model answer the questions of several tasks; what is interrupted goes on at the next completion."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pyquant.generation.structured.tasks import key_of, label_of, load_task
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
 
-# A text by its task's key, technique and number.
+# A completion by its task's key, technique and number.
 Texts = dict[tuple[str, str, int], Sample]
-# Answers of a task under a technique, at most so many tokens a text.
+# Answers of a task under a technique, at most so many tokens a completion.
 Answers = dict[tuple[str, str, int], list[Answer]]
-# What the texts of a task under a technique took that were written now; none where all were there.
+# What the completions of a task under a technique took that were generated now; none where all were there.
 Costs = dict[tuple[str, str], Cost]
 
 
@@ -38,7 +38,7 @@ def measure_series(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Answers, Costs, bytes]:
-    """Write texts, keep each in a file as soon as it is complete, and check them all.
+    """Generate completions, keep each in a file as soon as it is complete, and check them all.
 
     Parameters
     ----------
@@ -48,16 +48,16 @@ def measure_series(
     lengths, samples, seed, threads
         As for `measure_structured`, of each task.
     file
-        Texts, a JSON object in each line. Those that are in it are not written again. Others stay in it: of
-        further tasks, techniques and samples. When all are there, they are in order.
+        Completions, a JSON object in each line. Those that are in it are not generated again. Others stay in
+        it: of further tasks, techniques and samples. When all are there, they are in order.
     progress
-        Called with the number of texts that are done, and of all.
+        Called with the number of completions that are done, and of all.
 
     Returns
     -------
     answers, costs
     texts : bytes
-        The lines of the texts that were asked for.
+        The lines of the completions that were asked for.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def measure_series(
                     lines.flush()
                     if progress:
                         progress(len(wanted & texts.keys()), len(wanted))
-                if cost.n_texts:
+                if cost.n_completions:
                     costs[label, technique] = cost
             with Checker(task) as checker:
                 for technique in techniques:
@@ -99,7 +99,7 @@ def measure_series(
 
 
 def read_texts(file: Path) -> Texts:
-    """Read the texts of a file, if it is there; a line that was cut off is passed over."""
+    """Read the completions of a file, if it is there; a line that was cut off is passed over."""
     texts: Texts = {}
     if file.exists():
         for line in file.read_bytes().splitlines():

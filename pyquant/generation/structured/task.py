@@ -40,7 +40,7 @@ class Task(Protocol):
     items: Sequence[Item]
 
     def check(self, item: Item, answer: str) -> Verdict:
-        """Check an answer. It never runs anything that a model wrote outside of a sandbox with limits."""
+        """Check an answer. It never runs anything that a model generated outside of a sandbox with limits."""
 
 
 Message = Mapping[str, str]

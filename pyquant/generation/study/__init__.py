@@ -1,1 +1,1 @@
-"""What studies measure of texts that models write, and how reports show it."""
+"""What studies measure of completions that models generate, and how reports show it."""

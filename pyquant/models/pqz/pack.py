@@ -108,7 +108,7 @@ def pack_model(
     force
         Replace an existing `output`.
     threads
-        None: one for each processor.
+        None: one for each core.
     progress
         Called while it goes on.
 

@@ -49,7 +49,7 @@ def unpack_model(
     force
         Replace an existing `output`.
     threads
-        None: one for each processor.
+        None: one for each core.
     progress
         Called while it goes on.
 

@@ -43,8 +43,8 @@ class EqualizeResult(Converted):
 
     Attributes
     ----------
-    calibration
-        The STATS file of `output`; None if none was wanted.
+    hessian
+        The Hessian file of `output`; None if none was wanted.
     n_links
         Groups of channels that may have other scales.
     n_channels, n_scaled
@@ -52,27 +52,27 @@ class EqualizeResult(Converted):
     rounded
         Root mean square of what rounding changed in scaled tensors, relative to their weights: 0 where no
         number left the range of its type.
-    divergence
+    KLD
         What the outputs of both models differ by, on some random tokens: mean KLD in nats.
     """
 
     SCHEMA = "pyquant.equalize/1"
 
-    calibration: str | None
+    hessian: str | None
     n_links: int
     n_channels: int
     n_scaled: int
     rounded: float
-    divergence: float
+    kld: float
 
 
 def equalize_model(
     source: AnyModel,
-    calibration: str | os.PathLike[str],
+    hessian: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    stats: str | os.PathLike[str] | None = None,
-    stats_called: Path | None = None,
+    hessian_out: str | os.PathLike[str] | None = None,
+    hessian_called: Path | None = None,
     threads: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -85,16 +85,16 @@ def equalize_model(
     ----------
     source
         A path, or an opened model: F32, F16 or BF16.
-    calibration
+    hessian
         What `pyquant calibrate` wrote of it, or an importance matrix.
     output
         The GGUF to write. It appears complete or not at all.
-    stats
-        Where to write what `calibration` is of `output`; None: nowhere.
-    stats_called
-        What quantized models are to call `stats`, if it is temporary; None: by its path.
+    hessian_out
+        Where to write what `hessian` is of `output`; None: nowhere.
+    hessian_called
+        What quantized models are to call `hessian_out`, if it is temporary; None: by its path.
     threads
-        None: one for each processor. The file does not depend on it.
+        None: one for each core. The file does not depend on it.
     force
         Replace existing files.
     progress
@@ -106,15 +106,15 @@ def equalize_model(
         The model cannot be read, is quantized, or is of a family that computes otherwise than its tensors'
         names say; or the calibration is of another model.
     ConfigError
-        `stats` is wanted of an importance matrix.
+        `hessian_out` is wanted of an importance matrix.
     OutputError
         A file cannot be written.
     """
     model, output = open_model(source), Path(output)
-    work = Conversion([*model.paths, Path(calibration)], output, force=force)
-    if stats:
-        check_output(Path(stats), sources=work.sources, force=force)
-    known = Calibration.read(calibration)
+    work = Conversion([*model.paths, Path(hessian)], output, force=force)
+    if hessian_out:
+        check_output(Path(hessian_out), sources=work.sources, force=force)
+    known = Calibration.read(hessian)
     known.check_model(model, model.sha256())
     rescaling, n_links, n_channels, n_scaled = Rescaling(), 0, 0, 0
     for link in links_of(model):
@@ -127,29 +127,29 @@ def equalize_model(
     n_bytes = len(header.header()) + sum(padded(tensor.n_bytes) for tensor in model.tensors)
     with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
         error = _write(model, rescaling, header, file, threads, progress)
-        divergence = _divergence(model.path, file.partial, threads)
-        if not divergence <= SAME:  # also where it is no number
+        kld = _kld(model.path, file.partial, threads)
+        if not kld <= SAME:  # also where it is no number
             raise ModelFileError(
                 f"{model.path}: cannot be equalized: with other scales of channels a model of architecture "
-                f"{model.architecture} computes something else (a divergence of {divergence:.3g})"
+                f"{model.architecture} computes something else (a KLD of {kld:.3g})"
             )
-        if stats:
+        if hessian_out:
             sha256 = ModelFile(file.partial).sha256()
             inputs = rescaling.of_inputs(known.matrices)
             rescale_stats(
-                calibration, stats, inputs, rescaling.rows, sha256, called=stats_called, force=force
+                hessian, hessian_out, inputs, rescaling.rows, sha256, called=hessian_called, force=force
             )
         file.commit()
     return work.result(
         EqualizeResult,
         source_bytes=model.n_bytes,
         output_bytes=n_bytes,
-        calibration=str(stats) if stats else None,
+        hessian=str(hessian_out) if hessian_out else None,
         n_links=n_links,
         n_channels=n_channels,
         n_scaled=n_scaled,
         rounded=error,
-        divergence=divergence,
+        kld=kld,
     )
 
 
@@ -162,19 +162,17 @@ def equalized(model: ModelFile, mode: AnyMode, threads: int | None) -> Iterator[
     if not mode.equalize:
         yield model, mode
         return
-    assert mode.calibration is not None
-    with equalized_files(model, mode.calibration, threads) as (scaled, stats):
-        yield scaled, mode.model_copy(update={"calibration": stats, "equalize": False})
+    assert mode.hessian is not None
+    with equalized_files(model, mode.hessian, threads) as (scaled, stats):
+        yield scaled, mode.model_copy(update={"hessian": stats, "equalize": False})
 
 
 @contextmanager
-def equalized_files(
-    model: ModelFile, calibration: Path, threads: int | None
-) -> Iterator[tuple[ModelFile, Path]]:
-    """Give an equalized model and its STATS, in temporary files. Errors are those of `equalize_model`."""
+def equalized_files(model: ModelFile, hessian: Path, threads: int | None) -> Iterator[tuple[ModelFile, Path]]:
+    """Give an equalized model and its HESSIAN, in temporary files. Errors are those of `equalize_model`."""
     with temporary_folder() as folder:
-        path, stats, called = folder / "equalized.gguf", folder / "stats", Path(calibration)
-        equalize_model(model, calibration, path, stats=stats, stats_called=called, threads=threads)
+        path, stats, called = folder / "equalized.gguf", folder / "stats", Path(hessian)
+        equalize_model(model, hessian, path, hessian_out=stats, hessian_called=called, threads=threads)
         yield ModelFile(path), stats
 
 
@@ -222,8 +220,8 @@ def _write(
     return float(np.sqrt(squared_error / squared_weight)) if squared_weight else 0.0
 
 
-def _divergence(base: Path, other: Path, threads: int | None) -> float:
-    """Run two models over the same random tokens: the mean divergence of their outputs, in nats."""
+def _kld(base: Path, other: Path, threads: int | None) -> float:
+    """Run two models over the same random tokens: the mean KLD of their outputs, in nats."""
     with Model(base) as model:
         ordinary = model.vocabulary.ordinary_tokens()
         n = min(TRIED, model.n_ctx_train)

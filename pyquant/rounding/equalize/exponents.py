@@ -7,8 +7,8 @@ has power W_k, and what enters it power X_k, then scaling by s_k makes the error
 
 and the error of inputs, which llama.cpp rounds to 8 bits, the same: by the inequality of Cauchy and Schwarz
 both are least where s_k^2 is proportional to sqrt(X_k / W_k). SmoothQuant (Xiao et al., 2023) and AWQ
-(Lin et al., 2023) scale channels for one of the two. Where errors are compensated, X_k counts less for
-weights than that, as other columns make up for a part of it; so the root is taken of what the formula says.
+(Lin et al., 2023) scale channels for one of the two. With GPTQ, X_k counts less for
+weights than that, as other columns absorb a part of it; so the root is taken of what the formula says.
 
 A power of two changes no digit of a float. So the model's outputs stay as they are, to the last bit, unless a
 number leaves the range of its type.

@@ -10,7 +10,7 @@ REPORTED = ("n_ctx", "n_tokens", "n_matrices", "n_inputs", "output_bytes")
 
 
 class Calibrate(Metric):
-    """Writes STATS and an importance matrix."""
+    """Writes HESSIAN and an importance matrix."""
 
     name = "calibrate"
     version = 1

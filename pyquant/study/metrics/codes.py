@@ -18,7 +18,7 @@ from pyquant.inspect.histogram import CodeCounts, count_codes
 from pyquant.models.codebook import CODEBOOKS, Codebook
 from pyquant.models.tensor_type import TensorType
 from pyquant.schemes import Mode
-from pyquant.schemes.uniform import Uniform
+from pyquant.schemes.ecsq import Ecsq
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
@@ -79,8 +79,8 @@ class Codes(Metric):
     tables = MappingProxyType({"codes": codes_table, "zero_runs": zero_runs_table})
 
     def applies(self, mode: Mode | None) -> bool:
-        # The codes of mode uniform are none of the types' that are counted.
-        return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Uniform)
+        # The codes of mode ecsq are none of the types' that are counted.
+        return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Ecsq)
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
         return Work(COST)

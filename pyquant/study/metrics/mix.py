@@ -1,4 +1,4 @@
-"""A recipe: the types that give a model of some size the least divergence."""
+"""A recipe: the types that give a model of some size the least KLD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quality: perplexity of a text, and divergence from the unquantized model, token by token."""
+"""Quality: perplexity of a text, and KLD from the unquantized model, token by token."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from pyquant.errors import StudyError
 from pyquant.evaluate.compare import compare_models
-from pyquant.evaluate.divergence import Scores
+from pyquant.evaluate.kld import Scores
 from pyquant.study.items import Items
 from pyquant.study.metric import Grid, TextMetric
 from pyquant.study.results.columns import Column, Flat, get
-from pyquant.study.results.comparison import COLUMNS as COMPENSATION
-from pyquant.study.results.comparison import compensation_rows, compensation_table
+from pyquant.study.results.comparison import COLUMNS as GPTQ
+from pyquant.study.results.comparison import gptq_rows, gptq_table
 from pyquant.study.results.figures import Drawing, Panel, Points, figure, tall
 from pyquant.study.results.findings import best_at_each_size, not_usable
 from pyquant.study.results.read import ModelResults, Result, RowResults
@@ -35,16 +35,16 @@ class Quality(TextMetric):
         Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
         Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error",
                lesser=True),
-        Column("kld", "divergence", "mean Kullback-Leibler divergence in nats", error="kld_error"),
-        Column("kld_99.9", "divergence, 99.9 %", "the divergence that 99.9 % of tokens are below",
+        Column("kld", "mean KLD", "mean Kullback-Leibler divergence in nats", error="kld_error"),
+        Column("kld_99.9", "99.9 % KLD", "the KLD that 99.9 % of tokens are below",
                lesser=True),
         Column("same_top", "same top (%)", "tokens for which both models find the same token most likely",
                "percent", error="same_top_error"),
-        Column("sampled_acceptance", "sampled acceptance (%)", "tokens that speculative sampling "
+        Column("expected_acceptance", "expected acceptance (%)", "tokens that speculative sampling "
                "accepts if the model drafts for the unquantized one", "percent", lesser=True,
-               error="sampled_acceptance_error"),
+               error="expected_acceptance_error"),
     )  # fmt: skip
-    tables = MappingProxyType({"compensation": compensation_table})
+    tables = MappingProxyType({"gptq": gptq_table})
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         base, *others = task.files
@@ -78,8 +78,8 @@ class Quality(TextMetric):
             "probability_change_rms": get(result, "probability_change", "rms"),
             "same_top": get(result, "same_top", "share"),
             "same_top_error": get(result, "same_top", "error"),
-            "sampled_acceptance": get(result, "sampled_acceptance", "share"),
-            "sampled_acceptance_error": get(result, "sampled_acceptance", "error"),
+            "expected_acceptance": get(result, "expected_acceptance", "share"),
+            "expected_acceptance_error": get(result, "expected_acceptance", "error"),
         }
 
     def remarks(self, model: ModelResults, text: int) -> list[str]:
@@ -89,7 +89,7 @@ class Quality(TextMetric):
         if not floors:
             return []
         return [
-            f"Divergences of {floors[0]:.1e} nats and less mean nothing here: that is how far the "
+            f"KLDs of {floors[0]:.1e} nats and less mean nothing here: that is how far the "
             "unquantized model is from itself when it is computed in other portions."
         ]
 
@@ -103,19 +103,19 @@ class Quality(TextMetric):
         drawn = [
             Drawing(f"Perplexity on {name}; the dashed line is the unquantized model's.",
                     figure(perplexities(model, text), height=height)),
-            Drawing(f"Mean divergence from the unquantized model on {name}.",
-                    figure(divergences(model, text), height=height)),
+            Drawing(f"Mean KLD from the unquantized model on {name}.",
+                    figure(klds(model, text), height=height)),
         ]  # fmt: skip
         if points(model, text):
             caption = (
-                f"Divergence on {name} for size: lower and more to the left is better. The dotted line falls "
+                f"KLD on {name} for size: lower and more to the left is better. The dotted line falls "
                 "as squared error does with finer steps."
             )
             drawn.append(Drawing(caption, figure(tradeoff(model, text), height=5.5)))
         return drawn
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
-        rows = compensation_rows(model, text)
+        rows = gptq_rows(model, text)
         if not rows:
             return []
         by_place = {(row["quantizer"], row["calibration"]): row for row in rows}
@@ -123,13 +123,13 @@ class Quality(TextMetric):
 
         def cells(quantizer: str) -> list[str]:
             places = [by_place.get((quantizer, calibration)) for calibration in calibrations]
-            return [column.text(row) if row else "-" for row in places for column in COMPENSATION]
+            return [column.text(row) if row else "-" for row in places for column in GPTQ]
 
         return [
             Grid(
-                title=f"What compensation buys on {model.texts[text]}: mean divergence",
+                title=f"What GPTQ buys on {model.texts[text]}: mean KLD",
                 groups=[f"calibration {calibration}" for calibration in calibrations],
-                heads=[(column.head, column.meaning) for column in COMPENSATION],
+                heads=[(column.head, column.meaning) for column in GPTQ],
                 rows=[(name, cells(name)) for name in dict.fromkeys(row["quantizer"] for row in rows)],
             )
         ]
@@ -157,16 +157,16 @@ def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = 
     )
 
 
-def divergences(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
-    """Return a panel of the mean divergence from the unquantized model; as `perplexities`."""
+def klds(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
+    """Return a panel of the mean KLD from the unquantized model; as `perplexities`."""
     rows = [(row, result) for row, result in _measured(model, text, labels) if row.mode]
     return Points(
         labels=[row.label for row, _ in rows],
         values=[result["kld"]["mean"] for _, result in rows],
         errors=[result["kld"]["error"] for _, result in rows],
         reference=None,
-        axis="mean divergence (nats, ± one standard error)",
-        title="Divergence from the unquantized model",
+        axis="mean KLD (nats, ± one standard error)",
+        title="KLD from the unquantized model",
     )
 
 

@@ -1,4 +1,4 @@
-"""Measure how much a model suffers from noise in each tensor, which sets the steps of mode `uniform`."""
+"""Measure how much a model suffers from noise in each tensor, which sets the steps of mode `ecsq`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Size(Metric):
         folder = file.parents[1]
         inside = {
             key: path.relative_to(folder)
-            for key in ("calibration", "imatrix")
+            for key in ("hessian", "imatrix")
             if (path := getattr(mode, key)) and path.is_relative_to(folder)
         }
         with _working_in(folder):

@@ -160,9 +160,7 @@ def _made(results: Results) -> dict[str, Any]:
         "last": max((made["started"] for made in every), default=None),
         "minutes": sum({made["task"] + made["started"]: made["seconds"] for made in every}.values()) / 60,
         "commands": distinct(made["command"] for made in every if made["command"]),
-        "processors": distinct(
-            f"{made['cpu']}, {made['environment']['processors']} processors" for made in every
-        ),
+        "machines": distinct(f"{made['cpu']}, {made['environment']['cores']} cores" for made in every),
         "systems": distinct(made["platform"] for made in environments),
         "versions": distinct(
             f"pyquant {made['pyquant']}, Python {made['python']}, GGML {made['ggml']} of llama-cpp-python "

@@ -1,4 +1,4 @@
-"""Show what knowing the inputs buys: quantizers beside the same ones without compensation, by calibration."""
+"""Show what knowing the inputs buys: quantizers beside the same ones without GPTQ, by calibration."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 from pyquant.study.results.columns import Column, Flat, get
 from pyquant.study.results.read import ModelResults, Results, RowResults
 
-COMPENSATES = ("compensated", "sequential")  # how inputs may be known
+BY_HESSIAN = ("gptq", "error_propagation")  # how inputs may be known
 BUDGET = 4.5  # code bits of the stock types that most people use
 
 COLUMNS = (
-    Column("uncompensated_kld", "not compensated", "the type as GGML makes it with the importance matrix of "
-           "the same text, or the same codes rounded one by one", error="uncompensated_kld_error"),
-    Column("kld", "compensated", "with the second moments of inputs", error="kld_error"),
+    Column("rtn_kld", "without GPTQ", "the type as GGML makes it with the importance matrix of "
+           "the same text, or the same codes rounded one by one", error="rtn_kld_error"),
+    Column("kld", "GPTQ", "with the Hessian statistics of inputs", error="kld_error"),
     Column("ratio", "ratio", "of the two; its error is as if they were independent, so too large",
            error="ratio_error"),
-    Column("ratio_to_best", "to best stock", "ratio to the divergence of the best stock type of at most "
+    Column("ratio_to_best", "to best stock", "ratio to the KLD of the best stock type of at most "
            "4.5 code bits that is made with this importance matrix", error="ratio_to_best_error"),
 )  # fmt: skip
 
 
-def compensation_table(results: Results) -> list[Flat]:
-    """List every compensated quantizer beside what it is to be compared with."""
+def gptq_table(results: Results) -> list[Flat]:
+    """List every quantizer by GPTQ beside what it is to be compared with."""
     return [
         {"model": model.name, "text": name, **row}
         for model in results.models
         for text, name in enumerate(model.texts)
-        for row in compensation_rows(model, text)
+        for row in gptq_rows(model, text)
     ]
 
 
-def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
-    """Compare each compensated quantizer with what the same calibration gives without compensation.
+def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
+    """Compare each quantizer by GPTQ with what the same calibration gives without it.
 
     Parameters
     ----------
     text
-        Index of the text on which divergence was measured.
+        Index of the text on which KLD was measured.
 
     Returns
     -------
     list of dict
-        A row for each compensated quantizer, in the study's order. `uncompensated_kld` is of the same type
+        A row for each quantizer by GPTQ, in the study's order. `rtn_kld` is of the same type
         by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
         `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
         importance matrix. Ratios are to these. Their errors are as if both were independent, so too
@@ -53,23 +53,23 @@ def compensation_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
     rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
     compared = []
     for row, knows in rows:
-        if knows["how"] not in COMPENSATES:
+        if knows["how"] not in BY_HESSIAN:
             continue
         others = [
             peer
             for peer, theirs in rows
-            if theirs["name"] == knows["name"] and theirs["how"] not in COMPENSATES
+            if theirs["name"] == knows["name"] and theirs["how"] not in BY_HESSIAN
         ]
         same = [peer for peer in others if peer.alike == row.alike]
         stock = [peer for peer in others if _is_stock(peer) and _bits(peer) <= BUDGET]
         best = _best(stock, text)
         compared.append(
             {
-                "quantizer": f"{row.alike}{' in order' * (knows['how'] == 'sequential')}",
+                "quantizer": row.alike + " with error propagation" * (knows["how"] == "error_propagation"),
                 "calibration": knows["name"],
                 "code_bits": get(row.result("size"), "code_bits"),
                 **_measured("", row, text),
-                **_measured("uncompensated_", _best(same, text), text),
+                **_measured("rtn_", _best(same, text), text),
                 **_ratio("ratio", row, _best(same, text), text),
                 "best": best.alike if best else None,
                 **_measured("best_", best, text),

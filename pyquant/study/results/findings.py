@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.evaluate.divergence import BROKEN, ERRORS, error_of_difference
+from pyquant.evaluate.kld import BROKEN, ERRORS, error_of_difference
 from pyquant.study.results.columns import plus_minus
 from pyquant.study.results.read import Measurement, ModelResults, Result
 
@@ -18,13 +18,13 @@ CLASS = 0.5  # bits per weight between two sizes that are spoken of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A quantizer whose size and divergence are known."""
+    """A quantizer whose size and KLD are known."""
 
     label: str
     bits: float  # per weight, of the whole file
-    kld: float  # mean divergence on a text and its standard error, in nats
+    kld: float  # mean KLD on a text and its standard error, in nats
     error: float
-    measured: Measurement  # the measurement, which may have the divergence of every token
+    measured: Measurement  # the measurement, which may have the KLD of every token
 
     @property
     def size_class(self) -> float:
@@ -33,12 +33,12 @@ class Candidate:
 
     @cached_property
     def per_token(self) -> NDArray[np.float64] | None:
-        """Divergence of every token, or None where it was not kept."""
+        """KLD of every token, or None where it was not kept."""
         items = self.measured.items()
         return items["kld"].astype(np.float64) if items else None
 
     def error_of_difference(self, peer: Candidate) -> float:
-        """Return the standard error of the difference of both divergences, in nats.
+        """Return the standard error of the difference of both KLDs, in nats.
 
         Both are measured on the same tokens. Where the values of every token are kept, the error is that
         of the mean of their differences. Else it is as if both were independent, which is too large.
@@ -49,12 +49,12 @@ class Candidate:
         return error_of_difference(ours, theirs)
 
     def is_alike(self, peer: Candidate) -> bool:
-        """Return whether the difference of both divergences is within noise."""
+        """Return whether the difference of both KLDs is within noise."""
         return abs(self.kld - peer.kld) <= ERRORS * self.error_of_difference(peer)
 
 
 def candidates(model: ModelResults, text: int) -> list[Candidate]:
-    """List the quantizers that work and whose size and divergence are known, in the study's order."""
+    """List the quantizers that work and whose size and KLD are known, in the study's order."""
     listed = []
     for row in model.rows:
         measured, size = row.measurement("quality", text), row.result("size")
@@ -67,7 +67,7 @@ def candidates(model: ModelResults, text: int) -> list[Candidate]:
 def best_at_each_size(model: ModelResults, text: int) -> list[str]:
     """Say which quantizer diverges least among files of at most so many bits per weight.
 
-    text: index of the text on which divergence was measured.
+    text: index of the text on which KLD was measured.
     Returns: a sentence or two for each size, in steps of CLASS bits, at which another quantizer is the best;
     one more for larger files that are no better.
     """
@@ -85,7 +85,7 @@ def best_at_each_size(model: ModelResults, text: int) -> list[str]:
         alike = [peer.label for peer in among if peer is not least and peer.is_alike(least)]
         noise = f" Within noise of it: {', '.join(alike)}." if alike else ""
         said.append(
-            f"Up to {limit:g} bits per weight, {least.label} is nearest to the model: divergence "
+            f"Up to {limit:g} bits per weight, {least.label} is nearest to the model: KLD "
             f"{plus_minus(least.kld, least.error)} nats at {least.bits:.2f} bits.{noise}"
         )
     larger = [candidate.label for candidate in every if best and candidate.size_class > best.size_class]

@@ -1,4 +1,4 @@
-"""The figure of divergence for size: a series for each family of quantizers and calibration."""
+"""The figure of KLD for size: a series for each family of quantizers and calibration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE
-from pyquant.study.results.comparison import COMPENSATES
+from pyquant.study.results.comparison import BY_HESSIAN
 from pyquant.study.results.figures import GRID, few_numbers, plain
 from pyquant.study.results.read import ModelResults, RowResults
 
 # The rest of the palette of Okabe and Ito.
 GREEN, VERMILLION, PURPLE, SKY, BLACK = "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
 
-PER_BIT = 4.0  # of squared error, and so of divergence: 6.02 dB
+PER_BIT = 4.0  # of squared error, and so of KLD: 6.02 dB
 LABEL_GAP = 0.032  # between names of points, as a share of the axis
 
 
@@ -40,21 +40,21 @@ def _how(row: RowResults) -> str | None:
     return row.knows["how"] if row.knows else None
 
 
-def _is_uniform(row: RowResults) -> bool:
-    return row.mode == "uniform"
+def _is_ecsq(row: RowResults) -> bool:
+    return row.mode == "ecsq"
 
 
 FAMILIES = (
-    Family("uniform", PURPLE, "o", True, False, lambda row: _is_uniform(row) and _how(row) == "diagonal"),
-    Family("uniform, in order", BLACK, "o", True, False,
-           lambda row: _is_uniform(row) and _how(row) == "sequential"),
-    Family("uniform, compensated", VERMILLION, "o", True, False, _is_uniform),
-    Family("mixtures found, in order", GREEN, "v", True, False,
-           lambda row: row.mode == "recipe" and _how(row) == "sequential"),
-    Family("mixtures found, compensated", ORANGE, "v", True, False, lambda row: row.mode == "recipe"),
+    Family("ecsq", PURPLE, "o", True, False, lambda row: _is_ecsq(row) and _how(row) == "diagonal"),
+    Family("ecsq, error propagation", BLACK, "o", True, False,
+           lambda row: _is_ecsq(row) and _how(row) == "error_propagation"),
+    Family("ecsq, GPTQ", VERMILLION, "o", True, False, _is_ecsq),
+    Family("mixtures found, error propagation", GREEN, "v", True, False,
+           lambda row: row.mode == "recipe" and _how(row) == "error_propagation"),
+    Family("mixtures found, GPTQ", ORANGE, "v", True, False, lambda row: row.mode == "recipe"),
     Family("multi-zero", ORANGE, "^", True, True, lambda row: row.mode == "q4_0_multizero"),
     Family("tables", GREEN, "D", False, True, lambda row: row.mode in ("q8_table", "table")),
-    Family("stock types, compensated", BLUE, "s", False, True, lambda row: _how(row) in COMPENSATES),
+    Family("stock types, GPTQ", BLUE, "s", False, True, lambda row: _how(row) in BY_HESSIAN),
     Family("stock types with imatrix", SKY, "s", False, True, lambda row: _how(row) == "imatrix"),
     Family("stock types", GRAY, "s", False, True, lambda row: True),
 )  # fmt: skip
@@ -68,7 +68,7 @@ class Point:
     calibration: str | None  # name of the calibration or file that tells it of inputs, or None
     label: str  # its parameters
     bits: float  # per weight: of the quantized tensors, or of the whole file (`of_whole_files`)
-    kld: float  # mean divergence and its standard error, in nats
+    kld: float  # mean KLD and its standard error, in nats
     error: float
 
 
@@ -78,7 +78,7 @@ def of_whole_files(model: ModelResults) -> bool:
 
 
 def points(model: ModelResults, text: int) -> list[Point]:
-    """List all quantizers whose size and divergence are known, in the study's order."""
+    """List all quantizers whose size and KLD are known, in the study's order."""
     key = "bits" if of_whole_files(model) else "code_bits"
     listed = []
     for row in model.rows:
@@ -105,7 +105,7 @@ def labelled(every: list[Point]) -> list[Point]:
 
 
 def tradeoff(model: ModelResults, text: int) -> Callable[[Axes], None]:
-    """Return a panel of divergence against code bits; lower and more to the left is better.
+    """Return a panel of KLD against code bits; lower and more to the left is better.
 
     The dotted line falls by 6.02 dB per bit, as the squared error does that steps cause.
     """
@@ -135,8 +135,8 @@ def tradeoff(model: ModelResults, text: int) -> Callable[[Axes], None]:
             if of_whole_files(model)
             else "code bits: per weight of the quantized tensors, as stored"
         )
-        axes.set_ylabel("mean divergence (nats, ± one standard error)")
-        axes.set_title("Divergence for size")
+        axes.set_ylabel("mean KLD (nats, ± one standard error)")
+        axes.set_title("KLD for size")
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
 

@@ -29,7 +29,7 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ci
-def test_the_text_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
+def test_the_completion_is_the_same_and_what_drafting_brings_is_said(q4_0: Path) -> None:
     alone = run("generate", MODEL, *GREEDY)
     for draft in (q4_0, "ngram"):
         done = run("generate", MODEL, *GREEDY, "--draft", draft, "--policy", "fixed:k=3")
@@ -62,9 +62,9 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
     for words, says in [
         (["--draft", other], "cannot draft for"),
         (["--draft", q4_0, "--policy", "fixed:k=-1"], "k"),
-        (["--draft", q4_0, "--policy", "fixd"], "there are fixed"),
+        (["--draft", q4_0, "--policy", "fixd"], "there are auto, fixed"),
         (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
-        (["--draft", q4_0, "--parallel", 2], "writes one text at a time"),
+        (["--draft", q4_0, "--parallel", 2], "generates one completion at a time"),
         (["--policy", "fixed"], "--policy and --costs need --draft"),
         (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
     ]:
@@ -121,7 +121,7 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert fixed["ratio_low"] <= fixed["ratio"] <= fixed["ratio_high"]
     assert 0 < fixed["accepted"] <= fixed["drafted"]
     table = run(*words, "--policy", "fixed:k=2", "--check")
-    assert "fixed:k=2: all 2 texts are the target's own, token for token" in table.stdout
+    assert "fixed:k=2: all 2 completions are the target's own, token for token" in table.stdout
     drawn = run(*words, "--check", "--temperature", 1)
     assert drawn.returncode == 2
     assert "needs temperature 0" in drawn.stderr
@@ -153,7 +153,7 @@ def test_a_search_and_a_run_of_what_it_found(q4_0: Path, tmp_path: Path) -> None
     refused = run("draft", "search", *pair)
     assert refused.returncode == 2
     assert "costs of another draft (SHA-256 " in refused.stderr
-    assert "there are fixed" in run("draft", "search", *pair, "--policy", "oracle").stderr
+    assert "there are auto, fixed" in run("draft", "search", *pair, "--policy", "oracle").stderr
     out.write_text('{"schema": "pyquant.draft.search/2", "policies": {"fixed": {}}}')
     assert "best setting is missing" in run("draft", "run", *pair, "--found", out).stderr
     out.write_text('{"schema": "pyquant.draft.costs/2"}')

@@ -11,7 +11,7 @@ from pyquant import data
 from tests.support.command import run
 
 
-def test_a_text_is_printed_alone() -> None:
+def test_a_completion_is_printed_alone() -> None:
     done = run("generate", data.model_path(), "-p", "def main(", "--max-tokens", 8, "--temperature", 0)
     assert done.returncode == 0
     assert done.stdout.endswith("\n")
@@ -20,7 +20,7 @@ def test_a_text_is_printed_alone() -> None:
     assert "1 sequence of" in done.stderr
 
 
-def test_json_has_a_line_for_each_text_in_order(tmp_path: Path) -> None:
+def test_json_has_a_line_for_each_completion_in_order(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "import", "name": "a"}\n{"prompt": "The", "name": "b"}\n')
     arguments = ["generate", data.model_path(), "--prompts", prompts, "-n", 3, "--max-tokens", 5, "--json"]
@@ -45,7 +45,7 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
-def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
+def test_exact_completions_have_their_attempts(tmp_path: Path) -> None:
     arguments = [
         "generate",
         data.model_path(),
@@ -63,7 +63,7 @@ def test_exact_texts_have_their_attempts(tmp_path: Path) -> None:
     assert all(line["text"] in ("1", "2", "7") and line["attempts"] >= 1 for line in lines)
     done = run(*arguments, "--attempts", 1)
     assert done.returncode == 0
-    assert "none of 1 attempts at text 0 kept to the grammar; --attempts allows more" in done.stderr
+    assert "none of 1 attempts at completion 0 kept to the grammar; --attempts allows more" in done.stderr
     without = run("generate", data.model_path(), "-p", "x", "--exact")
     assert without.returncode == 2
     assert "--exact needs --grammar, --json-schema or --regex" in without.stderr
@@ -98,7 +98,7 @@ def test_a_missing_package_is_named_with_the_way_to_it(package: str, form: list[
     assert done.stderr == f"pyquant: grammars need the package {package}: pip install 'pyquant[generation]'\n"
 
 
-def test_a_text_without_a_grammar_needs_no_package() -> None:
+def test_a_completion_without_a_grammar_needs_no_package() -> None:
     plain = ["generate", str(data.model_path()), "-p", "x", "--max-tokens", "4"]
     done = run(script=WITHOUT_PACKAGES.format(arguments=plain))
     assert done.returncode == 0, done.stderr

@@ -267,7 +267,7 @@ def test_files_say_their_language_by_their_suffix(tmp_path: Path) -> None:
         path = tmp_path / f"grammar{suffix}"
         path.write_text("text")
         assert read_grammar(path) == Grammar(language, "text", str(path))
-    with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json; in the box are .*c, json"):
+    with pytest.raises(GrammarError, match=r"ends in \.lark, \.gbnf, \.json; bundled are .*c, json"):
         read_grammar(tmp_path / "grammar.txt")
     with pytest.raises(GrammarError, match=r"missing\.lark: No such file or directory$"):
         read_grammar(tmp_path / "missing.lark")

@@ -1,4 +1,4 @@
-"""Grammars in the box accept and refuse what they should."""
+"""Grammars bundled accept and refuse what they should."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ PARTS += ["\n", ":", "->", "%ignore ", "%import common.INT\n", "%declare X\n", "
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """A grammar in the box from which pieces were cut, doubled, moved, or replaced by other things."""
+    """A grammar bundled from which pieces were cut, doubled, moved, or replaced by other things."""
     text = draw(st.sampled_from(MUTATED))
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(text)))

@@ -1,4 +1,4 @@
-"""Masks of the grammars in the box for the vocabularies of other models, along texts."""
+"""Masks of the grammars bundled for the vocabularies of other models, along texts."""
 
 from __future__ import annotations
 

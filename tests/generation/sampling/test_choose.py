@@ -84,14 +84,14 @@ def texts(settings: dict, *, measure: bool = False, grammar: Grammar = LIST, n: 
 
 
 @pytest.mark.parametrize("settings", [FREE, {**FREE, "temperature": 0.0}, {**FREE, "top_p": 0.9}])
-def test_measuring_masks_changes_no_text(settings: dict) -> None:
+def test_measuring_masks_changes_no_completion(settings: dict) -> None:
     plain, measured = texts(settings), texts(settings, measure=True)
     assert [sample.tokens for sample in plain] == [sample.tokens for sample in measured]
     assert all(len(sample.allowed) == len(sample.log_p) for sample in measured)
     assert all(0 < share <= 1 for sample in measured for share in sample.allowed)
 
 
-def test_texts_keep_to_the_grammar_and_end_where_nothing_follows() -> None:
+def test_completions_keep_to_the_grammar_and_end_where_nothing_follows() -> None:
     samples = texts(FREE)
     whole = [sample for sample in samples if sample.finish == END]
     assert whole

@@ -1,4 +1,4 @@
-"""The exact conditional distribution: against all texts of a small vocabulary, and on a model."""
+"""The exact conditional distribution: against all completions of a small vocabulary, and on a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ N_VOCAB, MAX_TOKENS, ENDS = 5, 3, 0
 
 
 def logits_after(tokens: tuple[int, ...]) -> np.ndarray:
-    """Logits of a model with a small vocabulary: any, but always the same after a text."""
+    """Logits of a model with a small vocabulary: any, but always the same after a completion."""
     return np.random.default_rng([7, *tokens]).normal(0, 1.5, N_VOCAB).astype(np.float32)
 
 
@@ -61,7 +61,7 @@ PLAN = Plan([np.ones(1, np.int32)], [""], 4000, MAX_TOKENS, 1, 16)
 
 
 class Rising:
-    """Tokens that never fall, and no two 3s in a row; a text may end after a 2 or a 4."""
+    """Tokens that never fall, and no two 3s in a row; a completion may end after a 2 or a 4."""
 
     n_words = 1
 
@@ -84,7 +84,7 @@ class Rising:
 
 
 def every_text() -> dict[tuple[int, ...], float]:
-    """All texts of the grammar and their probabilities, given that a text is one of them."""
+    """All completions of the grammar and their probabilities, given that a completion is one of them."""
     found = {}
     for n in range(1, MAX_TOKENS + 1):
         for tokens in product(range(1, N_VOCAB), repeat=n):
@@ -112,7 +112,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("adapt", [False, True])
-def test_texts_come_as_often_as_the_model_writes_them(small: None, adapt: bool) -> None:
+def test_completions_come_as_often_as_the_model_generates_them(small: None, adapt: bool) -> None:
     expected = every_text()
     assert len(expected) > 10
     texts = list(generate_exactly(MODEL, PLAN, FREE, Rising(), adapt=adapt))
@@ -144,10 +144,10 @@ def test_attempts_learn(small: None) -> None:
         for adapt in (False, True)
     )
     assert plain > 2 * PLAN.n_samples
-    assert learned < 1.02 * PLAN.n_samples  # as few texts as these are known soon
+    assert learned < 1.02 * PLAN.n_samples  # as few completions as these are known soon
 
 
-def test_a_grammar_without_texts_is_given_up(small: None) -> None:
+def test_a_grammar_without_completions_is_given_up(small: None) -> None:
     class Nothing(Rising):
         def start(self) -> Nothing:
             return self
@@ -171,8 +171,8 @@ def test_attempts_are_bounded(small: None) -> None:
     )
 
 
-def test_a_models_texts_keep_to_the_grammar() -> None:
-    """The model hardly ever ends a text, so free texts hardly ever keep to the grammar; attempts learn it."""
+def test_a_models_completions_keep_to_the_grammar() -> None:
+    """The model hardly ever ends a completion, so free ones rarely keep to the grammar; attempts learn it."""
     with Model(data.model_path()) as model:
         compiled = make_engine("llguidance", model.vocabulary).compile(Grammar(Language.REGEX, "[127]"))
         plan = make_plan(model, [Prompt("x = ")], n_samples=5, max_tokens=4)

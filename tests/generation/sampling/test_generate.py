@@ -1,4 +1,4 @@
-"""Texts that models write: as llama.cpp's own tool does, and whatever is written beside it."""
+"""Completions that models generate: as llama.cpp's own tool does, and whatever is generated beside it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ def write(
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["pylm-5M-f16", "stories260K-f32", "techdocs-5M-f16"])
-def test_greedy_text_is_llama_completions(name: str, request: pytest.FixtureRequest, oracle: Oracle) -> None:
-    in_the_box = data.model_path()
-    shared = request.getfixturevalue("shared") if name != in_the_box.stem else None
-    model = in_the_box if shared is None else shared / "models" / f"{name}.gguf"
+def test_greedy_completion_is_llama_completions(
+    name: str, request: pytest.FixtureRequest, oracle: Oracle
+) -> None:
+    bundled = data.model_path()
+    shared = request.getfixturevalue("shared") if name != bundled.stem else None
+    model = bundled if shared is None else shared / "models" / f"{name}.gguf"
     text = write(model, [Prompt("Once upon a time")], Sampling(temperature=0), max_tokens=60)[0, 0].text
     assert len(text) > 60
     options = ["-p", "Once upon a time", "-n", 60, "--temp", 0, "-no-cnv", "--no-display-prompt", "-t", 2]
@@ -90,7 +92,7 @@ def test_greedy_answers_are_llama_completions(question: str, oracle: Oracle) -> 
 
 
 @pytest.mark.parametrize("n_parallel", [2, 3, 16])
-def test_a_text_does_not_depend_on_what_is_written_beside_it(n_parallel: int) -> None:
+def test_a_completion_does_not_depend_on_what_is_generated_beside_it(n_parallel: int) -> None:
     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=5)
     room = {"max_tokens": 12, "n_ctx": 64}
     together = write(data.model_path(), PROMPTS, sampling, n_samples=5, n_parallel=7, **room)
@@ -104,7 +106,7 @@ def test_a_text_does_not_depend_on_what_is_written_beside_it(n_parallel: int) ->
     assert len({tuple(sample.tokens) for sample in together.values()}) == 10
 
 
-def test_texts_that_are_there_are_not_written_again() -> None:
+def test_completions_that_are_there_are_not_generated_again() -> None:
     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=5)
     with Model(data.model_path()) as model:
         plan = make_plan(model, PROMPTS, n_samples=3, max_tokens=6, n_parallel=4)
@@ -115,7 +117,7 @@ def test_texts_that_are_there_are_not_written_again() -> None:
 
 
 def test_what_prompts_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts are as good as the same: only the last bits of logits differ."""
+    """The completions are as good as the same: only the last bits of logits differ."""
     sampling = Sampling(temperature=0)
     prompts = [Prompt("def main(argument, one"), Prompt("def main(argument, two")]
     extended: list[int] = []
@@ -144,7 +146,7 @@ def test_what_prompts_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) ->
         assert sample.log_p == pytest.approx(apart[key].log_p, abs=1e-2)
 
 
-def test_another_seed_writes_other_texts() -> None:
+def test_another_seed_generates_other_completions() -> None:
     texts = {
         write(data.model_path(), PROMPTS, Sampling(seed=seed), max_tokens=20)[0, 0].text for seed in range(4)
     }
@@ -158,7 +160,7 @@ def test_log_probabilities_are_those_of_the_model() -> None:
     assert sample.to_json()["log_p"] == pytest.approx(sum(sample.log_p))
 
 
-def test_texts_end_where_there_is_no_room_for_more() -> None:
+def test_completions_end_where_there_is_no_room_for_more() -> None:
     sample = write(data.model_path(), PROMPTS[:1], Sampling(), max_tokens=500, n_ctx=20)[0, 0]
     assert sample.finish == CONTEXT
     with Model(data.model_path()) as model:

@@ -117,7 +117,7 @@ def test_what_a_state_is_not_of_is_refused() -> None:
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS[:4], {**ALL, "top_p": 0.9}])
-def test_measuring_masks_changes_no_text(settings: dict) -> None:
+def test_measuring_masks_changes_no_completion(settings: dict) -> None:
     def texts(measure: bool) -> list[Sample]:
         with Model(data.model_path()) as model:
             compiled = make_engine("lr", model.vocabulary).compile(read_grammar(Path("json")))

@@ -74,6 +74,6 @@ def test_files_without_prompts_are_refused(tmp_path: Path) -> None:
         read_prompts(path)
 
 
-def test_an_empty_prompt_is_what_begins_a_text() -> None:
+def test_an_empty_prompt_is_what_begins_a_completion() -> None:
     with Model(data.model_path()) as model:
         assert Prompt("").tokens(model).tolist() == [model.vocabulary.bos]

@@ -1,4 +1,4 @@
-"""Runs of policies are told apart by what resamples of their texts say."""
+"""Runs of policies are told apart by what resamples of their completions say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_chance_is_told_apart_as_rarely_as_it_says() -> None:
     assert sum(map(are_apart, alike)) <= 20  # 5 % of 200, and chance
 
 
-def test_texts_of_one_prompt_are_compared_with_each_other() -> None:
+def test_completions_of_one_prompt_are_compared_with_each_other() -> None:
     random = np.random.default_rng(1)
     of_prompts = random.uniform(1, 10, 40)  # they differ more than the policies do
     fast, slow = of_prompts * random.uniform(0.9, 1, 40), of_prompts * random.uniform(1, 1.1, 40)

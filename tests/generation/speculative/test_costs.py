@@ -10,9 +10,9 @@ import pytest
 
 from pyquant import data
 from pyquant.errors import ConfigError
+from pyquant.generation.speculative.decoding.pair import check_both
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.policies.costs import SCHEMA, Costs, costs_from, read_costs
-from pyquant.generation.speculative.write.pair import check_both
 
 
 def test_costs_are_read(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pyquant import data
 from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.write.ngram_draft import NgramDraft
-from pyquant.generation.speculative.write.pair import check_both, check_pair, draft_ctx, open_draft
+from pyquant.generation.speculative.decoding.ngram_draft import NgramDraft
+from pyquant.generation.speculative.decoding.pair import check_both, check_pair, draft_ctx, open_draft
 from pyquant.llama.model import Model
 from pyquant.models.model_file import open_model
 from tests.support.models import Model as Generated

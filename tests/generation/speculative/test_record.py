@@ -11,9 +11,9 @@ from pyquant import data
 from pyquant.generation.sampling.generate import generate, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.decoding.shared_cache import SPAN
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
-from pyquant.generation.speculative.write.shared_cache import SPAN
 from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -37,11 +37,11 @@ def test_a_record_has_the_drafts_own_distribution(tmp_path: Path) -> None:
     target, draft = data.model_path(), tmp_path / "q4_0.gguf"
     quantize_model(target, draft, make_mode({"mode": "q4_0"}))
     record = make_record(target, draft, PROMPTS, sampling=GREEDY, n_samples=2, max_tokens=24, threads=1)
-    assert record.texts[0] == record.texts[1]
+    assert record.completions[0] == record.completions[1]
     with Model(target) as model:
         plan = make_plan(model, PROMPTS, max_tokens=24)
         samples = sorted(generate(model, plan, GREEDY, threads=1), key=lambda sample: sample.prompt)
-    for text, sample in zip(record.texts[::2], samples):
+    for text, sample in zip(record.completions[::2], samples):
         prompt, n = plan.prompts[sample.prompt], len(sample.tokens)
         assert (len(text.said), text.ended) == (len(sample.log_p), sample.finish == "end")
         read = np.concatenate([prompt, np.array(sample.tokens, np.int32)])

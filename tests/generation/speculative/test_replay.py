@@ -17,16 +17,16 @@ from pyquant.generation.sampling.generate import make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.pair import NGRAM, open_draft
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import FAMILIES, make_policy
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.policies.policy import Certainty
 from pyquant.generation.speculative.replay.calibrate import calibrate
 from pyquant.generation.speculative.replay.record import Along, Record, Said, make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
 from pyquant.generation.speculative.replay.search import search
-from pyquant.generation.speculative.write.pair import NGRAM, open_draft
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -36,7 +36,7 @@ GREEDY = Sampling(temperature=0)
 
 
 def text(accepted: str, *, ended: bool = False, entropy: list[float] | None = None) -> Along:
-    """A text whose tokens are accepted (1), or not (0), or where the draft has nothing to say (-)."""
+    """A completion whose tokens are accepted (1), or not (0), or where the draft has nothing to say (-)."""
     entropies = entropy or [0.5 if c == "1" else 3.0 for c in accepted]
     said = [Said(None if c == "-" else Certainty(h, 0.9, 0.9), c == "1") for c, h in zip(accepted, entropies)]
     return Along(said, ended)
@@ -47,7 +47,7 @@ def replay_of(*texts: Along, costs: Costs = COSTS, max_tokens: int = 64) -> Repl
 
 
 def lengths(replay: Replay, policy: str) -> list[tuple[int, int]]:
-    """Drafted and accepted tokens of each round of the first text."""
+    """Drafted and accepted tokens of each round of the first completion."""
     return [(played.drafted, played.accepted) for played in replay.rounds(policy)[0]]
 
 
@@ -65,7 +65,7 @@ def test_a_fixed_length_by_hand() -> None:
     assert result.acceptance == pytest.approx(4 / 7)
 
 
-def test_a_text_that_ends_needs_no_token_behind_its_draft() -> None:
+def test_a_completion_that_ends_needs_no_token_behind_its_draft() -> None:
     assert lengths(replay_of(text("1111", ended=True)), "fixed:k=9") == [(3, 3)]
     assert lengths(replay_of(text("1111")), "fixed:k=9") == [(2, 2)]
 
@@ -80,14 +80,14 @@ def test_a_dropped_token_is_paid_for_and_not_verified() -> None:
     assert replace(drawn, policy=kept.policy) == kept  # where tokens are drawn none is dropped
 
 
-def test_texts_without_a_token_behind_the_first() -> None:
+def test_completions_without_a_token_behind_the_first() -> None:
     for policy in (NONE, "fixed", ORACLE):
         result = replay_of(text("1"), text("")).run(policy)
         assert (result.tokens, result.rounds, result.gain) == (0, 0, 1.0)
 
 
 def every_choice(accepted: str, costs: Costs = COSTS) -> float:
-    """Least seconds of a text over all lengths of all its drafts."""
+    """Least seconds of a completion over all lengths of all its drafts."""
     best = float("inf")
     for chosen in itertools.product(range(len(accepted)), repeat=len(accepted) - 1):
         at, seconds = 1, 0.0
@@ -200,12 +200,12 @@ def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def record(q4_0: Path) -> Record:
-    """The model in the box drafted by itself in 4 bits."""
+    """The bundled model drafted by itself in 4 bits."""
     return make_record(data.model_path(), q4_0, PROMPTS, sampling=GREEDY, max_tokens=96, threads=1)
 
 
-def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY) -> list[DraftedText]:
-    texts: list[DraftedText] = []
+def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY) -> list[DraftedCompletion]:
+    texts: list[DraftedCompletion] = []
     with Model(data.model_path()) as model:
         plan = make_plan(model, PROMPTS, max_tokens=96)
         with (
@@ -213,7 +213,9 @@ def written(draft: Path | str, policies: list[str], sampling: Sampling = GREEDY)
             open_draft(draft, session, sampling, threads=1) as its_draft,
         ):
             for policy in policies:
-                texts += Speculation(session, its_draft, sampling, make_policy(policy, COSTS)).texts(plan)
+                texts += Speculation(session, its_draft, sampling, make_policy(policy, COSTS)).completions(
+                    plan
+                )
     return texts
 
 
@@ -252,7 +254,7 @@ def test_a_replay_of_n_grams_accepts_the_very_tokens(policy: str) -> None:
     assert sum(map(sum, accepted)) > 0
 
 
-def test_drawn_texts_are_accepted_as_often_as_in_earnest(q4_0: Path) -> None:
+def test_drawn_completions_are_accepted_as_often_as_in_earnest(q4_0: Path) -> None:
     sampling = Sampling(temperature=1, seed=3)
     record = make_record(data.model_path(), q4_0, PROMPTS, sampling=sampling, max_tokens=96, threads=1)
     assert record.drawn

@@ -11,9 +11,9 @@ from pyquant import data
 from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.pair import open_draft
-from pyquant.generation.speculative.write.shared_cache import suits
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.pair import open_draft
+from pyquant.generation.speculative.decoding.shared_cache import suits
 from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode

@@ -1,4 +1,4 @@
-"""Texts with a draft are the target's own: greedy token for token, sampled as often as it writes them."""
+"""Completions with a draft are the target's: greedy token for token, sampled as often as it has them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import CONTEXT, END, LENGTH, Sample
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.flips import find_flips
+from pyquant.generation.speculative.decoding.model_draft import ModelDraft
+from pyquant.generation.speculative.decoding.pair import NGRAM, open_draft
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.policy import Decision, Policy, Round
-from pyquant.generation.speculative.write.flips import find_flips
-from pyquant.generation.speculative.write.model_draft import ModelDraft
-from pyquant.generation.speculative.write.pair import NGRAM, open_draft
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 from tests.support.models import Model as Generated
 
@@ -38,7 +38,7 @@ LIST = {
 
 @pytest.fixture(scope="module")
 def q4_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model in the box in 4 bits."""
+    """The bundled model in 4 bits."""
     from pyquant.rounding.quantize_model import quantize_model
     from pyquant.schemes.settings import make_mode
 
@@ -58,7 +58,7 @@ def speculate(
     engine: str = "llguidance",
     on_token: OnToken | None = None,
     **room: int,
-) -> list[DraftedText]:
+) -> list[DraftedCompletion]:
     with Model(target) as model:
         plan = make_plan(model, prompts, n_parallel=1, **room)
         compiled = make_engine(engine, model.vocabulary).compile(grammar) if grammar else None
@@ -68,7 +68,7 @@ def speculate(
             open_draft(draft or NGRAM, session, sampling, threads=1) as its_draft,
         ):
             writer = Speculation(session, its_draft if draft else None, sampling, policy, grammar=compiled)
-            return list(writer.texts(plan, on_token))
+            return list(writer.completions(plan, on_token))
 
 
 def alone(
@@ -85,7 +85,7 @@ def alone(
         return list(generate(model, plan, sampling, grammar=compiled, threads=1))
 
 
-def same(texts: list[DraftedText], samples: list[Sample]) -> None:
+def same(texts: list[DraftedCompletion], samples: list[Sample]) -> None:
     assert [text.sample.tokens for text in texts] == [sample.tokens for sample in samples]
     assert [text.sample.data for text in texts] == [sample.data for sample in samples]
     assert [text.sample.finish for text in texts] == [sample.finish for sample in samples]
@@ -95,7 +95,7 @@ def same(texts: list[DraftedText], samples: list[Sample]) -> None:
 
 @pytest.mark.parametrize("draft", ["model", NGRAM, None])
 @pytest.mark.parametrize("policy", ["fixed:k=1", "fixed:k=7", "static:threshold=1,keep=0", "plus_minus"])
-def test_greedy_text_is_the_targets_own(draft: str | None, policy: str, q4_0: Path) -> None:
+def test_greedy_completion_is_the_targets_own(draft: str | None, policy: str, q4_0: Path) -> None:
     texts = speculate(data.model_path(), q4_0 if draft == "model" else draft, policy, max_tokens=40)
     same(texts, alone(data.model_path(), GREEDY, max_tokens=40))
     assert all(text.n_tokens == 1 + len(text.rounds) + text.n_accepted for text in texts)
@@ -113,7 +113,7 @@ def test_a_draft_like_its_target_is_accepted() -> None:
     assert text.acceptance == 1
 
 
-def test_texts_have_their_room() -> None:
+def test_completions_have_their_room() -> None:
     for n in (1, 2, 5):
         texts = speculate(data.model_path(), data.model_path(), "fixed:k=8", max_tokens=n)
         assert all(len(text.sample.tokens) == n and text.sample.finish == LENGTH for text in texts)
@@ -136,7 +136,7 @@ def test_a_draft_with_less_room_drafts_nothing_beyond(q4_0: Path) -> None:
             Session(model, 1, plan.n_ctx, threads=1) as session,
         ):
             writer = Speculation(session, ModelDraft(of_draft, GREEDY), GREEDY, make_policy("fixed:k=3"))
-            (text,) = writer.texts(plan)
+            (text,) = writer.completions(plan)
     same([text], alone(data.model_path(), GREEDY, max_tokens=40)[:1])
     assert text.rounds[0].drafted == 3
     assert {its.drafted for its in text.rounds[-20:]} == {0}
@@ -177,7 +177,7 @@ def test_a_draft_keeps_to_the_grammar(draft: str, engine: str, q4_0: Path) -> No
     assert len({text.sample.text for text in texts}) > 1
 
 
-def test_texts_depend_on_seed_and_number_alone(q4_0: Path) -> None:
+def test_completions_depend_on_seed_and_number_alone(q4_0: Path) -> None:
     sampling = Sampling(seed=5)
     several = speculate(data.model_path(), q4_0, "fixed:k=3", sampling, n_samples=3, max_tokens=12)
     assert len({tuple(text.sample.tokens) for text in several}) == 6
@@ -187,7 +187,7 @@ def test_texts_depend_on_seed_and_number_alone(q4_0: Path) -> None:
     assert again.sample.tokens == several[0].sample.tokens
 
 
-def test_a_flip_is_found_where_a_text_is_another_one() -> None:
+def test_a_flip_is_found_where_a_completion_is_another_one() -> None:
     (text, _) = speculate(data.model_path(), NGRAM, "fixed", max_tokens=12)
     tokens = list(text.sample.tokens)
     with Model(data.model_path()) as model, Session(model, 1, 64, threads=1) as session:
@@ -209,10 +209,10 @@ def from_what_is_drafted(known: Round) -> Decision:
 
 @pytest.mark.parametrize("draft", ["model", NGRAM])
 @pytest.mark.parametrize("settings", [(1.0, 3, 1.0, 0.0), (0.7, 4, 0.9, 0.1)])
-def test_sampled_texts_come_as_often_as_the_target_writes_them(
+def test_sampled_completions_come_as_often_as_the_target_generates_them(
     draft: str, settings: tuple[float, int, float, float], small_pair: tuple[Path, Path]
 ) -> None:
-    """All texts of four tokens, counted, whatever a policy decides by."""
+    """All completions of four tokens, counted, whatever a policy decides by."""
     from scipy.stats import chisquare
 
     target, of_model = small_pair
@@ -258,7 +258,7 @@ def small_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def probabilities(model: Path, prompt: str, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
-    """Of every text of so many tokens that the model may write alone."""
+    """Of every completion of so many tokens that the model may generate alone."""
     n_numbers = 2000
     numbers = (np.arange(n_numbers) + 0.5) / n_numbers
     left: dict[tuple[int, ...], float] = {(): 1.0}

@@ -15,7 +15,7 @@ from tests.support.command import run
 
 
 class Small(BadTask):
-    """Two short answers: what a model writes of both can be counted."""
+    """Two short answers: what a model generates of both can be counted."""
 
     name = "small"
     instruction, form, examples = "Write 1 or 2.", "1 | 2", (("x", "1"),) * 3
@@ -35,7 +35,7 @@ def test_both_ways_answer_the_same_questions() -> None:
     assert written["exact"]["scores"]["parses"]["share"] == 1
 
 
-def test_texts_that_are_refused_are_told() -> None:
+def test_completions_that_are_refused_are_told() -> None:
     (cell,) = measure_exact([data.model_path()], Small(), n=2, max_tokens=2, most_attempts=1)
     written = cell.to_json()
     assert written["refused"] == 2 - len(cell.exact)

@@ -37,7 +37,7 @@ def test_there_is_a_cell_for_each_model_technique_and_length(result: StructuredR
     assert all(len(cell.answers) == 5 for cell in result.cells)
 
 
-def test_shorter_texts_are_beginnings(result: StructuredResult) -> None:
+def test_shorter_completions_are_beginnings(result: StructuredResult) -> None:
     for short, long in zip(result.cells[::2], result.cells[1::2]):
         assert all(b.text.startswith(a.text) for a, b in zip(short.answers, long.answers))
         assert any(a.text != b.text for a, b in zip(short.answers, long.answers))
@@ -61,7 +61,7 @@ def test_a_grammar_takes_probability_away(result: StructuredResult) -> None:
     }
     assert removed["free"] == (None, None)
     of_token, of_text = removed["grammar"]
-    assert 0 < of_token < of_text < 1  # a text is kept only if all its tokens are
+    assert 0 < of_token < of_text < 1  # a completion is kept only if all its tokens are
     parsed = {cell.technique: cell.n("parses") for cell in result.cells if cell.max_tokens == 12}
     assert parsed["grammar"] > parsed["free"]
 
@@ -89,7 +89,7 @@ def test_checks_that_fail_are_counted() -> None:
     assert (counted["errors"], counted["scores"]["parses"]["n"], counted["removed"]) == (1, 1, 0.5)
 
 
-def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
+def test_completions_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
     cut_off = [answer for cell in result.cells if cell.technique == "grammar" for answer in cell.answers]
     assert all(answer.cut_off for answer in cut_off if not answer.verdict.parses)
 
@@ -98,7 +98,7 @@ def test_texts_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
     ("finish", "n_tokens", "cut_off"),
     [(END, 3, False), (END, 4, True), (LENGTH, 3, True), (CONTEXT, 2, True), (DEAD_END, 2, False)],
 )
-def test_a_text_is_cut_off_by_a_length_alone(finish: str, n_tokens: int, cut_off: bool) -> None:
+def test_a_completion_is_cut_off_by_a_length_alone(finish: str, n_tokens: int, cut_off: bool) -> None:
     """One in which no token can follow is invalid."""
     with Model(data.model_path()) as model, Checker(TASK) as checker:
         sample = Sample(0, "x", 0, tokens=[40] * n_tokens, log_p=[0.0] * n_tokens, finish=finish)
@@ -129,13 +129,13 @@ def test_wrong_settings_are_refused(change: dict, message: str) -> None:
         measure_structured([data.model_path()], TASK, **settings)
 
 
-def test_the_command_writes_a_table_and_all_texts(tmp_path: Path) -> None:
+def test_the_command_writes_a_table_and_all_completions(tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     arguments = ["structured", data.model_path(), "-n", 2, "--length", 4, "--technique", "grammar"]
     done = run(*arguments, "--texts", texts)
     assert done.returncode == 0, done.stderr
     assert "right %" in done.stdout
-    assert "times as long with the grammar" not in done.stdout  # nothing was written without it
+    assert "times as long with the grammar" not in done.stdout  # nothing was generated without it
     lines = [json.loads(line) for line in texts.read_text().splitlines()]
     assert [line["sample"] for line in lines] == [0, 1]
     assert set(lines[0]["verdict"]) == {"parses", "evaluates", "right"}

@@ -1,4 +1,4 @@
-"""A task of one's own is one file: it is asked and checked as those in the box are."""
+"""A task of one's own is one file: it is asked and checked as bundled ones are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_model_is_asked(tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     (cell,) = result["cells"]
     assert (result["task"], cell["n"], cell["errors"]) == ("yes or no", 4, 0)
-    # Under the grammar a text is one of two words, if it is not cut off.
+    # Under the grammar a completion is one of two words, if it is not cut off.
     assert cell["scores"]["parses"]["share"] * 4 + cell["cut_off"] == 4
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
         load_task(str(tmp_path / "none.py"))
 
 
-def test_the_file_is_not_replaced_by_texts(tmp_path: Path) -> None:
+def test_the_file_is_not_replaced_by_completions(tmp_path: Path) -> None:
     path = written(tmp_path)
     done = run("structured", data.model_path(), "--task", path, "--texts", path, "--force")
     assert done.returncode != 0

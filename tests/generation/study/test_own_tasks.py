@@ -69,7 +69,7 @@ def test_answers_are_checked_by_the_file(finished: Path) -> None:
 
 @pytest.mark.ci
 def test_a_changed_file_is_another_task(finished: Path, tmp_path: Path) -> None:
-    """Its texts are written again; those of the task beside it are not."""
+    """Its completions are generated again; those of the task beside it are not."""
     results = shutil.copytree(finished / "results", tmp_path / "results")
     before = keys_of(Store(results))
     moved = write(tmp_path / "elsewhere")

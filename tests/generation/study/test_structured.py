@@ -1,4 +1,4 @@
-"""Metric structured: what a model writes in a study is what the library says, and goes on where it was."""
+"""Metric structured: what a model generates in a study is what the library says, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.generation.structured.measure import measure_structured
 from pyquant.generation.structured.tasks import load_task
+from pyquant.generation.study.report.generation_times import took
 from pyquant.generation.study.report.structured import shares_against, tables_of_tasks
-from pyquant.generation.study.report.writing import took
 from pyquant.study.config import read_study
 from pyquant.study.run import run_study
 from pyquant.study.store import Store, digest_of
@@ -40,7 +40,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts_of(store: Store, key: str) -> Path:
-    """Return the file of the texts of a run."""
+    """Return the file of the completions of a run."""
     return store.runs / store.read(key)["result"]["texts"]["file"]
 
 
@@ -63,7 +63,7 @@ def test_counts_are_the_librarys(results: Path) -> None:
     assert len(written["cells"]) == len(library) == 4
 
 
-def test_all_texts_are_kept(results: Path) -> None:
+def test_all_completions_are_kept(results: Path) -> None:
     for row in model_of(results).rows:
         (key,) = row.keys["structured"]
         written = texts_of(Store(results), key).read_bytes()
@@ -80,7 +80,7 @@ def test_all_texts_are_kept(results: Path) -> None:
         assert len(items["right"]) == 2 * 2 * 5
 
 
-def test_what_texts_took_is_provenance(results: Path) -> None:
+def test_what_completions_took_is_provenance(results: Path) -> None:
     for row in model_of(results).rows:
         (key,) = row.keys["structured"]
         record = Store(results).read(key)
@@ -108,8 +108,8 @@ def test_what_texts_took_is_provenance(results: Path) -> None:
 
 
 @pytest.mark.ci
-def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None:
-    """Three of ten texts are written where seven are there and the eighth is cut off; the result is equal."""
+def test_a_study_goes_on_at_the_next_completion(results: Path, tmp_path: Path) -> None:
+    """Three of ten completions are generated where seven are there and one is cut off: an equal result."""
     results = shutil.copytree(results.parent, tmp_path / "copy") / "results"
     (key,) = model_of(results).rows[0].keys["structured"]
     store = Store(results)
@@ -118,7 +118,7 @@ def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None
     cells = json.loads(store.path(key).read_text())["result"]["cells"]
     store.path(key).unlink()
     marked = json.loads(lines[0])
-    marked["log_p"][0] = -0.125  # would not be there if the text were written again
+    marked["log_p"][0] = -0.125  # would not be there if the completion were generated again
     lines[0] = json.dumps(marked).encode() + b"\n"
     texts.write_bytes(b"".join(lines[:7]) + lines[7][:40])
     config = read_study(results.parent / "study.toml", models=[data.model_path()])
@@ -131,7 +131,7 @@ def test_a_study_goes_on_at_the_next_text(results: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_more_samples_go_on_from_fewer(tmp_path: Path) -> None:
-    """Texts depend on neither how many there are, nor on which techniques: none is written twice."""
+    """Completions depend on neither how many there are, nor on which techniques: none is generated twice."""
     fewer = STUDY.replace("samples = 5", "samples = 2").replace('"free", "grammar"', '"grammar"')
     results = run_on_the_box(tmp_path, fewer)
     store = Store(results)
@@ -139,7 +139,7 @@ def test_more_samples_go_on_from_fewer(tmp_path: Path) -> None:
     texts = texts_of(store, before)
     written = [json.loads(line) for line in texts.read_text().splitlines()]
     for text in written:
-        text["log_p"][0] = -0.125  # would not be there if the text were written again
+        text["log_p"][0] = -0.125  # would not be there if the completion were generated again
     texts.write_text("".join(json.dumps(text) + "\n" for text in written))
 
     (tmp_path / "study.toml").write_text(STUDY)
@@ -209,7 +209,7 @@ def test_every_score_is_in_a_table(results: Path) -> None:
         assert next(shown, None) is None
 
 
-def test_without_texts_there_is_no_panel(results: Path) -> None:
+def test_without_completions_there_is_no_panel(results: Path) -> None:
     model = model_of(results)
     assert shares_against(model, "right") is not None
     for row in model.rows[1:]:

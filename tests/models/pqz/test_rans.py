@@ -1,4 +1,4 @@
-"""rANS streams: equal to a twin made from docs/pqz.md, at their entropy, and refused when damaged."""
+"""rANS streams: equal to a twin made from docs/methods/pqz_format.md, at their entropy; damage is refused."""
 
 from __future__ import annotations
 

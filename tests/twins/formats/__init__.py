@@ -1,4 +1,4 @@
-"""Numpy twins of csrc/compensate/formats, one small file each.
+"""Numpy twins of csrc/gptq/formats, one small file each.
 
 A file in this package that subclasses Format and sets `type` is the format of that type.
 """

@@ -1,4 +1,4 @@
-"""Interface of block formats: the numpy twin of what csrc/compensate asks of one.
+"""Interface of block formats: the numpy twin of what csrc/gptq asks of one.
 
 Arrays have columns first and rows last, as in `tests.twins.scale_search`.
 """
@@ -147,7 +147,7 @@ class Format(ABC):
 class OneScale(Format):
     """A block of 32 columns with one fp16 scale, the best one for it.
 
-    Twin of csrc/compensate/formats/one_scale.h.
+    Twin of csrc/gptq/formats/one_scale.h.
     """
 
     factors: ClassVar = (1, 0.97, 1.03, 0.94, 1.06, 0.91, 1.09)  # on the scale that a search found

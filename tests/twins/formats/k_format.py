@@ -1,6 +1,6 @@
 """Q4_K and Q5_K: sub-blocks of 32 columns, factors of 6 bits.
 
-Twin of csrc/compensate/formats/k_format.h.
+Twin of csrc/gptq/formats/k_format.h.
 """
 
 from __future__ import annotations

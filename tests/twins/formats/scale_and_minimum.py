@@ -1,6 +1,6 @@
 """Q4_1 and Q5_1: blocks of 32 columns with an fp16 scale and an fp16 minimum.
 
-Twin of csrc/compensate/formats/scale_and_minimum.h.
+Twin of csrc/gptq/formats/scale_and_minimum.h.
 """
 
 from __future__ import annotations

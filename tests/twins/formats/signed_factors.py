@@ -1,6 +1,6 @@
 """Q3_K and Q6_K: super-blocks of 256 columns with an fp16 scale, and a signed factor on it for each 16.
 
-Twin of csrc/compensate/formats/signed_factors.h.
+Twin of csrc/gptq/formats/signed_factors.h.
 """
 
 from __future__ import annotations

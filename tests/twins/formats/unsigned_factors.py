@@ -1,6 +1,6 @@
 """Q2_K, Q4_K and Q5_K: super-blocks of 256 columns whose sub-blocks have a scale and a minimum.
 
-Twin of csrc/compensate/formats/unsigned_factors.h.
+Twin of csrc/gptq/formats/unsigned_factors.h.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tests.twins.kernels.block import (
 )
 from tests.twins.kernels.block_scale import GRIDS, grid_q4_0, grid_q8_0
 from tests.twins.kernels.count import RUN_BINS, code_counts, zero_runs
-from tests.twins.kernels.divergence import compare_logits, negative_log_likelihood
 from tests.twins.kernels.error import error, weighted_error
+from tests.twins.kernels.kld import compare_logits, negative_log_likelihood
 from tests.twins.kernels.scheme import encode, fold, folded_codes
 from tests.twins.kernels.table_product import multiply_table
 

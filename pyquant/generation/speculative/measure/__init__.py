@@ -1,1 +1,1 @@
-"""Measure what drafting takes and brings, by the clock."""
+"""Measure costs and speed-up of speculative decoding, by the clock."""

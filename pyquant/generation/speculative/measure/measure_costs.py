@@ -1,6 +1,6 @@
 """Measure what drafting and verifying take, in turns, so that drift of the machine meets all alike.
 
-Draft tokens come after a pass of the target, as in drafting: what either model leaves in the processor's
+Draft tokens come after a pass of the target, as in drafting: what either model leaves in the CPU's
 caches is not the other's. So the first of them takes longer than the next.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 from pyquant import limits
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.draft import Draft
+from pyquant.generation.speculative.decoding.pair import NGRAM, check_both, open_draft
 from pyquant.generation.speculative.policies.costs import SCHEMA
-from pyquant.generation.speculative.write.draft import Draft
-from pyquant.generation.speculative.write.pair import NGRAM, check_both, open_draft
 from pyquant.llama.model import Model
-from pyquant.machine.processor import n_threads
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import open_model
 
 LARGEST = 32  # tokens of the largest pass
@@ -52,7 +52,7 @@ def measure_costs(
     rounds
         Measurements of each; a first one is not counted.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Returns

@@ -18,51 +18,51 @@ from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import END
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
+from pyquant.generation.speculative.decoding.flips import Flip, find_flips
+from pyquant.generation.speculative.decoding.pair import check_both, open_draft
+from pyquant.generation.speculative.decoding.result import DraftedCompletion
+from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.write.flips import Flip, find_flips
-from pyquant.generation.speculative.write.pair import check_both, open_draft
-from pyquant.generation.speculative.write.result import DraftedText
-from pyquant.generation.speculative.write.speculate import Speculation
 from pyquant.llama.model import Model
 
 ALONE = "no draft"
 RESAMPLED = 2000  # times that pairs are drawn again, for an interval
 
-# (texts done, all texts)
+# (completions done, all completions)
 Progress = Callable[[int, int], None]
 
 
 @dataclass
 class PolicyRun:
-    """What a policy wrote.
+    """What was generated with a policy.
 
     Attributes
     ----------
-    turns : list of list of DraftedText
-        Of each turn, a text for each prompt.
+    turns : list of list of DraftedCompletion
+        Of each turn, a completion for each prompt.
     flips : list of list of Flip
-        If asked for: of each text of the first turn, where the target alone would go on otherwise.
+        If asked for: of each completion of the first turn, where the target alone would go on otherwise.
     """
 
     policy: str
-    turns: list[list[DraftedText]]
+    turns: list[list[DraftedCompletion]]
     flips: list[list[Flip]] = field(default_factory=list)
 
     def seconds_per_token(self) -> list[float]:
-        """Return the seconds per token of every text."""
-        return [text.seconds / text.n_tokens for turn in self.turns for text in turn]
+        """Return the seconds per token of every completion."""
+        return [completion.seconds / completion.n_tokens for turn in self.turns for completion in turn]
 
     def to_json(self, alone: PolicyRun) -> dict[str, Any]:
         """Return it as `pyquant draft run --json` prints each of its `policies`; ratios are to `alone`."""
         low, ratio, high = _ratio(alone.seconds_per_token(), self.seconds_per_token())
         rates = [sum(t.n_tokens for t in turn) / sum(t.seconds for t in turn) for turn in self.turns]
-        texts = [text for turn in self.turns for text in turn]
+        completions = [completion for turn in self.turns for completion in turn]
         names = ("n_tokens", "n_drafted", "n_accepted", "draft_seconds", "policy_seconds")
         tokens, drafted, accepted, draft_seconds, policy_seconds = (
-            sum(getattr(text, name) for text in texts) for name in names
+            sum(getattr(completion, name) for completion in completions) for name in names
         )
-        n_rounds = sum(len(text.rounds) for text in texts)
+        n_rounds = sum(len(completion.rounds) for completion in completions)
         checked = {"flips": [[flip._asdict() for flip in flips] for flips in self.flips]}
         return {
             "policy": self.policy,
@@ -74,12 +74,12 @@ class PolicyRun:
             "ratio_high": high,
             "tokens": tokens,
             "rounds": n_rounds,
-            "tokens_per_round": (tokens - len(texts)) / n_rounds if n_rounds else None,
+            "tokens_per_round": (tokens - len(completions)) / n_rounds if n_rounds else None,
             "drafted": drafted,
             "accepted": accepted,
             "acceptance": accepted / drafted if drafted else None,
             "draft_seconds": draft_seconds,
-            "verify_seconds": sum(text.verify_seconds for text in texts),
+            "verify_seconds": sum(completion.verify_seconds for completion in completions),
             "policy_share": policy_seconds / draft_seconds if draft_seconds else None,
             **(checked if self.flips else {}),
         }
@@ -99,9 +99,9 @@ def run_policies(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[PolicyRun]:
-    """Write a text for each prompt with no draft, which comes first, and with each policy, in turns.
+    """Generate a completion of each prompt with no draft, which comes first, and with each policy, in turns.
 
-    A first text with each is not counted. The order changes from prompt to prompt.
+    A first completion with each is not counted. The order changes from prompt to prompt.
 
     Parameters
     ----------
@@ -111,13 +111,13 @@ def run_policies(
         As `make_policy` takes them.
     prompts
     sampling, max_tokens
-        How the target draws, and tokens of a text.
+        How the target draws, and tokens of a completion.
     turns, costs
         How often all of it is done; for policies that decide by times.
     check
-        Find flips; texts have to be greedy.
+        Find flips; completions have to be greedy.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises
@@ -126,7 +126,7 @@ def run_policies(
     """
     limits.ROUNDS.check("turns", turns)
     if check and sampling.temperature > 0:
-        raise ConfigError("check: texts that are drawn differ by chance; it needs temperature 0")
+        raise ConfigError("check: completions that are drawn differ by chance; it needs temperature 0")
     made = [None, *(make_policy(policy, costs) for policy in policies)]
     runs = [PolicyRun(name, [[] for _ in range(turns)]) for name in (ALONE, *policies)]
     check_both(target, draft, max_tokens, costs)
@@ -141,28 +141,28 @@ def run_policies(
                 for policy in made
             ]
             for writer in writers:
-                writer.write(plan, 0)  # not counted
+                writer.complete(plan, 0)  # not counted
                 writer.forget()
             every = list(product(range(turns), range(len(prompts)), range(len(runs))))
             for n, (turn, prompt, i) in enumerate(every, start=1):
                 at = (i + prompt + turn) % len(runs)
-                runs[at].turns[turn].append(writers[at].write(plan, prompt))
+                runs[at].turns[turn].append(writers[at].complete(plan, prompt))
                 if progress:
                     progress(n, len(every))
             for run in runs[1:] if check else []:
-                for tokens, its in zip(plan.prompts, (text.sample for text in run.turns[0])):
+                for tokens, its in zip(plan.prompts, (completion.sample for completion in run.turns[0])):
                     run.flips.append(find_flips(session, tokens, its.tokens, ended=its.finish == END))
     return runs
 
 
 def are_apart(runs: Sequence[PolicyRun]) -> bool:
-    """Say whether the fastest of runs of the same texts is faster than the next in 95 % of resamples."""
+    """Say whether the fastest of runs of the same completions is faster in 95 % of resamples."""
     first, second = sorted(runs, key=lambda run: sum(run.seconds_per_token()))[:2]
     return _ratio(second.seconds_per_token(), first.seconds_per_token())[0] > 1
 
 
 def _ratio(alone: list[float], drafted: list[float]) -> tuple[float, float, float]:
-    """Return how many times as fast texts were written: what 95 % of resamples are above, all, and below."""
+    """Return how many times as fast it was: what 95 % of resamples are above, all, and below."""
     pairs = np.array([alone, drafted])
     chosen = np.random.default_rng(0).integers(0, pairs.shape[1], (RESAMPLED, pairs.shape[1]))
     sums = pairs[:, chosen].sum(axis=2)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from pyquant.errors import ConfigError
-from pyquant.generation.speculative.policies.certainty import CERTAINTY
+from pyquant.generation.speculative.policies.auto import AUTO
 from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.generation.speculative.policies.expected_value import EXPECTED_VALUE
 from pyquant.generation.speculative.policies.lengths import LENGTHS
 from pyquant.generation.speculative.policies.policy import Family, Policy
+from pyquant.generation.speculative.policies.thresholds import THRESHOLDS_OF
 
-FAMILIES: dict[str, Family] = LENGTHS | CERTAINTY | {"expected_value": EXPECTED_VALUE}
+DEFAULT = "auto"
+FAMILIES: dict[str, Family] = {DEFAULT: AUTO} | LENGTHS | THRESHOLDS_OF | {"expected_value": EXPECTED_VALUE}
 
 
 def make_policy(text: str, costs: Costs | None = None) -> Policy:

@@ -28,7 +28,7 @@ class Costs:
         SHA-256 of the target and of the draft that were measured, or "ngram"; None where that is not known.
     single : float or None
         Seconds of a pass over one token behind another such pass, as where nothing is drafted: what the
-        processor's caches hold is not the draft's then. None: as behind a draft, verify[0].
+        CPU's caches hold is not the draft's then. None: as behind a draft, verify[0].
     next : float or None
         Seconds of a draft token behind another one. None: as of the first.
     prompt : float

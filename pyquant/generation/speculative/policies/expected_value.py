@@ -12,11 +12,11 @@ from pyquant.limits import Limit
 FORGET = 0.95  # weight of a round beside the one after it
 PRIOR = 8.0  # drafted tokens that what is expected before the first one weighs
 NEARLY = 1e-9  # probabilities end so far from 0 and 1: their logits are finite
-STAKE = 600  # tokens without a draft that the share which drafts may lose is of, before any is written
+STAKE = 600  # tokens without a draft that the share which drafts may lose is of, before any is generated
 
 # What is known of an acceptance lately: how far it moves logits of chances, `more` and `place` of a `Worth`,
-# how many tokens a draft may have to read before it begins, for each token that the text may still have, and
-# the seconds of a token without a draft.
+# how many tokens a draft may have to read before it begins, for each token that the completion may still
+# have, and the seconds of a token without a draft.
 Known = tuple[float, list[float], list[float], float, float]
 
 
@@ -44,18 +44,18 @@ def expected_value(
     all acceptances, in steps of a hundredth; see `worths`. Drafting goes on if, for any number of further
     tokens, what they bring is more than their seconds are worth. When it stops, the last token is dropped if
     its place in the pass costs more than it brings. No draft begins if it takes longer to read the prompt,
-    and what was written without it, than drafts would save in the rest of the text; and none begins while
-    drafts have lost more by the clock, over all texts of the run, than `loss` times as many tokens as were
-    written, and STAKE: the machine is not as it was when costs were measured.
+    and what was generated without it, than drafts would save in the rest of the completion; and none begins
+    while drafts have lost more by the clock, over all completions of the run, than `loss` times as many
+    tokens as were generated, and STAKE: the machine is not as it was when costs were measured.
     """
     tried, accepted = round.previous.fold(_counted, (0.0, 0.0))
     moved, more, place, to_read, alone = known[int((PRIOR * mean + accepted) / (PRIOR + tried) * STEPS + 0.5)]
     drafted, all_accepted = len(round.drafted), 1.0
     if not drafted:
-        may_lose = loss * (STAKE + round.ledger.tokens)
-        if round.unread - 1 > to_read * round.room or round.ledger.lost(alone) > may_lose:
+        may_lose = loss * (STAKE + round.learned.clock.tokens)
+        if round.unread - 1 > to_read * round.room or round.learned.clock.lost(alone) > may_lose:
             return Decision.STOP
-    for its_entropy, p, _ in round.drafted:
+    for its_entropy, p, *_ in round.drafted:
         logit = log(p / (1 - p)) if NEARLY < p < 1 - NEARLY else _logit(p)
         # What parameters can be and logits are leaves exp far below the largest number.
         all_accepted /= 1 + exp(-(bias + moved + slope * logit + entropy * sqrt(its_entropy)))

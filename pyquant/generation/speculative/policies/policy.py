@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.policies.ledger import Ledger
+from pyquant.generation.speculative.policies.learned import Learned
 from pyquant.limits import Limit
 
 State = TypeVar("State")
@@ -24,20 +25,8 @@ class Decision(Enum):
     DROP = "drop"
 
 
-class Certainty(NamedTuple):
-    """How sure a draft is of a token that it proposes.
-
-    The entropy of its distribution there, at temperature 1 among allowed tokens, in nats; and probabilities
-    there of the most likely token, and of the one that is proposed.
-    """
-
-    entropy: float
-    top_p: float
-    token_p: float
-
-
 class History(list[tuple[int, int]]):
-    """Rounds of a text so far, (drafted, accepted) of each; it remembers what was made of them."""
+    """Rounds of a completion so far, (drafted, accepted) of each; it remembers what was made of them."""
 
     def __init__(self, rounds: list[tuple[int, int]] | None = None) -> None:
         super().__init__(rounds or [])
@@ -64,16 +53,16 @@ class Round:
         Tokens that the draft has to read before it drafts: one; more where it was not asked in rounds before,
         and at first the prompt.
     room : float
-        Tokens that the text may still have.
-    ledger : Ledger
-        Of all rounds before, those of other texts of the run too.
+        Tokens that the completion may still have.
+    learned : Learned
+        From all rounds before, those of other completions of the run too.
     """
 
     drafted: list[Certainty] = field(default_factory=list)
     previous: History = field(default_factory=History)
     unread: int = 1
     room: float = math.inf
-    ledger: Ledger = field(default_factory=Ledger)
+    learned: Learned = field(default_factory=Learned)
 
 
 # Asked before each token of a draft, so without tokens as well: STOP means there that nothing is drafted.

@@ -24,8 +24,8 @@ class Worth:
         Chances that all drafted tokens are accepted, by how many these are, from 0: above which another one
         pays, and below which the last one's place in the pass does not pay.
     saved : float
-        Seconds of each token of a text that drafts of the best fixed length save, beside the target alone;
-        below 0 where none saves any.
+        Seconds of each token of a completion that drafts of the best fixed length save, beside the target
+        alone; below 0 where none saves any.
     """
 
     more: list[float]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.policies.expected_value import EXPECTED_VALUE, NEARLY
-from pyquant.generation.speculative.policies.policy import Certainty
 
 MOST_STEPS = 50
 PRIOR = 1 / 5**2  # of weights: a normal distribution whose standard deviation is 5

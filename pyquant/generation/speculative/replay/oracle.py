@@ -10,18 +10,18 @@ from pyquant.generation.speculative.replay.record import Along
 from pyquant.generation.speculative.rounds import Played
 
 
-def best_rounds(text: Along, costs: Costs) -> list[Played]:
-    """Find the best rounds of a text, from its end to its beginning.
+def best_rounds(completion: Along, costs: Costs) -> list[Played]:
+    """Find the best rounds of a completion, from its end to its beginning.
 
     A refused token is drafted too where a larger pass takes so much less time.
     """
-    n = len(text.said)
+    n = len(completion.said)
     of_round = np.array([costs.of_round(k) for k in range(LONGEST + 1)])
     least = np.zeros(n + 2)
     choice, runs = [0] * (n + 2), [0] * (n + 2)
     for at in range(n - 1, 0, -1):
-        runs[at] = run = runs[at + 1] + 1 if text.said[at].accepted else 0
-        room = min(LONGEST, n - at - (not text.ended))
+        runs[at] = run = runs[at + 1] + 1 if completion.said[at].accepted else 0
+        room = min(LONGEST, n - at - (not completion.ended))
         some = min(run, room)
         taken = of_round[: room + 1].copy()
         taken[: some + 1] += least[at + 1 : at + some + 2]

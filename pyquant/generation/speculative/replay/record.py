@@ -1,10 +1,10 @@
-"""Record what a draft would say along texts of its target, from which any policy can be replayed.
+"""Record what a draft would say along completions of its target, from which any policy can be replayed.
 
-The target writes, and at each token the draft is asked for one, which is verified. As long as drafted tokens
-are accepted, a draft has read the target's text, so it is as sure as recorded. At a refused token the round
-ends, and the draft goes on from the target's text. What was drafted behind a refused token is all that a
-record does not know. It is never part of the text, and what stands in for it, certainties along the target's
-text, decides only how many more tokens are drafted in vain.
+The target generates, and at each token the draft is asked for one, which is verified. As long as drafted
+tokens are accepted, a draft has read the target's completion, so it is as sure as recorded. At a refused
+token the round ends, and the draft goes on from the target's completion. What was drafted behind a refused
+token is all that a record does not know. It is never part of the completion, and what stands in for it,
+certainties along the target's completion, decides only how many more tokens are drafted in vain.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
-from pyquant.generation.speculative.policies.policy import Certainty
-from pyquant.generation.speculative.write.draft import Draft
-from pyquant.generation.speculative.write.pair import check_both, open_draft
-from pyquant.generation.speculative.write.shared_cache import SPAN
-from pyquant.generation.speculative.write.verify import DRAFT, Numbers, verify
+from pyquant.generation.speculative.decoding.draft import Draft
+from pyquant.generation.speculative.decoding.pair import check_both, open_draft
+from pyquant.generation.speculative.decoding.shared_cache import SPAN
+from pyquant.generation.speculative.decoding.verify import DRAFT, Numbers, verify
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.llama.model import Model
 
-# (texts done, all texts)
+# (completions done, all completions)
 Progress = Callable[[int, int], None]
 
 
 class Said(NamedTuple):
-    """How sure a draft was at a token of a text (None: it said nothing), and whether it was accepted."""
+    """How sure a draft was at a token (None: it said nothing), and whether it was accepted."""
 
     sure: Certainty | None
     accepted: bool
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Along:
-    """A text, token by token, and whether its last one is one that ends a text."""
+    """A completion, token by token, and whether its last one is one that ends a completion."""
 
     said: list[Said]
     ended: bool
@@ -50,21 +50,26 @@ class Along:
 
 @dataclass(frozen=True)
 class Record:
-    """Texts that a target wrote, tokens that each was allowed to have, and whether the target drew them."""
+    """A target's completions, tokens that each was allowed to have, and whether the target drew them."""
 
-    texts: list[Along]
+    completions: list[Along]
     max_tokens: int
     drawn: bool
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all texts."""
-        return sum(len(text.said) for text in self.texts)
+        """Tokens of all completions."""
+        return sum(len(completion.said) for completion in self.completions)
 
     @property
     def drafted(self) -> list[tuple[Certainty, bool]]:
         """Certainty and acceptance, wherever something is drafted."""
-        return [(said.sure, said.accepted) for text in self.texts for said in text.said if said.sure]
+        return [
+            (said.sure, said.accepted)
+            for completion in self.completions
+            for said in completion.said
+            if said.sure
+        ]
 
     @property
     def acceptance(self) -> float | None:
@@ -84,7 +89,7 @@ def make_record(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Record:
-    """Record what a draft would say along texts of its target.
+    """Record what a draft would say along completions of its target.
 
     Parameters
     ----------
@@ -92,9 +97,9 @@ def make_record(
         Models with one vocabulary; the draft may be "ngram".
     prompts
     sampling, n_samples, max_tokens
-        How both draw; texts for each prompt, and tokens of a text at most.
+        How both draw; completions for each prompt, and tokens of a completion at most.
     threads
-        None: all processors.
+        None: all cores.
     progress
 
     Raises
@@ -102,7 +107,7 @@ def make_record(
     ConfigError, ModelFileError, TextError, NotEnoughMemory
     """
     check_both(target, draft, max_tokens)
-    texts = []
+    completions = []
     with Model(target) as model:
         plan = make_plan(model, prompts, n_samples=n_samples, max_tokens=max_tokens, n_parallel=1)
         with (
@@ -110,10 +115,10 @@ def make_record(
             open_draft(draft, session, sampling, threads=threads) as its_draft,
         ):
             for prompt, number in product(range(len(prompts)), range(n_samples)):
-                texts.append(_along(session, its_draft, sampling, plan, prompt, number))
+                completions.append(_along(session, its_draft, sampling, plan, prompt, number))
                 if progress:
-                    progress(len(texts), plan.n_texts)
-    return Record(texts, max_tokens, sampling.temperature > 0)
+                    progress(len(completions), plan.n_completions)
+    return Record(completions, max_tokens, sampling.temperature > 0)
 
 
 def _along(session: Session, draft: Draft, sampling: Sampling, plan: Plan, prompt: int, number: int) -> Along:

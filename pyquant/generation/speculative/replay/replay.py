@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyquant.generation.speculative.policies import make_policy
+from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.generation.speculative.policies.costs import Costs
-from pyquant.generation.speculative.policies.ledger import Ledger
-from pyquant.generation.speculative.policies.policy import Certainty
+from pyquant.generation.speculative.policies.learned import Learned
+from pyquant.generation.speculative.policies.online_costs import Spent
 from pyquant.generation.speculative.replay.oracle import best_rounds
 from pyquant.generation.speculative.replay.record import Along, Record
 from pyquant.generation.speculative.rounds import Played, play
@@ -20,16 +21,16 @@ NONE, ORACLE = "none", "oracle"  # the target alone, and the least that any poli
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a policy on all texts of a record.
+    """What came of a policy on all completions of a record.
 
     Attributes
     ----------
     ms_per_token_error : float
-        One standard error, texts being what is drawn at random.
+        One standard error, completions being what is drawn at random.
     gain : float
         Milliseconds of the target alone over these.
     tokens : int
-        Of the texts, but for the first one of each, which comes from the prompt's pass.
+        Of the completions, but for the first one of each, which comes from the prompt's pass.
     rounds, calls, drafted, accepted : int
         Passes of the target, and sums of what `Played` has.
     """
@@ -60,11 +61,11 @@ class Replay:
 
     def run(self, policy: str) -> Replayed:
         """Replay a policy, or "none" or "oracle", which policies are compared with. Raises ConfigError."""
-        texts = self.rounds(policy)
-        every = [played for rounds in texts for played in rounds]
-        tokens = np.array([max(len(text.said) - 1, 0) for text in self.record.texts], float)
-        seconds = np.array([sum(played.seconds for played in rounds) for rounds in texts])
-        n, n_tokens = len(texts), max(float(tokens.sum()), 1.0)
+        completions = self.rounds(policy)
+        every = [played for rounds in completions for played in rounds]
+        tokens = np.array([max(len(completion.said) - 1, 0) for completion in self.record.completions], float)
+        seconds = np.array([sum(played.seconds for played in rounds) for rounds in completions])
+        n, n_tokens = len(completions), max(float(tokens.sum()), 1.0)
         mean = float(seconds.sum()) / n_tokens
         spread = float(((seconds - mean * tokens) ** 2).sum())
         calls, drafted, accepted = (sum(played[i] for played in every) for i in range(3))
@@ -83,22 +84,22 @@ class Replay:
         )
 
     def rounds(self, policy: str) -> list[list[Played]]:
-        """Return the rounds of each text. Raises ConfigError."""
+        """Return the rounds of each completion. Raises ConfigError."""
         record, costs = self.record, self.costs
         if policy == ORACLE:
-            return [best_rounds(text, costs) for text in record.texts]
+            return [best_rounds(completion, costs) for completion in record.completions]
         decide = make_policy("fixed:k=0" if policy == NONE else policy, self.decides or costs)
-        ledger, drops = Ledger(), not record.drawn  # as where models write
+        learned, drops = Learned(), not record.drawn  # as where tokens are generated
         return [
-            list(play(_ReplayedText(text, record.max_tokens, drops, costs), decide, ledger))
-            for text in record.texts
+            list(play(_ReplayedCompletion(completion, record.max_tokens, drops, costs), decide, learned))
+            for completion in record.completions
         ]
 
 
-class _ReplayedText:
-    """A `rounds.Text` behind its first token. What a draft takes to read the prompt is left out."""
+class _ReplayedCompletion:
+    """A `rounds.Completion` behind its first token. What a draft takes to read the prompt is left out."""
 
-    unread = 1
+    reads, unread = True, 1
 
     def __init__(self, along: Along, most: int, drops: bool, costs: Costs) -> None:
         self.drops = drops
@@ -121,7 +122,9 @@ class _ReplayedText:
     def propose(self) -> Certainty | None:
         at = self._at + self._n_calls
         if (sure := self._said[at].sure) is not None:
-            self._last = sure  # n-grams go on behind a refused token, though they say nothing on the text
+            self._last = (
+                sure  # n-grams go on behind a refused token, though they say nothing on the completion
+            )
         elif all(said.accepted for said in self._said[self._at : at]):
             return None
         self._n_calls += 1
@@ -131,11 +134,13 @@ class _ReplayedText:
     def drop(self) -> None:
         self._n_drafted -= 1
 
-    def verify(self) -> tuple[int, float]:
+    def verify(self) -> tuple[int, Spent]:
         n_accepted = 0
         while n_accepted < self._n_drafted and self._said[self._at + n_accepted].accepted:
             n_accepted += 1
-        seconds = self._costs.of_round(self._n_calls, self._n_drafted)
+        n_calls, costs = self._n_calls, self._costs
+        first, further = (costs.draft, (n_calls - 1) * costs.draft_next) if n_calls else (0.0, 0.0)
+        verify = costs.of_round(n_calls, self._n_drafted) - first - further
         self._at += n_accepted + 1
         self._n_calls = self._n_drafted = 0
-        return n_accepted, seconds
+        return n_accepted, Spent(first, further, verify)

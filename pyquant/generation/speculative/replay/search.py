@@ -42,7 +42,7 @@ def search(replay: Replay, policy: str, progress: Progress | None = None) -> Rep
 
 
 def read_found(path: Path) -> dict[str, float]:
-    """Return policies' best settings, and gains, that `pyquant draft search` wrote. Raises ConfigError."""
+    """Return policies' best settings, and speed-ups that a search predicted. Raises ConfigError."""
     content = read_output(path, "pyquant draft search", SCHEMA)
     try:
         return {str(best["policy"]): float(best["gain"]) for best in content["policies"].values()}

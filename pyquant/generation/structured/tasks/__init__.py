@@ -1,4 +1,4 @@
-"""The tasks in the box: a file each, which defines TASK, found by being here."""
+"""The bundled tasks: a file each, which defines TASK, found by being here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def label_of(name: str) -> str:
 
 
 def key_of(name: str) -> str:
-    """Return what texts of a task are kept as: one of one's own has the hash of its file, which may change.
+    """Return what a task's completions are kept as: of one's own with the hash of its file, which may change.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def key_of(name: str) -> str:
 
 
 def load_task(name: str) -> Task:
-    """Load a task in the box by its name, or one of one's own by its file, FILE.py, which is run.
+    """Load a bundled task by its name, or one of one's own by its file, FILE.py, which is run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Drafting: how often quantized models are accepted as drafts, and what that brings."""
+"""Speculative decoding: acceptance rates of quantized models as drafts, and the speed-up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyquant import limits
 from pyquant.files.text import Text
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
+from pyquant.generation.speculative.decoding.pair import NGRAM
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.measure.run import run_policies
 from pyquant.generation.speculative.policies import FAMILIES
@@ -20,7 +21,6 @@ from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.generation.speculative.replay.record import make_record
 from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
 from pyquant.generation.speculative.replay.search import search
-from pyquant.generation.speculative.write.pair import NGRAM
 from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
@@ -32,7 +32,7 @@ from pyquant.study.results.figures import Drawing
 from pyquant.study.results.read import ModelResults
 from pyquant.study.task import Measured, Progress, Task
 
-PASSES = 3  # each text is recorded, and some are drafted in earnest
+PASSES = 3  # each completion is recorded, and some are drafted in earnest
 
 
 class DraftingConfig(BaseModel):
@@ -49,7 +49,7 @@ class DraftingConfig(BaseModel):
     texts: Annotated[int, limits.SAMPLES.interval] = Field(8, description="prompts of each sort")
     rounds: Annotated[int, limits.ROUNDS.interval] = Field(5, description="measurements of each cost")
     confirm: Annotated[int, limits.SAMPLES.interval] = Field(
-        2, description="prompts of each sort that texts are drafted for in earnest"
+        2, description="prompts of each sort that are generated from in earnest"
     )
     turns: Annotated[int, limits.ROUNDS.interval] = Field(
         2, description="how often these are written with each policy"
@@ -57,17 +57,17 @@ class DraftingConfig(BaseModel):
 
 
 class Drafting(Metric):
-    """Records what each quantized model would draft, replays policies on it, and writes with the best."""
+    """Records what each quantized model would draft, replays policies on it, and generates with the best."""
 
     name = "drafting"
-    version = 10  # texts of one length, whole; records are made token by token
+    version = 10  # completions of one length, whole; records are made token by token
     unit = "sample"
     alone = True
     by_default = False
     settings = DraftingConfig
-    title = "Drafting: a quantized model writes ahead"
+    title = "Speculative decoding: a quantized model as the draft model"
     note = (
-        "Greedy texts; the row unquantized has n-grams for a draft. Gains are times as fast as the target "
+        "Greedy; the row unquantized has n-grams for a draft. Speed-ups are times as fast as the target "
         "alone, by the clock, or by replays on records with costs that were measured here; the oracle is the "
         "least that any policy could take."
     )
@@ -144,7 +144,11 @@ def _measure(
             "replays": [asdict(its) for its in replays],
             "runs": [run.to_json(runs[0]) for run in runs],
         }
-        of_record = {"texts": len(record.texts), "tokens": record.n_tokens, "drafted": len(record.drafted)}
+        of_record = {
+            "texts": len(record.completions),
+            "tokens": record.n_tokens,
+            "drafted": len(record.drafted),
+        }
         cells.append({"sort": sort, **of_record, "acceptance": record.acceptance})
     kept = {name: measured[name] for name in ("n_threads", "depth", "draft", "alone", "verify")}
     kept["draft"] = {key: value for key, value in measured["draft"].items() if key != "model"}

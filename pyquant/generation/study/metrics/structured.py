@@ -1,4 +1,4 @@
-"""Structured output: whether what models write has the form that was asked for, and is right."""
+"""Structured output: whether what models generate has the form that was asked for, and is right."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from pyquant.study.results.figures import Drawing, figure
 from pyquant.study.results.read import ModelResults, RowResults
 from pyquant.study.task import Measured, Progress, Task, of_count
 
-BESIDE = 8  # a token of texts that are written side by side takes about as long as so many of a prompt
+BESIDE = (
+    8  # a token of completions that are generated side by side takes about as long as so many of a prompt
+)
 
 
 def _known_technique(name: str) -> str:
@@ -71,7 +73,7 @@ class StructuredConfig(BaseModel):
     tasks: Annotated[list[Annotated[str, AfterValidator(_known_task)]], AfterValidator(_apart)] = Field(
         ["arithmetic", "function_call"],
         min_length=1,
-        description="tasks in the box, or Python files with tasks of one's own, which are run",
+        description="bundled tasks, or Python files with tasks of one's own, which are run",
     )
     techniques: list[Annotated[str, AfterValidator(_known_technique)]] = Field(
         list(TECHNIQUES), min_length=1, description="how models are asked"
@@ -80,7 +82,7 @@ class StructuredConfig(BaseModel):
         list(LENGTHS), min_length=1, description="tokens of a text, at most"
     )
     samples: Annotated[int, limits.SAMPLES.interval] = Field(
-        100, description="texts of each task under each technique"
+        100, description="completions of each task under each technique"
     )
     seed: Annotated[int, limits.SEED.interval] = Field(0, description="the same for all models")
 
@@ -97,12 +99,13 @@ class Structured(Metric):
     title = "Structured output: form and sense"
     own_table = True
     note = (
-        "Texts at temperature 1 and top-p 0.95, with the same random numbers for all models; p is McNemar's "
-        "exact test against the unquantized model, text by text. Shares of all tasks at the greatest length."
+        "Completions at temperature 1 and top-p 0.95, with the same random numbers for all models; p is "
+        "McNemar's exact test against the unquantized model, pair by pair. Shares of all tasks at the "
+        "greatest length."
     )
     columns = tuple(
         Column(_column(score, technique), f"{technique}: {score} (%)",
-               f"share of texts under technique {technique} of which this holds: {meaning}", "percent",
+               f"share of completions under technique {technique} of which this holds: {meaning}", "percent",
                error=f"{_column(score, technique)}_error")
         for technique in TECHNIQUES
         for score, meaning in MEANINGS.items()
@@ -125,8 +128,8 @@ class Structured(Metric):
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
         own: StructuredConfig = asked.settings[self.name]
-        n_texts = own.samples * len(own.tasks) * len(own.techniques)
-        return Work(BESIDE * n_texts * max(own.lengths), own.model_dump())
+        n_completions = own.samples * len(own.tasks) * len(own.techniques)
+        return Work(BESIDE * n_completions * max(own.lengths), own.model_dump())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         (model,) = task.files
@@ -144,7 +147,7 @@ class Structured(Metric):
         ]
         written = {"file": task.finished.name, "sha256": hashlib.sha256(texts).hexdigest()}
         took = [
-            {"task": name, "technique": technique, "n": cost.n_texts, **cost.to_json()}
+            {"task": name, "technique": technique, "n": cost.n_completions, **cost.to_json()}
             for (name, technique), cost in costs.items()
         ]
         return [Measured({"cells": cells, "texts": written}, _items(answers), {"writing": took})]
@@ -165,7 +168,7 @@ class Structured(Metric):
         known = [panel for panel in panels if panel is not None]
         meanings = "; ".join(f"{score}: {meaning}" for score, meaning in MEANINGS.items())
         caption = (
-            f"Share of texts of which it holds ({meanings}). Bars are Wilson's 95 % interval, "
+            f"Share of completions of which it holds ({meanings}). Bars are Wilson's 95 % interval, "
             "dashed lines the unquantized model's shares."
         )
         return [Drawing(caption, figure(*known, height=3.6))] if known else []

@@ -1,4 +1,4 @@
-"""Drafting in reports: acceptance and gains of policies, by the clock and by replays."""
+"""Speculative decoding in reports: acceptance rates and speed-ups, by the clock and by replays."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ METRIC = "drafting"
 STRATEGIES = ("static", "moving_average", "cumulative")  # strategies of entropy drafting
 HEURISTIC, EXPECTED = "plus_minus", "expected_value"
 HEADS = [
-    ("accepted (%)", "share of the draft's most likely tokens that are the target's"),
-    ("expected value", "gain of policy expected_value by the clock, with a 95 % interval of texts"),
+    ("acceptance rate (%)", "share of the draft's most likely tokens that are the target's"),
+    ("expected value", "speed-up of policy expected_value by the clock, with a 95 % interval"),
     ("strategy", "the same of the best of entropy drafting's three strategies"),
     ("heuristic", "the same of policy plus_minus"),
-    ("replayed", "gain of expected_value on the record"),
-    ("oracle", "gain if all acceptances were known: no policy gains more"),
+    ("predicted", "speed-up of expected_value on the record"),
+    ("oracle", "speed-up if all acceptances were known: no policy has more"),
 ]
 Took = dict[str, Any]
 
@@ -91,7 +91,7 @@ def drawings(model: ModelResults) -> list[Drawing]:
         axes.set_ylabel("times as fast as alone")
         axes.legend(fontsize=7)
 
-    return [Drawing("Gains by what a token of the draft takes.", figure(draw, height=3.4))]
+    return [Drawing("Speed-up by the seconds of a draft token.", figure(draw, height=3.4))]
 
 
 def _every(model: ModelResults) -> Iterator[tuple[RowResults, str, Took]]:

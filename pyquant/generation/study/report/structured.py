@@ -10,7 +10,7 @@ from pyquant.generation.structured.answers import SCORES, discordant
 from pyquant.generation.structured.cost import slowdown
 from pyquant.generation.structured.significance import mcnemar, wilson
 from pyquant.generation.structured.task import TECHNIQUES
-from pyquant.generation.study.report.writing import Table, took
+from pyquant.generation.study.report.generation_times import Table, took
 from pyquant.inspect.figures.style import BLUE
 from pyquant.study.results.columns import get
 from pyquant.study.results.figures import OTHERS, Panel, plain, scale_x
@@ -24,18 +24,18 @@ MEANINGS = {
 }
 CERTAIN = 0.05  # of McNemar's test, divided by the number of tests
 HEADS = [
-    ("parses", "share of texts that have the form, with Wilson's 95 % interval"),
-    ("evaluates", "share of texts that can be computed or carried out, with Wilson's 95 % interval"),
-    ("right", "share of texts that are what was asked for, with Wilson's 95 % interval"),
-    ("cut off", "share of texts that had not ended at the length"),
+    ("parses", "share of completions that have the form, with Wilson's 95 % interval"),
+    ("evaluates", "share of completions that can be computed or carried out, with Wilson's 95 % interval"),
+    ("right", "share of completions that are what was asked for, with Wilson's 95 % interval"),
+    ("cut off", "share of completions that had not ended at the length"),
     ("p", "McNemar's exact test of right answers against the unquantized model, text by text"),
     ("removed", "share of the model's probability that the grammar took away from a token, in the mean"),
     ("removed/text", "one minus the probability that the model would have kept to the grammar along a text"),
-    ("s", "seconds for a text at the greatest length, by the clock, of texts that are written side by side"),
+    ("s", "seconds for a completion at the greatest length, by the clock, of those generated side by side"),
 ]
 THESIS = (
-    "Task arithmetic in a master's thesis (A. García Casasola, 2025; one product, 100 texts, vLLM with "
-    "Outlines on GPUs), at 50, 100 and 200 tokens: under a grammar 86, 96 and 98 % of Llama 3 8B's texts in "
+    "Task arithmetic in a master's thesis (A. García Casasola, 2025; one product, 100 completions, vLLM with "
+    "Outlines on GPUs), at 50, 100 and 200 tokens: under a grammar 86, 96 and 98 % of Llama 3 8B's in "
     "F16 parsed, and 84, 99 and 100 % of those of 70B in 8 bits; with few shots 55, 82 and 95 %, and 37, 86 "
     "and 100 %. Texts took 79 to 114 times (8B) and 2.2 to 4.1 times (70B) as long as without a grammar."
 )
@@ -63,7 +63,7 @@ def of_tasks(model: ModelResults) -> list[str]:
 
 
 def pooled(row: RowResults, technique: str, score: str) -> tuple[int, int]:
-    """Return how many texts of all tasks have a score at the greatest length, and how many there are."""
+    """Return how many completions have a score at the greatest length, and how many there are."""
     cells = _longest(row, technique)
     return sum(cell["scores"][score]["n"] for cell in cells), sum(cell["n"] for cell in cells)
 
@@ -135,7 +135,7 @@ def _texts(model: ModelResults, row: RowResults, cell: Cell) -> list[str]:
 
 
 def findings(model: ModelResults) -> list[str]:
-    """Say which quantizers' texts have a score more or less often, and what a grammar costs."""
+    """Say which quantizers' completions have a score more or less often, and what a grammar costs."""
     base, sentences = model.rows[0], []
     for technique in TECHNIQUES:
         others = [row for row in model.rows[1:] if pooled(row, technique, "right")[1]]
@@ -151,9 +151,9 @@ def findings(model: ModelResults) -> list[str]:
                 if p is not None and p < CERTAIN / len(others):
                     certain.append(f"{row.label} ({100 * pooled(row, technique, score)[0] / n:.0f} %)")
             sentences.append(
-                f"Technique {technique}, {score}: {100 * hits / n:.0f} % of {n} texts of the unquantized "
-                f"model (95 %: {100 * low:.0f} to {100 * high:.0f}). Beyond chance (McNemar, p < {CERTAIN} "
-                f"for all together) others differ: {', '.join(certain) or 'none'}."
+                f"Technique {technique}, {score}: {100 * hits / n:.0f} % of {n} completions of the "
+                f"unquantized model (95 %: {100 * low:.0f} to {100 * high:.0f}). Beyond chance (McNemar, "
+                f"p < {CERTAIN} for all together) others differ: {', '.join(certain) or 'none'}."
             )
     costs = {name: took(base, name) for name in ("free", "grammar")}
     times = slowdown({name: cost["tokens"] / cost["seconds"] for name, cost in costs.items() if cost})
@@ -163,8 +163,8 @@ def findings(model: ModelResults) -> list[str]:
 
 
 def shares_against(model: ModelResults, score: str) -> Panel | None:
-    """Return a panel of the share of texts that have a score, against divergence, or bits; None without."""
-    axis, path = "mean divergence (nats)", ["quality", "kld", "mean"]
+    """Return a panel of the share of completions that have a score, against KLD, or bits; None without."""
+    axis, path = "mean KLD (nats)", ["quality", "kld", "mean"]
     if not any(get(row.result(path[0]), *path[1:]) for row in model.rows[1:]):
         axis, path = "bits per weight", ["size", "bits"]
     every = [(row, get(row.result(path[0]), *path[1:])) for row in model.rows[1:] if _cells(row)]

@@ -1,0 +1,97 @@
+"""The search for scales beside llama-quantize's, and how fast errors are passed on."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+from benchmarks.inputs import ORACLE, PYQUANT, WIDE, model
+from benchmarks.timing import Runs, interleave, row
+from pyquant import _core
+from pyquant.calibration.imatrix import write_imatrix
+from pyquant.data.generated import GeneratedModel
+from pyquant.inspect.error_map import measure_error
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_reader import TensorReader
+from pyquant.models.type_policy import quantizable
+
+# 0.29 G weights, nearly all of them in blocks.
+MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
+MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
+
+
+def gptq(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Whole commands on one thread, with one importance matrix, and the weighted error of what they
+    write; then single matrices, with Hessian statistics."""
+    source = model(arguments, MODEL, "wide-f16.gguf")
+    imatrix = random_imatrix(source, arguments.folder / "wide-imatrix.gguf")
+    results = []
+    for kind in ("IQ4_NL", "Q4_K"):
+        ours, theirs = (arguments.folder / f"{who}-{kind.lower()}.gguf" for who in ("pyquant", "llama"))
+        weighted = Runs(
+            f"search {kind}, pyquant",
+            [PYQUANT, "quantize", source, ours, "--mode", f"ggml:{kind}", "--pure", "--threads", "1"]
+            + ["--hessian", imatrix],
+            clean=[ours],
+        )
+        stock = Runs(
+            f"search {kind}, llama-quantize",
+            [ORACLE / "llama-quantize", "--pure", "--imatrix", imatrix, source, theirs, kind, "1"],
+            clean=[theirs],
+        )
+        interleave([weighted, stock], arguments.rounds)
+        for runs, peer, path in ((weighted, stock, ours), (stock, None, theirs)):
+            result = row(runs, peer, source.stat().st_size)
+            result["weighted_snr_db"] = measure_error(source, path, imatrix=imatrix).total.weighted_snr_db
+            results.append(result)
+            path.unlink()
+    return results + [rate for name in MATRICES for rate in rates(arguments, source, name)]
+
+
+def random_imatrix(source: Path, path: Path) -> Path:
+    """Importances as uneven as those of trained models."""
+    rng = np.random.default_rng(0)
+    sums = {
+        tensor.name: (rng.exponential(size=(1, tensor.n_per_row)).astype(np.float32) ** 2, np.ones(1))
+        for tensor in ModelFile(source).tensors
+        if tensor.name in quantizable(ModelFile(source))
+    }
+    write_imatrix(path, sums, datasets=[], chunk_size=1, sources=[source], force=True)
+    return path
+
+
+def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[str, Any]]:
+    """Seconds to factorize the moments, and weights rounded per second with errors passed on."""
+    model = ModelFile(source)
+    (tensor,) = (t for t in model.tensors if t.name == name)
+    n = tensor.n_per_row
+    activations = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+    hessian = activations.T @ activations / np.float32(n)
+    seconds: dict[str, list[float]] = {}
+
+    def clock(what: str, work: Any) -> Any:
+        begin = time.perf_counter()
+        result = work()
+        seconds.setdefault(f"{what}, {tensor.n_rows} x {n}", []).append(time.perf_counter() - begin)
+        return result
+
+    for _ in range(arguments.rounds):
+        factor = clock("factorize", lambda: _core.factorize(hessian, dampening=0.01, together=256))
+        for kind in (Type.IQ4_NL, Type.Q4_K):
+            encoder = _core.gptq_encoder(int(kind), factor)
+            for threads in sorted({1, arguments.threads}):
+                what = f"{kind.name} on {threads} thread" + "s" * (threads > 1)
+                with TensorReader(model, [tensor], threads, None) as reader:
+                    clock(what, lambda encoder=encoder, reader=reader: reader.run(tensor, target=encoder))
+    middle = {what: statistics.median(times) for what, times in seconds.items()}
+    return [
+        {"command": what, "seconds": time_}
+        | ({} if what.startswith("factorize") else {"weights_per_second": tensor.n_weights / time_})
+        for what, time_ in middle.items()
+    ]

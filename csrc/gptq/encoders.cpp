@@ -1,0 +1,48 @@
+#include "gptq/encoders.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "gptq/gptq_encoder.h"
+
+namespace pyquant::gptq {
+namespace {
+
+// Stands within a function, so that it is there before the first file's registration.
+std::map<ggml_type, Registration::Format> & registry() {
+    static std::map<ggml_type, Registration::Format> formats;
+    return formats;
+}
+
+}  // namespace
+
+void Registration::add(ggml_type type, Format format) {
+    if (!registry().emplace(type, std::move(format)).second) {
+        throw std::logic_error(std::string("two formats for type ") + ggml_type_name(type));
+    }
+}
+
+std::vector<ggml_type> gptq_types() {
+    std::vector<ggml_type> types;
+    for (const auto & [type, unused] : registry()) {
+        types.push_back(type);
+    }
+    return types;
+}
+
+std::unique_ptr<stream::Encoder> gptq_encoder(ggml_type type, std::shared_ptr<const Factor> factor) {
+    const auto at = registry().find(type);
+    if (at == registry().end()) {
+        throw std::invalid_argument(std::string("GPTQ does not round to type ") + ggml_type_name(type));
+    }
+    return at->second.make(std::move(factor));
+}
+
+Together columns_together(ggml_type type) {
+    const auto at = registry().find(type);
+    const int block = std::max<int>(kSub, int(ggml_blck_size(type)));
+    return {at == registry().end() ? kSub : at->second.columns_of_scale, block};
+}
+
+}  // namespace pyquant::gptq

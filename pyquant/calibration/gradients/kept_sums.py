@@ -1,0 +1,67 @@
+"""Sums over chunks that a run which was stopped leaves for the next one."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.files.kept import keeping
+from pyquant.files.output_file import output_errors
+from pyquant.llama.chunks import Chunks
+
+Sums = dict[str, NDArray[np.float32]]
+
+MADE_OF, DONE = "made of", "chunks done"  # entries beside the sums, whose names are tensors'
+
+
+class KeptSums:
+    """A file of sums so far, beside a Hessian file."""
+
+    def __init__(self, output: Path, sha256: str, chunks: Chunks, seconds: float) -> None:
+        """Name the file.
+
+        output: the Hessian file. sha256, chunks: the model and the tokens that the sums are of.
+        seconds: how often `keep` writes.
+        """
+        self._path = output.with_name(f".{output.name}.output-side.npz")
+        made_of = (sha256.encode(), chunks.tokens.tobytes(), _core.build_info()["pyquant"].encode())
+        self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
+        self._seconds, self._saved = seconds, time.monotonic()
+
+    def read(self) -> tuple[int, Sums]:
+        """Return the chunks done and the sums over them; none where the file is of others, or damaged."""
+        try:
+            with self._path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                entries = dict(file)
+        except (OSError, ValueError, EOFError, BadZipFile):
+            return 0, {}
+        if str(entries.pop(MADE_OF, "")) != self._made_of or DONE not in entries:
+            return 0, {}
+        return int(entries.pop(DONE)), entries
+
+    def keep(self, n_done: int, sums: Sums, *, last: bool) -> None:
+        """Write the sums where it is time for that, and the last ones. Raises OutputError."""
+        if not last and time.monotonic() - self._saved < self._seconds:
+            return
+        partial = self._path.with_suffix(".partial.npz")
+        with output_errors(self._path):
+            entries: dict[str, Any] = {MADE_OF: np.array(self._made_of), DONE: np.array(n_done), **sums}
+            np.savez(partial, **entries)
+            partial.replace(self._path)
+        self._saved = time.monotonic()
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep the file if the context is left by an error, and remove it else."""
+        with keeping(self._path, "the output-side Hessians so far"):
+            yield
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""Output-side Hessians (YAQA, arXiv 2505.22988): what errors in a matrix's outputs do to predictions.
+
+For each position a token is drawn from the model's own distribution, and the negative logarithm of its
+probability is differentiated by what every matrix gives for every token. Their second moments G say how
+much KLD an error e causes: e G e^T / 2, to second order, as G is the Fisher information of the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.gradients.kept_sums import KeptSums
+from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
+from pyquant.errors import ConfigError
+from pyquant.llama.chunks import Chunks, forward, make_context
+from pyquant.llama.model import Model
+from pyquant.machine.memory import BlasRoom
+
+SEED = 0
+SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1
+
+# (chunks done, all chunks)
+Progress = Callable[[int, int], None]
+
+
+def output_hessians(
+    model: Model,
+    chunks: Chunks,
+    kept: KeptSums,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, NDArray[np.float32]]:
+    """Run a model forwards and backwards over chunks of tokens.
+
+    A few tokens have gradients a thousand times as large as the others. So each token counts by 1 / (its
+    squared length + the median of these in its chunk).
+
+    Parameters
+    ----------
+    model
+        Of a family that `LlamaGraph` knows.
+    chunks
+        The tokens.
+    kept
+        Where sums are kept against an interruption; those that are there are taken up.
+    progress
+        Called with chunks done and all chunks.
+
+    Returns
+    -------
+    By matrix of a layer: (n_out, n_out) float32, the mean of g g^T.
+
+    Raises
+    ------
+    ConfigError
+        The model is of another architecture, or computes something else than it.
+    NotEnoughMemory
+    """
+    graph = LlamaGraph(model.file)
+    floats = sum(n * n for n in graph.n_out.values())
+    BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
+    rng = np.random.default_rng(SEED)
+    n_done, hessian = kept.read()
+
+    def take(name: str, gradients: Array) -> None:
+        squares = np.square(gradients).sum(axis=1, keepdims=True)
+        level = np.median(squares)
+        if level > 0:
+            weighted = gradients / np.sqrt(squares + level)
+            hessian[name] = hessian.get(name, np.float32(0)) + weighted.T @ weighted
+
+    tokens = chunks.given_to(model)
+    for number, sequence in enumerate(tokens):
+        if number < n_done:
+            _numbers(rng, len(sequence))  # for the next ones to be those of a whole run
+            continue
+        streams = graph.streams(sequence)
+        logits = graph.logits(streams[-1])
+        if number == 0:
+            _check(model, Chunks(chunks.tokens[:1]), logits, threads)
+        graph.backwards(streams, _drawn(logits, rng), take)
+        kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
+        if progress:
+            progress(number + 1, chunks.n_chunks)
+    return {name: its / np.float32(tokens.size) for name, its in hessian.items()}
+
+
+def _drawn(logits: Array, rng: np.random.Generator) -> Array:
+    """Draw a token for each position; give the gradients of its negative logarithm by the logits."""
+    shares = _softmax(logits)
+    sums = np.cumsum(shares, axis=1)
+    drawn = (sums < _numbers(rng, len(sums)) * sums[:, -1:]).sum(axis=1)
+    shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
+    return shares
+
+
+def _numbers(rng: np.random.Generator, n: int) -> NDArray[np.float32]:
+    return rng.random((n, 1), np.float32)
+
+
+def _softmax(logits: Array) -> Array:
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _check(model: Model, chunk: Chunks, logits: Array, threads: int | None) -> None:
+    """Refuse a model whose logits are others than llama.cpp's."""
+    at, klds = chunk.n_ctx // 2, []
+    with make_context(model, chunk.n_ctx, threads=threads) as context:
+        for piece in forward(context, chunk):  # more than one of chunks that are longer than a batch
+            ours = logits[at : at + len(piece.targets)]
+            _, kld, _, _ = _core.compare_logits(piece.logits, ours, piece.targets, context.n_threads)
+            klds.append(kld)
+            at += len(piece.targets)
+    kld = float(np.concatenate(klds).mean())
+    if not kld < SAME:
+        raise ConfigError(
+            f"output_side: {model.path}: computes something else than the graph of {model.file.architecture} "
+            f"that is known here (a KLD of {kld:.3g})"
+        )

@@ -1,0 +1,151 @@
+"""What a method takes, said before its work: stages, time, memory and disk."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyquant import _core
+from pyquant.calibration.collect import learn_inputs
+from pyquant.calibration.gradients.llama_graph import NEIGHBORS
+from pyquant.calibration.panels import triangle_size
+from pyquant.evaluate.memory import activation_memory, context_memory
+from pyquant.fit.method.hessian import OUTPUT_SIDE_CHUNKS
+from pyquant.fit.method.split_text import SplitText
+from pyquant.fit.method.stages import PROPAGATED, stages_of
+from pyquant.llama.chunks import BATCH, Chunks, make_context
+from pyquant.llama.model import Model
+from pyquant.machine.cpu import n_threads
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
+from pyquant.models.type_policy import quantizable
+from pyquant.rounding.propagation_memory import BYTES_OF_CORRECTION
+from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
+
+PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
+
+# Time beside a forward pass over the same tokens: SmolLM2-135M on one core of an AVX-512 CPU.
+COLLECTING, BACKWARDS, PROPAGATING = 1.9, 9.0, 3.0
+# Multiplications of GPTQ per second and core: for each weight of a matrix one for each of its columns.
+ROUNDING = 9e9
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of a method.
+
+    Attributes
+    ----------
+    stages
+        Their names, in order.
+    seconds
+        Of all: calibration, stages, and their evaluation on held-out chunks.
+    memory
+        Bytes at the most, the mapped model not counted.
+    hessian, beside
+        Bytes on disk: of the Hessian statistics, and beside the output until it is complete.
+    """
+
+    stages: list[str]
+    seconds: float
+    memory: int
+    hessian: int
+    beside: int
+
+    def lines(self) -> Iterator[str]:
+        """Say it."""
+        yield f"stages: {', '.join(self.stages)}; each stays if it lowers the KLD on held-out chunks"
+        yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
+        yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
+        yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+def forecast(
+    model: ModelFile, method: str, texts: SplitText, output_bytes: int, threads: int | None
+) -> Forecast:
+    """Time a short pass, and add up from that and from the model's header.
+
+    Parameters
+    ----------
+    model, method, texts
+        What is quantized by "gptq" or "best", calibrated on what.
+    output_bytes
+        Of a stage's file.
+    threads
+        None: one for each core.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be run.
+    """
+    n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
+    n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if method == "best" else 0
+    n_propagated = min(PROPAGATED, n_chunks) if method == "best" else 0
+    known = quantizable(model)
+    collector = _core.Collector(known, with_output=True, n_threads=n_threads(threads))
+    with Model(model.path) as running:
+        chunk_seconds = _pass_seconds(running, threads) * n_ctx / PROBE
+        with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
+            learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
+    by_name = {tensor.name: tensor for tensor in model.tensors}
+    matrices = [by_name[name] for inputs in collector.inputs for name in inputs.matrices]
+    if model.architecture not in NEIGHBORS or any(tensor.n_experts > 1 for tensor in matrices):
+        n_output_side = 0
+    stages = [stage.name for stage in stages_of(method, Path(), output_side=n_output_side > 0)]
+    sums = 4 * sum(collector.sizes)
+    in_layers = [tensor for tensor in matrices if tensor.layer >= 0] if n_output_side else []
+    output_hessians = 4 * sum(triangle_size(tensor.shape[1]) for tensor in in_layers)
+    rounding = sum(tensor.n_weights * tensor.n_per_row for tensor in matrices) / (
+        ROUNDING * n_threads(threads)
+    )
+    passes = COLLECTING * n_chunks + BACKWARDS * n_output_side + PROPAGATING * n_propagated
+    passes += texts.held_out.n_chunks * (1 + len(stages))
+    widest = max(tensor.n_per_row for tensor in matrices)
+    n_rounded = len(stages) - 1  # the first is of GGML's own quantizer
+    activations = 4 * n_propagated * n_ctx * (2 * model.hyperparameter("embedding_length") + widest)
+    equalized = model.n_bytes + sums if "cross-layer equalization" in stages else 0
+    n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
+    passes_bytes = 2 * (min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE))
+    kept_logits = 4 * texts.held_out.n_scored * n_vocab
+    propagation = BYTES_OF_CORRECTION * widest**2 + model.n_bytes + 2 * activations + passes_bytes
+    return Forecast(
+        stages,
+        seconds=passes * chunk_seconds + n_rounded * rounding,
+        memory=max(
+            sums + 2 * output_hessians + 16 * n_ctx * n_vocab * bool(n_output_side),
+            kept_logits + context_memory(model, n_ctx),
+            kept_logits + propagation * bool(n_propagated),
+        ),
+        hessian=sums + output_hessians,
+        beside=2 * output_bytes + equalized,
+    )
+
+
+def _gb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.2f} GB"
+
+
+def _pass_seconds(model: Model, threads: int | None) -> float:
+    """Time passes over a few tokens. The quickest counts: others wait for the disk or for other programs."""
+    tokens, wanted = np.zeros((1, PROBE), np.int32), np.arange(PROBE) == PROBE - 1
+    begin, quickest = time.perf_counter(), math.inf
+    with make_context(model, PROBE, threads=threads) as context:
+        for number in range(PASSES):
+            started = time.perf_counter()
+            context.clear()
+            context.decode(tokens, 0, wanted)
+            quickest = min(quickest, time.perf_counter() - started)
+            if number and time.perf_counter() - begin > LONG:
+                break
+    return quickest

@@ -1,0 +1,203 @@
+"""Options of commands that generate, as groups that stand together in the help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
+
+import typer
+
+from pyquant import limits
+from pyquant.cli import options, paths
+from pyquant.cli.number import Number, number_option
+from pyquant.cli.panels import EXPERT
+from pyquant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyquant.generation.grammar.grammar import Grammar
+    from pyquant.generation.sampling.prompt import Prompt
+    from pyquant.generation.sampling.sampling import Sampling as Sampler
+
+
+def models(more: str = "") -> Any:
+    """Models that generate, with more to say of them."""
+    text = f"GGUFs of any types, or pqz files{more}."
+    return typer.Argument(metavar="MODEL.gguf", parser=paths.source, help=text)
+
+
+def samples(text: str) -> Any:
+    """How many completions, and of what."""
+    return typer.Option("-n", "--samples", metavar="N", parser=Number(limits.SAMPLES), help=text)
+
+
+PROMPTS = typer.Option(
+    "--prompts",
+    metavar="FILE.jsonl",
+    parser=paths.source,
+    help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
+)
+PromptsFile = Annotated[Path, PROMPTS]
+Chat = Annotated[bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")]
+Samples = Annotated[int, samples("Completions of each prompt.")]
+MaxTokens = Annotated[
+    int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a completion, at most.")
+]
+CostsFile = Annotated[
+    Optional[Path],
+    typer.Option(
+        metavar="FILE.json",
+        parser=paths.source,
+        help="What `pyquant draft costs -o` wrote, for policy expected_value.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """What is continued or answered, and how long."""
+
+    panel: ClassVar = "Prompt"
+    prompt: Annotated[
+        Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
+    ] = None
+    prompts: Annotated[Optional[Path], PROMPTS] = None
+    chat: Chat = False
+    n: Samples = 1
+    max_tokens: MaxTokens = 128
+
+    def read(self) -> list[Prompt]:
+        """Read the prompts. Raises ConfigError."""
+        from pyquant.generation.sampling.prompt import Prompt, read_prompts
+
+        if (self.prompt is None) == (self.prompts is None):
+            raise ConfigError("generate: give either --prompt TEXT or --prompts FILE.jsonl")
+        given = read_prompts(self.prompts) if self.prompts is not None else [Prompt(self.prompt)]
+        return [prompt.chat() for prompt in given] if self.chat else given
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    panel: ClassVar = "Sampling"
+    temperature: Annotated[
+        float, number_option(limits.TEMPERATURE, "X", "0: always the most likely token.")
+    ] = 0.8
+    top_k: Annotated[Optional[int], number_option(limits.TOP_K, "N", "0: of all tokens; default: 40.")] = None
+    top_p: Annotated[
+        Optional[float], number_option(limits.TOP_P, "X", "1: of all tokens; default: 0.95.")
+    ] = None
+    min_p: Annotated[
+        Optional[float], number_option(limits.MIN_P, "X", "0: of all tokens; default: 0.05.")
+    ] = None
+    seed: options.Seed = 0
+
+    def chosen(self, *, exact: bool) -> Sampler:
+        """Return how tokens are drawn; exactly, of all of them. Raises ConfigError."""
+        from pyquant.generation.sampling.sampling import Sampling as Sampler
+
+        of_all: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0} if exact else {}
+        given = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        kept = {name: value for name, value in given.items() if value is not None}
+        return Sampler(self.temperature, seed=self.seed, **{**of_all, **kept})
+
+
+@dataclass(frozen=True)
+class Form:
+    """What completions keep to."""
+
+    panel: ClassVar = "Structured output"
+    grammar: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.source,
+            help="Keep to a grammar: FILE.lark, FILE.gbnf, or a bundled one: json, c, sql, python, ...",
+        ),
+    ] = None
+    json_schema: Annotated[
+        Optional[Path], typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema.")
+    ] = None
+    regex: Annotated[Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")] = (
+        None
+    )
+    engine: options.Engine = "llguidance"
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Draw each completion of the grammar as often as the model generates it: by attempts, which "
+            "learn, instead of masks; of all tokens.",
+        ),
+    ] = False
+    attempts: Annotated[
+        int, number_option(limits.ATTEMPTS, "N", "With --exact: for a completion, at most.")
+    ] = 1000
+
+    def read(self) -> Grammar | None:
+        """Read the grammar, if there is one. Raises ConfigError and GrammarError."""
+        from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
+
+        if sum(given is not None for given in (self.grammar, self.json_schema, self.regex)) > 1:
+            raise ConfigError("generate: give one of --grammar, --json-schema and --regex")
+        form = None
+        if self.grammar is not None:
+            form = read_grammar(self.grammar)
+        elif self.json_schema is not None:
+            form = read_grammar(self.json_schema, Language.JSON_SCHEMA)
+        elif self.regex is not None:
+            form = Grammar(Language.REGEX, self.regex, "--regex")
+        if self.exact and form is None:
+            raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
+        return form
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """The draft model, and how far drafts go."""
+
+    panel: ClassVar = "Speculative decoding"
+    draft: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="auto|ngram|FILE",
+            parser=paths.source_or_word,
+            help="Propose tokens that MODEL verifies, for the same completions in less time. auto: by MODEL "
+            "in 4 bits, made once and kept in the cache; ngram: by what followed the same tokens before; "
+            "FILE: by a smaller model with the same vocabulary.",
+        ),
+    ] = None
+    policy: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="NAME:KEY=VALUE,...",
+            help="How far a draft goes: fixed:k=4, static:threshold=2, ...; default: auto, which measures "
+            "what pays while it generates.",
+        ),
+    ] = None
+    costs: CostsFile = None
+
+
+@dataclass(frozen=True)
+class Expert:
+    """What has a good default."""
+
+    panel: ClassVar = EXPERT
+    ctx: Annotated[
+        Optional[int],
+        number_option(
+            limits.CTX,
+            "TOKENS",
+            "Room for a prompt and its completion; default: what they need, up to what the model was trained "
+            "with.",
+        ),
+    ] = None
+    parallel: Annotated[
+        Optional[int],
+        number_option(
+            limits.PARALLEL,
+            "N",
+            "Completions that are generated side by side; default: 16, or as many as there are.",
+        ),
+    ] = None

@@ -1,0 +1,1 @@
+"""Drafts propose tokens, and the target verifies them."""

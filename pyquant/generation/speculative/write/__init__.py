@@ -1,1 +1,0 @@
-"""Let a draft write ahead, and its target verify what it wrote."""

@@ -1,0 +1,177 @@
+"""Error propagation: rounding in the model's order, each matrix correcting the errors of those before it.
+
+A matrix that is rounded on its own aims at what it did to the inputs of the model as it was. In the
+quantized model it gets others, as all matrices before it have changed. So the model and a copy of it are
+run over the same tokens together, the copy's matrices rounded one after the other as they are reached, and
+each aims at giving, of the inputs that it will get, what the model's gives of its own (Zhang et al.,
+*Qronos*, 2025; Li et al., *GPTAQ*, 2025).
+
+Tokens come in pieces. Both passes bring all pieces to a matrix before any goes on with it
+(csrc/calibrate/staged_pass.h). What is kept of a piece meanwhile is what is in use there, in memory or on
+disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError, ModelFileError
+from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.rounding.corrected_target import CorrectedTarget
+from pyquant.rounding.correction import ENOUGH, Corrections
+from pyquant.rounding.propagation_memory import PropagationMemory
+from pyquant.rounding.staged_context import StagedContext, pieces_of
+from pyquant.schemes.dampening import CORRECTION, STREAM
+
+# Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
+# into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
+Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8]], None]
+
+
+def write_propagated(
+    model: ModelFile,
+    calibration: Calibration,
+    tensors: Iterable[Tensor],
+    n_chunks: int,
+    write: Write,
+    *,
+    folder: Path,
+    done: Collection[str] = (),
+    threads: int | None = None,
+    memory: int | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> None:
+    """Run the model over tokens that the calibration kept, and write its matrices as they are reached.
+
+    Parameters
+    ----------
+    tensors
+        The matrices to write. `write` is called once for each that the model comes to.
+    n_chunks
+        How many chunks of the kept tokens are used.
+    write
+        Writes a matrix.
+    folder
+        Where what does not fit into `memory` is kept, in a file without a name.
+    done
+        Names of matrices that are written already: `write` gets no weights for those, and puts their values
+        into the running copy. Both passes begin behind them.
+    memory
+        Bytes that what is kept of pieces may take in memory; None: all of it. The result is the same.
+    tell
+        Told how much memory and disk it takes, before it begins.
+
+    Raises
+    ------
+    ConfigError
+        There are too few tokens, or there is too little memory.
+    ModelFileError
+        The model cannot be run.
+    OutputError
+        There is no room in `folder`.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    tokens = _checked_tokens(calibration, by_name.values(), n_chunks, tell)
+    pieces = pieces_of(tokens)
+    with Model(model.path) as as_it_is:
+        if (bos := as_it_is.vocabulary.bos) is not None:
+            tokens[:, 0] = bos
+        with StagedContext(as_it_is, by_name, pieces, threads) as original:
+            needed = PropagationMemory.of(model, original, memory)
+            needed.check(folder)
+            if tell:
+                tell(needed.describe())
+            with (
+                Model(model.path, writable=True) as copy,
+                StagedContext(copy, by_name, pieces, threads) as changed,
+                needed.states_in(folder) as states,
+            ):
+                _run_together(original, changed, states, by_name, write, done, threads)
+
+
+def _checked_tokens(
+    calibration: Calibration,
+    tensors: Collection[Tensor],
+    n_chunks: int,
+    tell: Callable[[str], None] | None,
+) -> NDArray[np.int32]:
+    """Give the tokens; `_run_together` leaves out the correction of matrices that they are too few for."""
+    tokens = calibration.tokens(n_chunks)
+    short = [tensor for tensor in tensors if tokens.size < ENOUGH * tensor.n_per_row]
+    if not short:
+        return tokens
+    widest = max(short, key=lambda tensor: tensor.n_per_row)
+    chunks = f"{len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too few"
+    if len(short) == len(tensors):
+        raise ConfigError(
+            f"error_propagation: {chunks}: {widest.name}, with rows of {widest.n_per_row:,}, needs "
+            f"{ENOUGH * widest.n_per_row:,} tokens"
+        )
+    if tell:
+        needed = -(-ENOUGH * widest.n_per_row // tokens.shape[1])
+        tell(
+            f"{chunks} for {len(short)} of {len(tensors)} matrices, with rows of up to {widest.n_per_row:,}: "
+            f"these are rounded by GPTQ alone; {needed} chunks would do for all"
+        )
+    return tokens
+
+
+def _run_together(
+    original: StagedContext,
+    changed: StagedContext,
+    states: _core.PassStates,
+    tensors: dict[str, Tensor],
+    write: Write,
+    done: Collection[str],
+    threads: int | None,
+) -> None:
+    left: int | None = None  # the stage that all pieces were left at
+    for number, stage in enumerate(changed.stages):
+        if original.stages[number].matrices != stage.matrices:
+            raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
+        changes: list[NDArray[np.float32] | None] = [None]  # of each expert
+        if not set(stage.matrices) <= set(done) and changed.n_tokens(number) >= ENOUGH * stage.n_in:
+            first = tensors[stage.matrices[0]]
+            n_experts = first.n_rows // first.shape[1] if stage.routed else 1
+            stream = CorrectedTarget(first.weights(), threads) if stage.in_stream else None
+            sums = None if stream else Corrections(n_experts, stage.n_in, threads)
+            for piece in range(changed.n_pieces):
+                x = original.run(piece, left, number, states, 2 * piece)
+                y = changed.run(piece, left, number, states, 2 * piece + 1)
+                if x is None or y is None:
+                    continue
+                if stream:
+                    stream.add(x, y, original.stream(), changed.stream())
+                if sums:
+                    sums.add(x, y, original.experts(), changed.experts())
+            left = number if stage.resumes else left
+            changes = [stream.result(STREAM)] if stream else changes
+            changes = sums.results(CORRECTION) if sums else changes
+        for i, name in enumerate(stage.matrices):
+            write(
+                tensors[name], _corrected(tensors[name], changes, stage.in_stream), changed.matrix(number, i)
+            )
+
+
+def _corrected(
+    tensor: Tensor, changes: list[NDArray[np.float32] | None], in_stream: bool
+) -> NDArray[np.float32] | None:
+    """The weights, changed; changes: of each expert, or of the whole matrix; in_stream: to be added."""
+    if all(change is None for change in changes):
+        return None
+    weights = tensor.weights()
+    for rows, change in zip(np.split(weights, len(changes)), changes):
+        if change is None:
+            continue
+        if not np.isfinite(change).all():
+            raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
+        rows += change if in_stream else rows @ change
+    return weights

@@ -1,0 +1,94 @@
+"""Statistics that are not what was written, and statistics that no run of a model can have given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import _core
+from pyquant.calibration import Calibration
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.hessian_file import KEY, VERSION
+from pyquant.errors import ModelFileError
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import Model
+from tests.support.stats import everything, with_value
+
+MATRIX, OTHER = "blk.0.attn_q.weight", "blk.0.attn_k.weight"  # of one input
+SMALL = Model(n_embd=32, n_ff=64, n_layer=1, n_head=2, n_head_kv=2, tied=True, n_vocab=300)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return SMALL.write(tmp_path_factory.mktemp("model") / "model.gguf")
+
+
+@pytest.fixture(scope="module")
+def stats(model: Path) -> Path:
+    path = model.with_name("stats")
+    text = model.with_name("text.txt")
+    text.write_text("the animal in the house " * 60)
+    calibrate_model(model, [text], path, n_ctx=64, n_chunks=2, threads=1)
+    return path
+
+
+def test_a_flipped_bit_is_seen_or_changes_nothing(stats: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole, expected = stats.read_bytes(), everything(stats)
+    damaged = tmp_path / "damaged"
+    n_refused, problem = 0, f"{damaged}: nothing yet"
+    for _ in range(400):
+        data = bytearray(whole)
+        data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        damaged.write_bytes(data)
+        try:
+            seen = everything(damaged)
+        except ModelFileError as error:
+            n_refused += 1
+            seen, problem = expected, str(error)
+        assert seen == expected  # only padding was damaged
+        assert problem.startswith(f"{damaged}: ")
+        assert "\n" not in problem
+    assert n_refused > 350
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dtype", "value", "says"),
+    [
+        ("hessian", np.float32, np.inf, f"Hessian statistics of what enters {OTHER} are not finite"),
+        ("hessian", np.float32, np.nan, f"Hessian statistics of what enters {OTHER} are not finite"),
+        ("hessian", np.float32, 3e38, f"Hessian statistics of what enters {OTHER} are too large"),
+        ("in_sum2", np.float32, np.inf, f"sums of squares of what enters {OTHER} are not finite"),
+        ("in_sum2", np.float32, -1, f"sums of squares of what enters {OTHER} are negative, -"),
+        ("counts", np.float64, np.nan, f"counts of tokens that entered {OTHER} are not finite"),
+        ("counts", np.float64, -5, f"counts of tokens that entered {OTHER} are negative, -5"),
+        ("hessian_counts", np.float64, np.inf, f"in the Hessian statistics of {OTHER} are not finite"),
+        ("hessian_counts", np.float64, 1e-320, f"Hessian statistics of what enters {OTHER} are not finite"),
+    ],
+)
+def test_values_that_cannot_be(
+    model: Path, stats: Path, tmp_path: Path, tensor: str, dtype: type, value: float, says: str
+) -> None:
+    """Matrices share inputs: either may be named."""
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(with_value(stats, f"{MATRIX}.{tensor}", dtype, 0, value))
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": str(damaged)})
+    with pytest.raises(ModelFileError) as raised:
+        quantize_model(model, tmp_path / "out.gguf", mode, threads=1)
+    assert says in str(raised.value).replace(MATRIX, OTHER)
+    assert str(raised.value).startswith(f"{damaged}: ")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_statistics_without_tensors(tmp_path: Path) -> None:
+    header = _core.Gguf()
+    header.set_text("general.type", KEY)
+    header.set_u32(f"{KEY}.version", VERSION)
+    header.set_u32(f"{KEY}.panel", _core.PANEL)
+    path = tmp_path / "stats"
+    path.write_bytes(header.header())
+    with pytest.raises(ModelFileError, match="has no tensors, so no checksums either"):
+        Calibration.read(path)

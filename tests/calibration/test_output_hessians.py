@@ -1,0 +1,191 @@
+"""Gradients of what matrices give: against differences of the model in float64, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
+
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.gradients import output_hessians as module
+from pyquant.calibration.gradients.llama_graph import BIASED, MATRICES, LlamaGraph
+from pyquant.calibration.panels import full_matrix, triangle_of
+from pyquant.errors import ConfigError
+from pyquant.models.model_file import ModelFile
+from tests.support.command import run
+from tests.support.families import FAMILIES
+from tests.support.llama_twin import inputs_of
+from tests.support.models import Model
+
+MODEL = Model(n_embd=64, n_ff=96, n_layer=2, n_head=4, n_head_kv=2, seed=7)
+TOKENS = np.random.default_rng(1).integers(3, 200, 24).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return MODEL.write(tmp_path_factory.mktemp("model") / "model.gguf")
+
+
+def loss(tensors: dict[str, NDArray[np.float64]], targets: NDArray[np.int64]) -> float:
+    """The negative logarithm of all targets' probability, by the twin in float64."""
+    names = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_expert")
+    twin = types.SimpleNamespace(**{name: getattr(MODEL, name) for name in names}, tensors=lambda: tensors)
+    logits = inputs_of(twin, TOKENS)["output.weight"][0] @ tensors["output.weight"].T
+    logits -= logits.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), targets]).sum())
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
+    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(2)
+    streams = graph.streams(TOKENS)
+    logits = graph.logits(streams[-1])
+    targets = rng.integers(0, logits.shape[1], len(TOKENS))
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(TOKENS)), targets] -= 1
+    gradients: dict[str, NDArray[np.float32]] = {}
+    graph.backwards(streams, shares, gradients.__setitem__)
+    assert gradients.keys() == graph.n_out.keys()
+    tensors = {name: x.astype(np.float64) for name, x in MODEL.tensors().items()}
+    entered = inputs_of(MODEL, TOKENS)
+    for layer in range(MODEL.n_layer):
+        name = f"blk.{layer}.{kind}.weight"
+        of_weights = gradients[name].T.astype(np.float64) @ entered[name][0]
+        size = np.abs(of_weights).max()
+        for _ in range(4):
+            place = tuple(int(rng.integers(n)) for n in of_weights.shape)
+            sides = []
+            for step in (1e-5, -1e-5):
+                changed = {**tensors, name: tensors[name].copy()}
+                changed[name][place] += step
+                sides.append(loss(changed, targets))
+            expected = (sides[0] - sides[1]) / 2e-5
+            assert of_weights[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * size)
+
+
+def test_hessians_are_in_the_statistics(model: Path, text: Path, tmp_path: Path) -> None:
+    options = {"n_ctx": 64, "n_chunks": 6, "threads": 1}
+    calibrate_model(model, [text], tmp_path / "with", output_side=3, **options)
+    calibrate_model(model, [text], tmp_path / "without", **options)
+    known, unknown = Calibration.read(tmp_path / "with"), Calibration.read(tmp_path / "without")
+    for tensor in ModelFile(model).tensors:
+        is_matrix = tensor.layer >= 0 and len(tensor.shape) == 2
+        assert known.has_output_hessian(tensor.name) == is_matrix
+        assert not unknown.has_output_hessian(tensor.name)
+        assert unknown.output_hessian(tensor.name) is None
+        if is_matrix:
+            hessian = known.output_hessian(tensor.name)
+            assert hessian is not None
+            assert hessian.shape == (tensor.shape[1], tensor.shape[1])
+            np.testing.assert_array_equal(hessian, hessian.T)
+            values = np.linalg.eigvalsh(hessian.astype(np.float64))
+            assert values[-1] > 0
+            assert values[0] > -1e-6 * values[-1]
+    for name in unknown.matrices:
+        np.testing.assert_array_equal(known.hessian(name), unknown.hessian(name))
+
+
+@pytest.mark.parametrize("n", [1, 64, 256, 300, 600])
+def test_a_matrix_is_folded_and_unfolded(n: int) -> None:
+    x = np.random.default_rng(n).normal(size=(n, n)).astype(np.float32)
+    np.testing.assert_array_equal(full_matrix(triangle_of(x + x.T), n), x + x.T)
+
+
+@pytest.mark.parametrize("name", ["Gemma 3", "Mixtral", "Mamba"])
+def test_other_families_are_refused(name: str, text: Path, tmp_path: Path) -> None:
+    source = FAMILIES[name].write(tmp_path / "model.gguf")
+    refused = run(
+        *["calibrate", source, "--text", text, "--ctx", "32", "--chunks", "2", "--output-side", "1"],
+        *["-o", tmp_path / "stats"],
+    )
+    assert refused.returncode == 2
+    assert "output_side: " in refused.stderr
+    assert "known for architectures llama, qwen2, qwen3 without experts" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_a_run_that_ended_is_taken_up(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "stats"
+    options: dict[str, Any] = {
+        "n_ctx": 64, "n_chunks": 4, "output_side": 3, "threads": 1, "checkpoint_seconds": 0
+    }  # fmt: skip
+    calibrate_model(model, [text], whole, **options)
+    sequences: list[int] = []
+    backwards = LlamaGraph.backwards
+
+    def counted(self: LlamaGraph, *given: Any) -> None:
+        sequences.append(1)
+        if len(sequences) == 3:
+            raise KeyboardInterrupt
+        backwards(self, *given)
+
+    monkeypatch.setattr(LlamaGraph, "backwards", counted)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(model, [text], output, **options)
+    assert [path.name for path in tmp_path.iterdir() if path != whole] == [".stats.output-side.npz"]
+    calibrate_model(model, [text], output, **options)
+    assert len(sequences) == 4  # the third one alone was done again
+    assert output.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "whole"]
+
+
+def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:
+    (tmp_path / ".stats.output-side.npz").write_bytes(b"PK\x03\x04 cut off")
+    for name in ("stats", "whole"):
+        calibrate_model(model, [text], tmp_path / name, n_ctx=64, n_chunks=2, output_side=1, threads=1)
+    assert (tmp_path / "stats").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_model_that_computes_otherwise_is_refused(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Turned(LlamaGraph):
+        def __init__(self, file: ModelFile) -> None:
+            super().__init__(file)
+            self._frequencies = self._frequencies / 3
+
+    monkeypatch.setattr(module, "LlamaGraph", Turned)
+    with pytest.raises(ConfigError, match="computes something else than the graph of llama"):
+        calibrate_model(model, [text], tmp_path / "stats", n_ctx=64, n_chunks=2, output_side=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits are llama.cpp's, which a calibration checks, and gradients those of the logits' differences."""
+    monkeypatch.setattr(module, "SAME", 1e-4)
+    family = dataclasses.replace(FAMILIES[name], type=GGMLQuantizationType.F32)
+    source = family.write(tmp_path / "model.gguf")
+    calibrate_model(source, [text], tmp_path / "stats", n_ctx=32, n_chunks=2, output_side=2, threads=1)
+    graph = LlamaGraph(ModelFile(source))
+    tokens = np.random.default_rng(3).integers(259, 320, 16).astype(np.int32)
+    streams = graph.streams(tokens)
+    upstream = np.random.default_rng(4).normal(size=graph.logits(streams[-1]).shape).astype(np.float32)
+    gradients: dict[str, NDArray[np.float32]] = {}
+    graph.backwards(streams, upstream, gradients.__setitem__)
+    for kind in BIASED:  # what a bias adds is added to what the matrix gives for every token
+        its, bias = f"blk.0.{kind}.weight", f"blk.0.{kind}.bias"
+        before = graph._tensors.get(bias)
+        values = np.zeros(graph.n_out[its], np.float32) if before is None else before.weights().ravel()
+        step = np.random.default_rng(5).normal(size=len(values)).astype(np.float32)
+        sides = []
+        for size in (1e-2, -1e-2):
+            changed = values + np.float32(size) * step
+            graph._tensors[bias] = types.SimpleNamespace(weights=lambda x=changed: x)
+            logits = graph.logits(graph.streams(tokens)[-1])
+            sides.append(float((logits.astype(np.float64) * upstream).sum()))
+        del graph._tensors[bias]
+        if before is not None:
+            graph._tensors[bias] = before
+        slope = float((gradients[its].sum(axis=0) * step).sum())
+        assert slope == pytest.approx((sides[0] - sides[1]) / 2e-2, rel=0.01)

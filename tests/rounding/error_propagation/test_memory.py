@@ -1,0 +1,46 @@
+"""The memory and the disk that error propagation takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pyquant.errors import ConfigError, OutputError
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
+from tests.support.models import EXPERTS, F32
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("model", [F32, EXPERTS])
+def test_the_file_does_not_depend_on_memory(
+    generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr("pyquant.rounding.staged_context.PIECE", 512)
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats_of(model), "error_propagation": 32})
+    files = [tmp_path / f"{memory}.gguf" for memory in (None, 600_000, 0)]
+    for path, memory in zip(files, (None, 600_000, 0)):
+        quantize_model(generated(model), path, mode, threads=1, memory=memory)
+        assert path.read_bytes() == files[0].read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+def test_sizes_are_said_before_it_begins(generated, stats_of, tmp_path: Path) -> None:
+    told: list[str] = []
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats_of(F32), "error_propagation": 32})
+    quantize_model(generated(F32), tmp_path / "out.gguf", mode, memory=1000, tell=told.append)
+    assert len(told) == 1
+    assert re.fullmatch(r"error propagation: about 0\.\d+ GB of memory: .* and 0\.\d+ GB on disk", told[0])
+    with pytest.raises(ConfigError, match="memory: is of --error-propagation"):
+        quantize_model(generated(F32), tmp_path / "out.gguf", make_mode({"mode": "q4_0"}), memory=1000)
+
+
+def test_more_disk_than_there_is(generated, stats_of, small_disk: Path) -> None:
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats_of(F32), "error_propagation": 32})
+    with pytest.raises(
+        OutputError, match=r"no room: error propagation: .* on disk; 0\.\d+ GB are free there"
+    ):
+        quantize_model(generated(F32), small_disk / "out.gguf", mode, memory=0)
+    assert list(small_disk.iterdir()) == []

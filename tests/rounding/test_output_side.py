@@ -1,0 +1,152 @@
+"""Rows that make up for each other: the formula, what it is worth, and what files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType as Type
+from pyquant.rounding.equalize.equalize_model import equalize_model
+from pyquant.rounding.output_side import TOGETHER, RowFeedback
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.schemes.dampening import ROWS
+from pyquant.schemes.settings import make_mode
+from tests.support.models import Model
+
+N_ROWS, N_IN = 160, 96
+
+
+def hessian(n: int, seed: int) -> NDArray[np.float32]:
+    """Hessian statistics in which a few directions are most."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(4 * n, n)) @ (rng.normal(size=(n, n)) * np.exp(-np.arange(n) / (n / 6))[:, None])
+    return (x.T @ x / len(x)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def matrix() -> NDArray[np.float32]:
+    return np.random.default_rng(3).normal(size=(N_ROWS, N_IN)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> _core.Encoder:
+    together = _core.columns_together(int(Type.Q4_0))
+    return _core.gptq_encoder(
+        int(Type.Q4_0), _core.factorize(hessian(N_IN, 5), dampening=0.03, together=together)
+    )
+
+
+def test_the_kld_is_a_sum_over_rows() -> None:
+    gradients = hessian(N_ROWS, 4)
+    feedback = RowFeedback.of(gradients, 0.1)
+    damped = gradients + 0.1 * np.trace(gradients) / N_ROWS * np.eye(N_ROWS)
+    lower = feedback.lower.astype(np.float64)
+    np.testing.assert_array_equal(np.diagonal(lower), 1)
+    np.testing.assert_array_equal(np.triu(lower, 1), 0)
+    ordered = damped[np.ix_(feedback.order, feedback.order)]
+    assert (np.diff(np.diagonal(ordered)) <= 0).all()
+    inverse = np.linalg.inv(lower)
+    diagonal = inverse.T @ ordered @ inverse  # G = L^T D L
+    off = diagonal - np.diag(np.diagonal(diagonal))
+    assert np.abs(off).max() < 1e-5 * np.abs(ordered).max()
+
+
+def test_rows_are_rounded_as_the_formula_has_it(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
+    feedback = RowFeedback.of(hessian(N_ROWS, 4), 0.1)
+    stored, values = feedback.round(matrix, encoder, threads=2)
+    errors = np.zeros_like(matrix)
+    for begin in range(0, N_ROWS, TOGETHER):
+        rows = feedback.order[begin : begin + TOGETHER]
+        wanted = (
+            matrix[rows] + feedback.lower[begin : begin + len(rows), :begin] @ errors[feedback.order[:begin]]
+        )
+        for row, weights in zip(rows, wanted):  # each by itself
+            made = encoder.encode(np.ascontiguousarray(weights[None]))
+            np.testing.assert_array_equal(stored[row], made[0])
+            np.testing.assert_array_equal(values[row], encoder.decode(made, n_per_row=N_IN)[0])
+            errors[row] = matrix[row] - values[row]
+
+
+def test_errors_that_matter_become_smaller(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
+    gradients, inputs = hessian(N_ROWS, 4).astype(np.float64), hessian(N_IN, 5).astype(np.float64)
+
+    def kld(values: NDArray[np.float32]) -> float:
+        errors = (matrix - values).astype(np.float64)
+        return float(np.einsum("ij,ij->", gradients @ errors @ inputs, errors))
+
+    alone = encoder.decode(encoder.encode(matrix), n_per_row=N_IN)
+    _, together = RowFeedback.of(gradients.astype(np.float32), 0.1).round(matrix, encoder)
+    assert kld(together) < 0.7 * kld(alone)
+
+
+def test_gradients_that_know_nothing_change_nothing(
+    matrix: NDArray[np.float32], encoder: _core.Encoder
+) -> None:
+    for gradients in (np.eye(N_ROWS, dtype=np.float32), np.zeros((N_ROWS, N_ROWS), np.float32)):
+        stored, _ = RowFeedback.of(gradients, 1.0).round(matrix, encoder)
+        np.testing.assert_array_equal(stored, encoder.encode(matrix))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory, text: Path) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("known")
+    model = Model(n_embd=64, n_ff=96, n_layer=2, n_head=4, n_head_kv=2, n_vocab=300).write(folder / "m.gguf")
+    calibrate_model(model, [text], folder / "stats", n_ctx=64, n_chunks=16, threads=1, output_side=8)
+    return model, folder / "stats"
+
+
+@pytest.mark.parametrize("error_propagation", [None, 16])
+def test_files_do_not_depend_on_threads(
+    known: tuple[Path, Path], error_propagation: int | None, tmp_path: Path
+) -> None:
+    model, stats = known
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats, "error_propagation": error_propagation})
+    files = [tmp_path / f"{threads}.gguf" for threads in (1, 3)]
+    results = [quantize_model(model, file, mode, threads=int(file.stem)) for file in files]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert ModelFile(files[0]).get("pyquant.row_dampening") == f"{ROWS:g}"
+    assert [t.squared_error for t in results[0].tensors] == [t.squared_error for t in results[1].tensors]
+
+
+def test_results_measure_what_was_written(known: tuple[Path, Path], tmp_path: Path) -> None:
+    model, stats = known
+    mode = make_mode({"mode": "ggml:Q5_1", "hessian": stats, "tensors": "ffn"})
+    done = quantize_model(model, tmp_path / "out.gguf", mode, threads=2)
+    written = {tensor.name: tensor for tensor in ModelFile(tmp_path / "out.gguf").tensors}
+    for before, result in zip(ModelFile(model).tensors, done.tensors):
+        after = written[before.name].weights()
+        error = np.square(before.weights().astype(np.float64) - after).sum()
+        assert (result.squared_error is not None) == ("ffn_" in before.name and "norm" not in before.name)
+        assert result.squared_error is None or result.squared_error == pytest.approx(error, rel=1e-6)
+
+
+def test_ecsq_codes_have_rows_of_their_own(known: tuple[Path, Path], tmp_path: Path) -> None:
+    model, stats = known
+    mode = make_mode({"mode": "ecsq", "hessian": stats, "step": 0.05})
+    quantize_model(model, tmp_path / "out.gguf", mode, threads=1)
+    assert ModelFile(tmp_path / "out.gguf").get("pyquant.row_dampening") is None
+
+
+def test_gradients_follow_scaled_channels(known: tuple[Path, Path], tmp_path: Path) -> None:
+    model, stats = known
+    equalize_model(model, stats, tmp_path / "equalized.gguf", hessian_out=tmp_path / "stats", threads=1)
+    before, after = Calibration.read(stats), Calibration.read(tmp_path / "stats")
+    old, new = ({t.name: t for t in ModelFile(path).tensors} for path in (model, tmp_path / "equalized.gguf"))
+    n_changed = 0
+    for layer in range(2):
+        for kind in ("ffn_up", "attn_v", "ffn_gate"):
+            name = f"blk.{layer}.{kind}.weight"
+            with np.errstate(divide="ignore", invalid="ignore"):
+                columns = new[name].weights() / old[name].weights()
+            scale = np.nanmedian(columns, axis=1)  # of rows, beside columns that were scaled as well
+            expected = before.output_hessian(name) / scale[:, None] / scale
+            np.testing.assert_array_equal(after.output_hessian(name), expected)
+            n_changed += int((scale != 1).sum())
+    assert n_changed > 0
