@@ -90,46 +90,49 @@ def forecast(
         The model cannot be run.
     """
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
-    n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if method == "best" else 0
-    n_propagated = min(PROPAGATED, n_chunks) if method == "best" else 0
-    known = quantizable(model)
-    collector = _core.Collector(known, with_output=True, n_threads=n_threads(threads))
-    with Model(model.path) as running:
-        chunk_seconds = _pass_seconds(running, threads) * n_ctx / PROBE
-        with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
-            learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
+    chunk_seconds, collector = _probe(model, n_ctx, threads)
     by_name = {tensor.name: tensor for tensor in model.tensors}
     matrices = [by_name[name] for inputs in collector.inputs for name in inputs.matrices]
-    if model.architecture not in NEIGHBORS or any(tensor.n_experts > 1 for tensor in matrices):
-        n_output_side = 0
+    known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
+    n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if method == "best" and known else 0
+    n_propagated = min(PROPAGATED, n_chunks) if method == "best" else 0
     stages = [stage.name for stage in stages_of(method, Path(), output_side=n_output_side > 0)]
-    sums = 4 * sum(collector.sizes)
-    in_layers = [tensor for tensor in matrices if tensor.layer >= 0] if n_output_side else []
-    output_hessians = 4 * sum(triangle_size(tensor.shape[1]) for tensor in in_layers)
-    rounding = sum(tensor.n_weights * tensor.n_per_row for tensor in matrices) / (
-        ROUNDING * n_threads(threads)
-    )
+
     passes = COLLECTING * n_chunks + BACKWARDS * n_output_side + PROPAGATING * n_propagated
     passes += texts.held_out.n_chunks * (1 + len(stages))
+    products = sum(tensor.n_weights * tensor.n_per_row for tensor in matrices)
+    rounding = products / (ROUNDING * n_threads(threads))  # of a stage; GGML's own quantizer takes little
+
+    sums, n_vocab = 4 * sum(collector.sizes), by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
+    in_layers = [tensor for tensor in matrices if tensor.layer >= 0] if n_output_side else []
+    output_hessians = 4 * sum(triangle_size(tensor.shape[1]) for tensor in in_layers)
+    calibration = sums + 2 * output_hessians + 16 * n_ctx * n_vocab * bool(n_output_side)
     widest = max(tensor.n_per_row for tensor in matrices)
-    n_rounded = len(stages) - 1  # the first is of GGML's own quantizer
-    activations = 4 * n_propagated * n_ctx * (2 * model.hyperparameter("embedding_length") + widest)
-    equalized = model.n_bytes + sums if "cross-layer equalization" in stages else 0
-    n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    passes_bytes = 2 * (min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE))
-    kept_logits = 4 * texts.held_out.n_scored * n_vocab
-    propagation = BYTES_OF_CORRECTION * widest**2 + model.n_bytes + 2 * activations + passes_bytes
+    activations = 8 * n_propagated * n_ctx * (2 * model.hyperparameter("embedding_length") + widest)
+    both_passes = 2 * (min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE))
+    propagation = BYTES_OF_CORRECTION * widest**2 + model.n_bytes + activations + both_passes
+    held_out = 4 * texts.held_out.n_scored * n_vocab
     return Forecast(
         stages,
-        seconds=passes * chunk_seconds + n_rounded * rounding,
+        seconds=passes * chunk_seconds + (len(stages) - 1) * rounding,
         memory=max(
-            sums + 2 * output_hessians + 16 * n_ctx * n_vocab * bool(n_output_side),
-            kept_logits + context_memory(model, n_ctx),
-            kept_logits + propagation * bool(n_propagated),
+            calibration,
+            held_out + context_memory(model, n_ctx),
+            held_out + propagation if n_propagated else 0,
         ),
         hessian=sums + output_hessians,
-        beside=2 * output_bytes + equalized,
+        beside=2 * output_bytes + (model.n_bytes + sums if n_propagated else 0),  # the equalized model
     )
+
+
+def _probe(model: ModelFile, n_ctx: int, threads: int | None) -> tuple[float, _core.Collector]:
+    """Return the seconds that a pass over a chunk takes, and a collector that knows the matrices' inputs."""
+    collector = _core.Collector(quantizable(model), with_output=True, n_threads=n_threads(threads))
+    with Model(model.path) as running:
+        seconds = _pass_seconds(running, threads) * n_ctx / PROBE
+        with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
+            learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
+    return seconds, collector
 
 
 def _gb(n_bytes: int) -> str:

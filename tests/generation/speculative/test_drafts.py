@@ -26,12 +26,12 @@ def test_what_followed_most_often_is_proposed() -> None:
     draft.begin()
     drafted = draft.propose(tokens, None, 0.5)
     assert drafted is not None
-    # The last four tokens are 3 9 1 2: after them came 4, once.
-    assert (drafted.token, drafted.logits, drafted.sure) == (4, None, (0, 1, 1))
+    # The last four tokens are 3 9 1 2: after them came 4, once; the two before these were the same as well.
+    assert (drafted.token, drafted.logits, drafted.sure) == (4, None, (0, 1, 1, 6))
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 3, 6, 1, 2], None, 0.5)
     assert drafted is not None
-    assert (drafted.token, *drafted.sure[1:]) == (3, 2 / 3, 2 / 3)
+    assert (drafted.token, *drafted.sure[1:]) == (3, 2 / 3, 2 / 3, 4)  # two tokens, twice
     assert drafted.sure.entropy == pytest.approx(-2 / 3 * math.log(2 / 3) - 1 / 3 * math.log(1 / 3))
     draft.begin()
     drafted = draft.propose([1, 2, 3, 7, 1, 2, 4, 8, 1, 2], None, 0.5)

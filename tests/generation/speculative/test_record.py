@@ -49,9 +49,10 @@ def test_a_record_has_the_drafts_own_distribution(tmp_path: Path) -> None:
             logits = taken_logits(target, draft, read[: len(prompt) + i], len(prompt), i % SPAN)
             p = np.exp(logits.astype(float) - logits.max())
             p /= p.sum()
-            (entropy, top_p, token_p), accepted = text.said[i]
+            (entropy, top_p, token_p, matched), accepted = text.said[i]
             assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
             assert top_p == token_p == pytest.approx(p.max(), rel=1e-5)
+            assert matched == 0  # of n-gram drafts
             assert accepted == (p.argmax() == sample.tokens[i])
 
 

@@ -66,7 +66,9 @@ def test_the_report_has_a_table_and_a_figure(results: Path) -> None:
     assert all(len(cells) == len(grid.groups) * len(grid.heads) for _, cells in grid.rows)
     assert len(grid.rows) == 2
     assert len(report.drawings(model)) == 1
-    assert "Drafting: a quantized model writes ahead" in (results / "report.html").read_text()
+    assert (
+        "Speculative decoding: a quantized model as the draft model" in (results / "report.html").read_text()
+    )
 
 
 @pytest.mark.slow

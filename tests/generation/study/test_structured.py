@@ -175,10 +175,12 @@ def test_the_report_shows_it(results: Path) -> None:
     assert "Structured output: form and sense" in page
     assert "Task arithmetic, at most 10 tokens (%)" in page
     for score in ("parses", "right"):
-        assert re.search(rf"Technique grammar, {score}: \d+ % of 5 texts of the unquantized model", page)
+        assert re.search(
+            rf"Technique grammar, {score}: \d+ % of 5 completions of the unquantized model", page
+        )
     assert "García Casasola" in page
     assert "A token under the grammar takes" in page
-    assert page.count("<figcaption>Share of texts") == 1
+    assert page.count("<figcaption>Share of completions") == 1
 
 
 def test_every_score_is_in_a_table(results: Path) -> None:
