@@ -92,6 +92,9 @@ TEMPERATURE = Limit(0, 100, whole=False)
 TOP_K = Limit(0, 1 << 20)  # 0: all tokens
 TOP_P = Limit(0, 1, whole=False, above_low=True)
 MIN_P = Limit(0, 1, whole=False)
+PENALTY_REPEAT = Limit(0, 100, whole=False, above_low=True)
+PENALTY = Limit(-100, 100, whole=False)
+PENALTY_LAST = Limit(0, 1 << 24)  # 0: all tokens
 SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text

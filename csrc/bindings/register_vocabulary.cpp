@@ -3,7 +3,10 @@
 #include <pybind11/numpy.h>
 
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -14,6 +17,33 @@ namespace py = pybind11;
 
 namespace pyquant::bindings {
 namespace {
+
+// llama_tokenize throws through its C interface where a vocabulary cannot write a text, as one without byte
+// tokens cannot. What comes from ctypes would end the process. Raises ValueError.
+Array<int32_t> tokenize(uintptr_t llama_tokenize_, uintptr_t vocabulary, const py::bytes & text,
+                        bool add_special, bool parse_special) {
+    const auto cut = reinterpret_cast<decltype(&llama_tokenize)>(llama_tokenize_);
+    const auto * const vocab = reinterpret_cast<const llama_vocab *>(vocabulary);
+    const std::string_view bytes = text;
+    if (bytes.size() > size_t(std::numeric_limits<int32_t>::max()) - 2) {
+        throw py::value_error("too long");
+    }
+    std::vector<int32_t> tokens(bytes.size() + 2);
+    int32_t n;
+    try {
+        const py::gil_scoped_release release;
+        n = cut(vocab, bytes.data(), int32_t(bytes.size()), tokens.data(), int32_t(tokens.size()),
+                add_special, parse_special);
+    } catch (const std::exception & error) {
+        throw py::value_error(error.what());
+    } catch (...) {
+        throw py::value_error("no reason given");
+    }
+    if (n < 0) {
+        throw py::value_error("more tokens than bytes");
+    }
+    return Array<int32_t>(py::ssize_t(n), tokens.data());
+}
 
 py::list token_pieces(uintptr_t llama_token_to_piece_, uintptr_t vocabulary, int32_t n_tokens) {
     const auto to_piece = reinterpret_cast<decltype(&llama_token_to_piece)>(llama_token_to_piece_);
@@ -72,6 +102,8 @@ Array<int32_t> tokens_that_end(uintptr_t llama_vocab_is_eog_, uintptr_t vocabula
 }  // namespace
 
 void register_vocabulary(py::module_ & module) {
+    module.def("tokenize", &tokenize, py::arg("llama_tokenize"), py::arg("vocabulary"), py::arg("text"),
+               py::arg("add_special"), py::arg("parse_special"));
     module.def("token_pieces", &token_pieces, py::arg("llama_token_to_piece"), py::arg("vocabulary"),
                py::arg("n_tokens"));
     module.def("join_pieces", &join_pieces, py::arg("pieces"));

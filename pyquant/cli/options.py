@@ -226,8 +226,12 @@ Threads = Annotated[
 ]
 Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed draws the same tokens.")]
 Engine = Annotated[
-    str,
-    typer.Option(metavar="ENGINE", help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf."),
+    Optional[str],
+    typer.Option(
+        metavar="ENGINE",
+        help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf; default: gbnf for FILE.gbnf, else "
+        "llguidance.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

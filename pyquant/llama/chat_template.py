@@ -1,42 +1,112 @@
-"""A conversation as the text that a model's chat template makes of it."""
+"""A conversation as the text that a model's chat template makes of it, as Transformers renders it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from pyquant.errors import ModelFileError
+from pyquant.errors import ModelFileError, TextError, said_by_system
+from pyquant.llama.jinja import environment
 from pyquant.llama.model import Model
 
-Message = Mapping[str, str]  # role: system, user or assistant; content
+Message = Mapping[
+    str, Any
+]  # role: system, user, assistant, ...; content: a text, or parts; what templates know
+Render = Callable[[Sequence[Message]], str]
+TOOL_USE = "tool_use"  # the name of a second template, for conversations with tools
+NEEDLE = "pyquant"
 
 
-def render(model: Model, messages: Sequence[Message], name: str) -> str:
-    """Write a conversation by the model's chat template, ready for the model's answer.
+@dataclass(frozen=True)
+class Template:
+    """A chat template in Jinja, and the file that it came from."""
 
-    The template is Jinja text from the model's file; it runs in a sandbox that cannot reach Python's objects.
+    source: str
+    path: Path
 
-    Raises ModelFileError: there is no template, it is no Jinja, or it refuses the messages.
-    """
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    source = model.chat_template()
-    if source is None:
-        raise ModelFileError(f"{model.path}: has no chat template; give a prompt without --chat")
-
-    def refuse(message: str) -> str:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, indent=indent)
-    environment.globals["raise_exception"] = refuse
-    begin, end = model.vocabulary.begin_and_end()
+def read_template(path: Path) -> Template:
+    """Read a chat template from a file. Raises TextError."""
     try:
-        return environment.from_string(source).render(
-            messages=list(messages), add_generation_prompt=True, bos_token=begin, eos_token=end
-        )
+        return Template(path.read_bytes().decode("utf-8-sig"), path)
+    except OSError as error:
+        raise TextError(said_by_system(error, path)) from None
+    except UnicodeDecodeError as error:
+        raise TextError(f"{path}: cannot be read: it is not UTF-8 from byte {error.start} on") from None
+
+
+def render(
+    model: Model,
+    messages: Sequence[Message],
+    name: str,
+    *,
+    tools: Sequence[Any] | None = None,
+    template: Template | None = None,
+) -> str:
+    """Write a conversation by a chat template, ready for the model's answer.
+
+    The template is Jinja text; it runs in a sandbox that cannot reach Python's objects.
+
+    Parameters
+    ----------
+    model
+    messages
+        Content in parts of text stays so where the template takes parts, and is joined elsewhere.
+    name
+        Of the conversation, for messages.
+    tools
+        Descriptions of functions that the model may call.
+    template
+        None: the model's own.
+
+    Raises
+    ------
+    ModelFileError
+        There is no template, it is no Jinja, or it refuses the messages.
+    """
+    if template is None:
+        source = (model.chat_template(TOOL_USE) if tools else None) or model.chat_template()
+        if source is None:
+            raise ModelFileError(
+                f"{model.path}: has no chat template; give --chat-template FILE, or a prompt without --chat"
+            )
+        template = Template(source, model.path)
+    begin, end = model.vocabulary.begin_and_end()
+
+    try:
+        compiled = environment().from_string(template.source)
+
+        def write(messages: Sequence[Message]) -> str:
+            return compiled.render(
+                messages=[dict(message) for message in messages], tools=list(tools) if tools else None,
+                documents=None, add_generation_prompt=True, bos_token=begin, eos_token=end,
+                strftime_now=lambda form: datetime.now().strftime(form),
+            )  # fmt: skip
+
+        if any(isinstance(message.get("content"), list) for message in messages):
+            messages = messages if _takes_parts(write) else [_joined(message) for message in messages]
+        return write(messages)
     except Exception as error:  # a template can fail as any program can
-        raise ModelFileError(f"{model.path}: its chat template fails for {name}: {error}") from None
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ModelFileError(f"{template.path}: its chat template fails for {name}: {why}") from None
+
+
+def _takes_parts(write: Render) -> bool:
+    """Find out whether a template writes the texts of parts, and not the list that they are in."""
+    content = [{"type": "text", "text": NEEDLE}]
+    try:
+        text = write([{"role": "user", "content": content}])
+    except Exception:
+        return False
+    return NEEDLE in text and str(content) not in text and json.dumps(content) not in text
+
+
+def _joined(message: Message) -> Message:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": "".join(part["text"] for part in content)}

@@ -64,6 +64,8 @@ class Model:
         Tokens of context that it was trained with.
     has_states : bool
         Whether it keeps a state beside keys and values, as recurrent and hybrid models do.
+    window : int
+        Tokens that layers with a sliding window see; 0 where all layers see all.
 
     Raises
     ------
@@ -102,11 +104,15 @@ class Model:
         self.has_states = bool(
             llama.llama_model_is_recurrent(self._model) or llama.llama_model_is_hybrid(self._model)
         )
+        self.window: int = llama.llama_model_n_swa(self._model)
         self._n_positions = next((t.shape[1] for t in file.tensors if t.name == LEARNED_POSITIONS), None)
 
-    def chat_template(self) -> str | None:
-        """Return the Jinja template by which the model wants conversations written; None without one."""
-        text = self._llama.llama_model_chat_template(self._model, None)
+    def chat_template(self, name: str | None = None) -> str | None:
+        """Return the Jinja template by which the model wants conversations written; None without one.
+
+        name: of one beside the usual one, such as "tool_use".
+        """
+        text = self._llama.llama_model_chat_template(self._model, name.encode() if name else None)
         return text.decode(errors="replace") if text else None
 
     def context(
@@ -305,17 +311,21 @@ class Context:
         self._llama.llama_memory_seq_rm(memory, target, -1, -1)
         self._llama.llama_memory_seq_cp(memory, source, target, -1, -1)
 
-    def cut(self, sequence: int, length: int) -> None:
+    def cut(self, sequence: int, length: int) -> bool:
         """Forget all tokens of a sequence but the first `length` ones.
 
-        Raises
-        ------
-        ModelFileError
-            The model keeps a state that cannot go back, as recurrent ones do.
+        Returns
+        -------
+        whole : bool
+            False where what is left cannot be continued: a recurrent model's state does not go back, and
+            layers with a sliding window keep few more tokens than the window has, and forget those before.
+            Then the sequence has to be cut to 0 and read again.
         """
         memory = self._llama.llama_get_memory(self._context)
         if not self._llama.llama_memory_seq_rm(memory, sequence, length, -1):
-            raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
+            return False
+        first: int = self._llama.llama_memory_seq_pos_min(memory, sequence)
+        return not self.model.window or length == 0 or 0 <= first <= max(0, length - self.model.window)
 
     def length(self) -> int:
         """Return how many tokens the first sequence has."""
@@ -342,7 +352,8 @@ class Context:
         ModelFileError
             The caches have other shapes.
         """
-        self.cut(0, begin)
+        if not self.cut(0, begin):
+            raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
         if begin == end:
             return
         llama = self._llama

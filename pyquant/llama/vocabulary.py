@@ -53,19 +53,61 @@ class Vocabulary:
         ModelFileError
             The model has no vocabulary.
         TextError
-            The text is too long.
+            The text is too long, or the vocabulary cannot write it; the character is named.
         """
         llama = self.llama
         if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
             raise ModelFileError(f"{self._path}: has no vocabulary, so texts cannot be evaluated")
         if len(text) > LONGEST_TEXT:
             raise TextError(f"{len(text):,} bytes of text; llama.cpp takes less than 2 GiB at once")
-        tokens = np.empty(len(text) + 2, np.int32)
-        pointer = tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
-        n = llama.llama_tokenize(self._vocab, text, len(text), pointer, len(tokens), ends, special)
-        if n < 0:
-            raise TextError(f"llama.cpp cannot tokenize this text with {self._path}")
-        return tokens[:n].copy()
+        if ends:
+            self._check_ends()
+        try:
+            return self._tokenize(text, ends, special)
+        except ValueError as error:
+            raise TextError(f"{self._path}: {self._unwritable(text, str(error))}") from None
+
+    def continuing(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the tokens of a text that goes on: without the one that some vocabularies end texts by."""
+        last = self._added_at_the_end
+        return tokens[:-1] if last is not None and tokens[-1:].tolist() == [last] else tokens
+
+    def _tokenize(self, text: bytes, ends: bool, special: bool) -> NDArray[np.int32]:
+        address = self._address_of("llama_tokenize")
+        return _core.tokenize(address, self.address, text, add_special=ends, parse_special=special)
+
+    def _unwritable(self, text: bytes, why: str) -> str:
+        """Say which character has neither a token nor tokens of its bytes."""
+        for character in dict.fromkeys(" " + text.decode(errors="replace")):
+            try:
+                self._tokenize(character.encode(), ends=False, special=False)
+            except ValueError:
+                of = "the blank that it puts before texts" if character == " " else f"{character!r}"
+                return f"its vocabulary has no token for {of}, and none for single bytes; leave it out"
+        return f"llama.cpp cannot tokenize this text: {why}"
+
+    def _check_ends(self) -> None:
+        """Refuse a vocabulary that wants a token at the ends of texts, and has none: llama.cpp asserts it."""
+        llama, vocab = self.llama, self._vocab
+        words = llama.llama_vocab_type(vocab) == llama.LLAMA_VOCAB_TYPE_WPM  # BERT's: always begin and end
+        wanted = {
+            "bos_token_id": (words or self.bos is not None, llama.llama_vocab_bos(vocab)),
+            "eos_token_id": (
+                llama.llama_vocab_get_add_eos(vocab) and not words,
+                llama.llama_vocab_eos(vocab),
+            ),
+            "seperator_token_id": (words, llama.llama_vocab_sep(vocab)),  # spelled so in GGUF
+        }
+        for name, (is_wanted, token) in wanted.items():
+            if is_wanted and not 0 <= token < self.n_tokens:
+                raise ModelFileError(f"{self._path}: tokenizer.ggml.{name} names no token, and texts need it")
+
+    @cached_property
+    def _added_at_the_end(self) -> int | None:
+        llama, vocab = self.llama, self._vocab
+        if llama.llama_vocab_type(vocab) == llama.LLAMA_VOCAB_TYPE_WPM:
+            return int(llama.llama_vocab_sep(vocab))
+        return int(llama.llama_vocab_eos(vocab)) if llama.llama_vocab_get_add_eos(vocab) else None
 
     def ordinary_tokens(self) -> NDArray[np.int32]:
         """Return the tokens that texts are made of: none that controls, is unknown or is not in use.
@@ -115,24 +157,16 @@ class Vocabulary:
         to_piece = self._address_of("llama_token_to_piece")
         return tuple(_core.token_pieces(to_piece, self.address, self.n_tokens))
 
-    def spelled_pieces(self) -> list[bytes]:
-        """Return the bytes of every token; those of tokens that control after 0xff, which no text has."""
-        llama = self.llama
-        pieces = []
-        for token in range(self.n_tokens):
-            controls = llama.llama_vocab_get_attr(self._vocab, token) & llama.LLAMA_TOKEN_ATTR_CONTROL
-            pieces.append((b"\xff" if controls else b"") + self.piece(token, special=True))
-        return pieces
+    def special_tokens(self) -> dict[int, bytes]:
+        """Return the tokens that print nothing, those that control or are unknown, and their spelling."""
+        silent = [token for token, piece in enumerate(self.pieces()) if not piece]
+        spelled = {token: self.piece(token, special=True) for token in silent}
+        return {token: piece for token, piece in spelled.items() if piece}
 
     @property
     def address(self) -> int:
         """llama.cpp's handle, for libraries that call it themselves."""
         return int(self._vocab)
-
-    @property
-    def tokenize_address(self) -> int:
-        """Address of llama_tokenize, for the same libraries."""
-        return self._address_of("llama_tokenize")
 
     def _address_of(self, function: str) -> int:
         address = ctypes.cast(getattr(self.llama._lib, function), ctypes.c_void_p).value

@@ -45,10 +45,10 @@ WITH_STATISTICS: dict[str, dict[str, Any]] = {
         for name in ("Q4_0", "Q4_K", "Q5_K", "Q3_K", "IQ4_NL", "Q6_K")
     },
     "gptq table": {"mode": "table", "table": NONLINEAR},
-    "gptq uniform": {"mode": "ecsq", "step": 0.01},
+    "gptq ecsq": {"mode": "ecsq", "step": 0.01},
     "gptq equalized": {"mode": "ggml:Q4_0", "equalize": True},
-    "gptq in order": {"mode": "ggml:IQ4_NL", "error_propagation": 32},
-    "gptq in order, equalized": {"mode": "ggml:Q4_K", "error_propagation": 32, "equalize": True},
+    "gptq error propagation": {"mode": "ggml:IQ4_NL", "error_propagation": 32},
+    "gptq error propagation, equalized": {"mode": "ggml:Q4_K", "error_propagation": 32, "equalize": True},
 }  # fmt: skip
 CHUNKS = 32  # of 256 tokens
 

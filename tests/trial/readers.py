@@ -82,9 +82,6 @@ def mutations() -> list[Mutation]:
         TextMutation("lark", "grammar in Lark: llguidance", 50, "grammar.lark", followed("llguidance")),
         TextMutation("lark-lr", "grammar in Lark: lr", 200, "grammar.lark", followed("lr")),
         TextMutation("gbnf", "grammar in GBNF: llama.cpp", 50, "grammar.gbnf", followed("gbnf")),
-        TextMutation(
-            "gbnf-llguidance", "grammar in GBNF: llguidance", 100, "grammar.gbnf", followed("llguidance")
-        ),
         JsonMutation(
             "schema",
             "JSON schema: llguidance",

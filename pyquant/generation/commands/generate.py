@@ -18,12 +18,14 @@ from pyquant.cli.groups import grouped
 from pyquant.cli.output import remark, size
 from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
+from pyquant.errors import ConfigError
 from pyquant.generation.commands import generation_options, speculative
 from pyquant.generation.commands.live import SCHEMA, print_live
 
 if TYPE_CHECKING:
-    from pyquant.generation.grammar.grammar import Grammar
+    from pyquant.generation.commands.generation_options import Compile
     from pyquant.generation.sampling.generate import Plan
+    from pyquant.generation.sampling.penalties import Penalties
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.result import Sample
     from pyquant.generation.sampling.sampling import Sampling
@@ -45,20 +47,27 @@ def generate(
 
     Draws tokens as llama.cpp does by default: top-k, top-p, min-p, then temperature.
     """
-    grammar, sampler, prompts = form.read(), sampling.chosen(exact=form.exact), prompting.read()
+    compile_form, sampler, penalties = form.read(), sampling.chosen(exact=form.exact), sampling.penalties()
+    prompts = prompting.read()
+    if penalties is not None and (form.exact or drafting.draft is not None):
+        raise ConfigError(
+            "generate: penalties and --logit-bias change what is drawn from: give neither --exact nor --draft"
+        )
+    if form.exact and prompting.stop:
+        raise ConfigError("generate: with --exact the grammar and the model end a completion: give no --stop")
     policy = speculative.chosen_policy(drafting, expert.parallel, form.exact)
     room = {
         "n_samples": prompting.n, "max_tokens": prompting.max_tokens, "n_parallel": expert.parallel,
-        "n_ctx": expert.ctx,
+        "n_ctx": expert.ctx, "stops": prompting.stop or (),
     }  # fmt: skip
     for path in models:
         if len(models) > 1 and not json:
             print(f"{path}:")
-        common = path, prompts, sampler, room, grammar, form.engine
+        common = path, prompts, sampler, room, compile_form
         if policy is not None:
             speculative.generate(*common, policy, threads, json)
         else:
-            _generate(*common, form.attempts if form.exact else None, threads, json)
+            _generate(*common, penalties, form.attempts if form.exact else None, threads, json)
 
 
 def _generate(
@@ -66,13 +75,12 @@ def _generate(
     prompts: list[Prompt],
     sampling: Sampling,
     room: dict[str, Any],
-    form: Grammar | None,
-    engine: str,
+    compile_form: Compile,
+    penalties: Penalties | None,
     attempts: int | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
-    from pyquant.generation.grammar.engines import compile_grammar, make_engine
     from pyquant.generation.sampling.exactly import generate_exactly
     from pyquant.generation.sampling.generate import generate, make_plan
     from pyquant.generation.sampling.result import REFUSED
@@ -80,15 +88,18 @@ def _generate(
 
     hear_loggers()
     with Model(path) as model:
-        compiled = compile_grammar(make_engine(engine, model.vocabulary), form) if form else None
+        compiled = compile_form(model.vocabulary)
         plan = make_plan(model, prompts, **room)
-        live = plan.n_completions == 1 and not as_json and sys.stdout.isatty() and attempts is None
+        # What may turn out to be the beginning of a stop is not shown before it is known.
+        live = plan.n_completions == 1 and not as_json and not plan.stops and sys.stdout.isatty()
+        live = live and attempts is None
         begin, n_tokens = time.monotonic(), 0
         if attempts is None:
             on_token = print_live() if live else None
             completions = generate(
-                model, plan, sampling, grammar=compiled, threads=threads, on_token=on_token
-            )
+                model, plan, sampling, grammar=compiled, penalties=penalties, threads=threads,
+                on_token=on_token,
+            )  # fmt: skip
         else:
             assert compiled is not None
             plan = replace(plan, n_parallel=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
@@ -15,9 +17,15 @@ from pyquant.cli.panels import EXPERT
 from pyquant.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyquant.generation.grammar.engine import Compiled
     from pyquant.generation.grammar.grammar import Grammar
+    from pyquant.generation.sampling.penalties import Penalties
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.sampling import Sampling as Sampler
+    from pyquant.llama.vocabulary import Vocabulary
+
+# Compiles the grammar that completions keep to for a vocabulary; to None without one.
+Compile = Callable[["Vocabulary"], "Compiled | None"]
 
 
 def models(more: str = "") -> Any:
@@ -35,7 +43,7 @@ PROMPTS = typer.Option(
     "--prompts",
     metavar="FILE.jsonl",
     parser=paths.source,
-    help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}]}.',
+    help='A JSON object in each line: {"prompt": TEXT} or {"messages": [{"role", "content"}], "tools"}.',
 )
 PromptsFile = Annotated[Path, PROMPTS]
 Chat = Annotated[bool, typer.Option("--chat", help="Ask by the model's chat template, and let it answer.")]
@@ -63,17 +71,41 @@ class Prompting:
     ] = None
     prompts: Annotated[Optional[Path], PROMPTS] = None
     chat: Chat = False
+    system: Annotated[
+        Optional[str],
+        typer.Option(metavar="TEXT", help="With --chat: a system prompt, for conversations that have none."),
+    ] = None
+    chat_template: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="FILE",
+            parser=paths.source,
+            help="With --chat: a template in Jinja instead of the model's.",
+        ),
+    ] = None
     n: Samples = 1
     max_tokens: MaxTokens = 128
+    stop: Annotated[
+        Optional[list[str]],
+        typer.Option(metavar="TEXT", help="End before this text, which is left out; repeatable."),
+    ] = None
 
     def read(self) -> list[Prompt]:
         """Read the prompts. Raises ConfigError."""
         from pyquant.generation.sampling.prompt import Prompt, read_prompts
+        from pyquant.llama.chat_template import read_template
 
         if (self.prompt is None) == (self.prompts is None):
             raise ConfigError("generate: give either --prompt TEXT or --prompts FILE.jsonl")
         given = read_prompts(self.prompts) if self.prompts is not None else [Prompt(self.prompt)]
-        return [prompt.chat() for prompt in given] if self.chat else given
+        chats = [self.chat or prompt.text is None for prompt in given]
+        if (self.system is not None or self.chat_template is not None) and not any(chats):
+            raise ConfigError("generate: --system and --chat-template need --chat")
+        template = read_template(self.chat_template) if self.chat_template is not None else None
+        return [
+            prompt.chat(system=self.system, template=template) if chat else prompt
+            for prompt, chat in zip(given, chats)
+        ]
 
 
 @dataclass(frozen=True)
@@ -91,6 +123,34 @@ class Sampling:
     min_p: Annotated[
         Optional[float], number_option(limits.MIN_P, "X", "0: of all tokens; default: 0.05.")
     ] = None
+    repeat_penalty: Annotated[
+        float,
+        number_option(
+            limits.PENALTY_REPEAT,
+            "X",
+            "Divides positive logits of tokens that came, and multiplies others; 1: off.",
+        ),
+    ] = 1.0
+    presence_penalty: Annotated[
+        float, number_option(limits.PENALTY, "X", "Taken from the logit of each token that came.")
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        number_option(limits.PENALTY, "X", "Taken from a token's logit for each time that it came."),
+    ] = 0.0
+    repeat_last_n: Annotated[
+        int,
+        number_option(
+            limits.PENALTY_LAST, "N", "Tokens that penalties count, the prompt's among them; 0: all."
+        ),
+    ] = 64
+    logit_bias: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="TOKEN+X",
+            help="Added to the logit of a token, which is given by its number: 42+1.5 or 42-inf; repeatable.",
+        ),
+    ] = None
     seed: options.Seed = 0
 
     def chosen(self, *, exact: bool) -> Sampler:
@@ -101,6 +161,19 @@ class Sampling:
         given = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
         kept = {name: value for name, value in given.items() if value is not None}
         return Sampler(self.temperature, seed=self.seed, **{**of_all, **kept})
+
+    def penalties(self) -> Penalties | None:
+        """Return what changes logits; None if nothing does. Raises ConfigError."""
+        from pyquant.generation.sampling.penalties import Penalties
+
+        penalties = Penalties(
+            _biases(self.logit_bias or []),
+            self.repeat_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.repeat_last_n,
+        )
+        return None if penalties.off else penalties
 
 
 @dataclass(frozen=True)
@@ -117,12 +190,21 @@ class Form:
         ),
     ] = None
     json_schema: Annotated[
-        Optional[Path], typer.Option(metavar="FILE.json", parser=paths.source, help="Keep to a JSON schema.")
+        Optional[Path],
+        typer.Option(
+            metavar="FILE.json",
+            parser=paths.source,
+            help="Keep to a JSON schema; patterns are those of ECMA-262.",
+        ),
     ] = None
-    regex: Annotated[Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression.")] = (
-        None
-    )
-    engine: options.Engine = "llguidance"
+    regex: Annotated[
+        Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression, as Rust's.")
+    ] = None
+    engine: options.Engine = None
+    trigger: Annotated[
+        Optional[str],
+        typer.Option(metavar="TEXT", help="Let the grammar begin behind this text; before it all may come."),
+    ] = None
     exact: Annotated[
         bool,
         typer.Option(
@@ -135,22 +217,33 @@ class Form:
         int, number_option(limits.ATTEMPTS, "N", "With --exact: for a completion, at most.")
     ] = 1000
 
-    def read(self) -> Grammar | None:
-        """Read the grammar, if there is one. Raises ConfigError and GrammarError."""
+    def read(self) -> Compile:
+        """Read the grammar, if there is one; return what compiles it. Raises ConfigError and GrammarError."""
+        grammar = self._grammar()
+        if grammar is None and self.exact:
+            raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
+        if grammar is None and self.trigger is not None:
+            raise ConfigError("generate: --trigger needs --grammar, --json-schema or --regex")
+
+        def compile_form(vocabulary: Vocabulary) -> Compiled | None:
+            from pyquant.generation.grammar.engines import compile_for
+
+            if grammar is None:
+                return None
+            return compile_for(vocabulary, grammar, self.engine, trigger=self.trigger)
+
+        return compile_form
+
+    def _grammar(self) -> Grammar | None:
         from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
 
         if sum(given is not None for given in (self.grammar, self.json_schema, self.regex)) > 1:
             raise ConfigError("generate: give one of --grammar, --json-schema and --regex")
-        form = None
         if self.grammar is not None:
-            form = read_grammar(self.grammar)
-        elif self.json_schema is not None:
-            form = read_grammar(self.json_schema, Language.JSON_SCHEMA)
-        elif self.regex is not None:
-            form = Grammar(Language.REGEX, self.regex, "--regex")
-        if self.exact and form is None:
-            raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
-        return form
+            return read_grammar(self.grammar)
+        if self.json_schema is not None:
+            return read_grammar(self.json_schema, Language.JSON_SCHEMA)
+        return Grammar(Language.REGEX, self.regex, "--regex") if self.regex is not None else None
 
 
 @dataclass(frozen=True)
@@ -201,3 +294,14 @@ class Expert:
             "Completions that are generated side by side; default: 16, or as many as there are.",
         ),
     ] = None
+
+
+def _biases(given: list[str]) -> dict[int, float]:
+    """Read biases of tokens. Raises ConfigError."""
+    found = {}
+    for text in given:
+        parts = re.fullmatch(r"(\d{1,9})([+-](?:\d+(?:\.\d*)?|\.\d+|inf))", text)
+        if parts is None or parts[2] == "+inf":
+            raise ConfigError(f"logit-bias: {text!r}: expected a token's number and a bias: 42+1.5, 42-inf")
+        found[int(parts[1])] = float(parts[2])
+    return found

@@ -17,8 +17,7 @@ from pyquant.errors import ConfigError, PyquantError
 from pyquant.generation.commands.live import SCHEMA, print_live
 
 if TYPE_CHECKING:
-    from pyquant.generation.commands.generation_options import Drafting
-    from pyquant.generation.grammar.grammar import Grammar
+    from pyquant.generation.commands.generation_options import Compile, Drafting
     from pyquant.generation.sampling.prompt import Prompt
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.decoding.result import DraftedCompletion
@@ -70,14 +69,12 @@ def generate(
     prompts: list[Prompt],
     sampling: Sampling,
     room: dict[str, Any],
-    form: Grammar | None,
-    engine: str,
+    compile_form: Compile,
     chosen: Chosen,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Generates the completions of one target, and says what its draft brought."""
-    from pyquant.generation.grammar.engines import make_engine
     from pyquant.generation.sampling.generate import make_plan
     from pyquant.generation.sampling.session import Session
     from pyquant.generation.speculative.decoding.pair import check_both, open_draft
@@ -90,9 +87,9 @@ def generate(
     check_both(path, draft, n_ctx, chosen.costs)
     say_pair(path, draft, n_ctx)
     with Model(path) as model:
-        compiled = make_engine(engine, model.vocabulary).compile(form) if form else None
+        compiled = compile_form(model.vocabulary)
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
-        live = plan.n_completions == 1 and not as_json and sys.stdout.isatty()
+        live = plan.n_completions == 1 and not as_json and not plan.stops and sys.stdout.isatty()
         with (
             Session(model, 1, plan.n_ctx, n_views=1, threads=threads) as session,
             open_draft(draft, session, sampling, threads=threads) as its_draft,
@@ -110,12 +107,18 @@ def generate(
 
 
 def named_draft(draft: str, target: Path, threads: int | None) -> str:
-    """Returns a draft; for "auto" the target's own, or n-grams where that cannot be made or kept."""
-    from pyquant.generation.speculative.decoding.pair import NGRAM
+    """Returns a draft; for "auto" the target's own, or n-grams where that cannot be made or kept.
+
+    Raises ConfigError where there can be none for the target.
+    """
+    from pyquant.generation.speculative.decoding.pair import NGRAM, check_goes_back
     from pyquant.generation.speculative.self_draft import self_draft
+    from pyquant.llama.model import Model
 
     if draft != AUTO:
         return draft
+    with Model(target) as model:
+        check_goes_back(model)
     try:
         with phases() as progress:
             return str(self_draft(target, threads=threads, progress=progress, tell=remark))

@@ -11,7 +11,6 @@ from pyquant.generation.grammar.grammar import Grammar, Language
 
 MOST_RULES = 1000  # each may name the next; engine lr takes time with their square
 DEEPEST = 500  # of parentheses, and of a schema with what its references name
-LEAST = -9 * 10**18  # of a schema's numbers: llguidance works out a range up to below it for ever
 
 # A rule's beginning, after which no line of GBNF or Lark has another one.
 _RULE = {
@@ -32,8 +31,7 @@ def check_bounds(grammar: Grammar) -> None:
     Raises
     ------
     GrammarError
-        It is; a repetition of GBNF has less at most than at least, which llama.cpp counts for ever; or a
-        number of a schema is too low.
+        It is; or a repetition of GBNF has less at most than at least, which llama.cpp counts for ever.
     """
     rule = _RULE.get(grammar.language)
     if rule and (n_rules := len(rule.findall(grammar.text))) > MOST_RULES:
@@ -66,18 +64,12 @@ def _check_schema(grammar: Grammar) -> None:
     try:
         schema = json.loads(grammar.text)
         depth = _Depth(schema).of(schema)
-    except _TooLow as error:
-        raise GrammarError(f"{grammar.name}: {error} is too low: {LEAST} may be") from None
     except RecursionError:
         raise _too_deep(grammar) from None
     except ValueError:  # the engine says where it is no JSON
         return
     if depth > DEEPEST:
         raise _too_deep(grammar)
-
-
-class _TooLow(Exception):
-    """A number of a schema."""
 
 
 class _Depth:
@@ -95,8 +87,6 @@ class _Depth:
             return 1 + max([*inner, *map(self.of, node.values())], default=0)
         if isinstance(node, list):
             return 1 + max(map(self.of, node), default=0)
-        if isinstance(node, int) and node < LEAST:
-            raise _TooLow(node)
         return 0
 
     def _referred(self, to: str) -> int:

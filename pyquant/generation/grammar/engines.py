@@ -7,13 +7,21 @@ from importlib import import_module
 import numpy as np
 
 from pyquant.errors import ConfigError, GrammarError
+from pyquant.files.utf8 import utf8
+from pyquant.generation.grammar.bounded_blanks import BoundedBlanks
 from pyquant.generation.grammar.engine import Compiled, Engine
-from pyquant.generation.grammar.grammar import Grammar
+from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.grammar.packages import needed_packages
+from pyquant.generation.grammar.triggered import Triggered
 from pyquant.llama.vocabulary import Vocabulary
 
 _CLASSES = {"llguidance": "LLGuidance", "lr": "Lr", "gbnf": "Gbnf"}
 ENGINES = tuple(_CLASSES)
+
+
+def default_engine(grammar: Grammar) -> str:
+    """Return the name of the engine that reads a grammar as its language has it, where none is named."""
+    return "gbnf" if grammar.language is Language.GBNF else "llguidance"
 
 
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
@@ -32,6 +40,23 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
         module = import_module(f"pyquant.generation.grammar.{name}_engine")
     engine: Engine = getattr(module, _CLASSES[name])(vocabulary)
     return engine
+
+
+def compile_for(
+    vocabulary: Vocabulary, grammar: Grammar, engine: str | None = None, *, trigger: str | None = None
+) -> Compiled:
+    """Compile a grammar by an engine, or by that of its language.
+
+    trigger: a text behind which it begins; None: it begins the text. Blanks of JSON schemas are bounded.
+    Raises ConfigError, GrammarError, and TextError where a text is no Unicode.
+    """
+    utf8(grammar.text, grammar.name)
+    compiled = compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
+    if grammar.language is Language.JSON_SCHEMA:
+        compiled = BoundedBlanks(compiled, vocabulary.pieces())
+    if trigger is not None:
+        return Triggered(compiled, utf8(trigger, "trigger"), vocabulary.pieces(), vocabulary.end_tokens())
+    return compiled
 
 
 def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:

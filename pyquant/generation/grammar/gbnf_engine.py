@@ -1,8 +1,9 @@
-"""Engine `gbnf`: llama.cpp's own grammars, through its sampler; what other engines are compared with."""
+"""Engine `gbnf`: llama.cpp's own grammars, through its sampler."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.vocabulary import Vocabulary
 
+# Literals, classes and comments, in which no token is named; and names of tokens.
+_NAMED = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|(?P<token><\[\d+\]>|<[^>]+>)', re.DOTALL)
+
 
 class Gbnf:
     """The engine for one vocabulary."""
@@ -28,13 +32,15 @@ class Gbnf:
         if grammar.language is not Language.GBNF:
             raise GrammarError(f"{grammar.name}: engine gbnf takes GBNF alone, not {grammar.language.value}")
         check_bounds(grammar)
+        if (nul := grammar.text.find("\0")) >= 0:  # C would read up to it
+            raise GrammarError(f"{grammar.name}: line {grammar.text.count(chr(10), 0, nul) + 1}: a NUL byte")
         if not grammar.text.strip():  # llama.cpp would take it, and every text
             raise GrammarError(f"{grammar.name}: is empty; a grammar begins with the rule root")
         sampler, why = self._try(grammar.text)
         if sampler is None:
             why = with_place(grammar.text, why, lambda text: self._try(text)[1])
             raise GrammarError(f"{grammar.name}: {why}")
-        return GbnfGrammar(self._vocabulary, sampler)
+        return GbnfGrammar(self._vocabulary, sampler, _writable(self._vocabulary, grammar.text))
 
     def _try(self, text: str) -> tuple[_Sampler | None, str]:
         """Let llama.cpp read a grammar; return what it made of it, or why it refuses it."""
@@ -46,30 +52,50 @@ class Gbnf:
         return _Sampler(llama, sampler), ""
 
 
-class GbnfGrammar(Compiled):
-    """A grammar that llama.cpp compiled."""
+def _writable(vocabulary: Vocabulary, text: str) -> NDArray[np.int32]:
+    """Return the tokens that texts of a grammar are made of, those that end them among them.
 
-    def __init__(self, vocabulary: Vocabulary, sampler: _Sampler) -> None:
-        self._vocabulary, self._sampler = vocabulary, sampler
+    llama.cpp compares how tokens are spelled, and so takes those that control or are unknown, which print
+    nothing, for text. They may come where the grammar names them, as `<token>` or `<[number]>`.
+    """
+    named = {word["token"] for word in _NAMED.finditer(text) if word["token"]}
+    silent = {
+        token
+        for token, spelled in vocabulary.special_tokens().items()
+        if spelled.decode(errors="replace") not in named and f"<[{token}]>" not in named
+    }
+    silent.difference_update(vocabulary.end_tokens().tolist())
+    return np.setdiff1d(np.arange(vocabulary.n_tokens, dtype=np.int32), list(silent)).astype(np.int32)
+
+
+class GbnfGrammar(Compiled):
+    """A grammar that llama.cpp compiled; writable: the tokens that it is asked about."""
+
+    def __init__(self, vocabulary: Vocabulary, sampler: _Sampler, writable: NDArray[np.int32]) -> None:
+        self._sampler, self.writable = sampler, writable
+        self.ends = vocabulary.end_tokens()
         self.n_words = -(-vocabulary.n_tokens // 32)
 
     def start(self) -> GbnfState:
-        return GbnfState(self._vocabulary, [self._sampler])
+        return GbnfState(self, [self._sampler])
 
 
 class GbnfState(State):
     """A place in a grammar, as `engine.State` has it. It keeps every place that it came by."""
 
-    def __init__(self, vocabulary: Vocabulary, samplers: list[_Sampler]) -> None:
-        self._vocabulary, self._samplers = vocabulary, samplers
+    def __init__(self, grammar: GbnfGrammar, samplers: list[_Sampler]) -> None:
+        self._grammar, self._samplers = grammar, samplers
 
     def mask(self, words: NDArray[np.int32]) -> None:
-        allowed = self._samplers[-1].allowed(np.arange(self._vocabulary.n_tokens, dtype=np.int32))
-        padded = np.zeros(32 * len(words), bool)
-        padded[: len(allowed)] = allowed
-        words[:] = np.packbits(padded, bitorder="little").view(np.int32)
+        bits = np.zeros(32 * len(words), bool)
+        bits[self._grammar.writable] = self._samplers[-1].allowed(self._grammar.writable)
+        words[:] = np.packbits(bits, bitorder="little").view(np.int32)
 
     def allows(self, token: int) -> bool:
+        writable = self._grammar.writable
+        at = int(np.searchsorted(writable, token))
+        if at == len(writable) or writable[at] != token:
+            return False
         return bool(self._samplers[-1].allowed(np.array([token], np.int32))[0])
 
     def advance(self, token: int) -> None:
@@ -81,17 +107,18 @@ class GbnfState(State):
         del self._samplers[len(self._samplers) - n_tokens :]
 
     def copy(self) -> GbnfState:
-        return GbnfState(self._vocabulary, list(self._samplers))
+        return GbnfState(self._grammar, list(self._samplers))
 
     @property
     def may_end(self) -> bool:
-        return any(self.allows(token) for token in self._vocabulary.end_tokens().tolist())
+        return bool(self._samplers[-1].allowed(self._grammar.ends).any())
 
     @property
     def must_end(self) -> bool:
-        every = np.arange(self._vocabulary.n_tokens, dtype=np.int32)
-        n_allowed = int(self._samplers[-1].allowed(every).sum())
-        return self.may_end and n_allowed == len(self._vocabulary.end_tokens())
+        if not self.may_end:
+            return False
+        n_allowed = int(self._samplers[-1].allowed(self._grammar.writable).sum())
+        return n_allowed == len(self._grammar.ends)
 
 
 class _Sampler:

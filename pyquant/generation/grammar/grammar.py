@@ -54,7 +54,7 @@ def read_grammar(path: Path, language: Language | None = None) -> Grammar:
             f"{path}: a grammar's file ends in {', '.join(SUFFIXES)}; bundled are {', '.join(bundled)}"
         )
     try:
-        return Grammar(language, path.read_text(encoding="utf-8"), str(path))
+        return Grammar(language, path.read_text(encoding="utf-8-sig"), str(path))
     except OSError as error:
         raise GrammarError(said_by_system(error, path)) from None
     except UnicodeDecodeError as error:

@@ -1,24 +1,31 @@
-"""Engine `llguidance`: Lark, JSON schema, regular expressions and GBNF."""
+"""Engine `llguidance`: Lark, JSON schema and regular expressions."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import check_bounds
 from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.grammar import Grammar, Language
+from pyquant.generation.grammar.lark_literals import check_lazy
+from pyquant.generation.grammar.llguidance_reason import one_line
+from pyquant.generation.grammar.schema.schema import for_llguidance
 from pyquant.llama.vocabulary import Vocabulary
 
-# The default of 50,000 stops a text in full ANSI C after some 75 tokens.
+# The defaults: 50,000 stop a text in full ANSI C after some 75 tokens, and 2,000 a rule of as many
+# alternatives.
 STEP_MAX_ITEMS = 2_000_000
+# Where bytes are forced all tokens that begin them may come, and not only llama.cpp's own cut: a model may
+# prefer another one. Then llguidance never asks for tokens of a text, either.
+NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
 # %ignore is skipped before the first token as well, as the package lark does it.
-SKIP_AT_THE_BEGINNING = '\n%llguidance {"allow_initial_skip": true}\n'
+OF_LARK = '\n%llguidance {"no_forcing": true, "allow_initial_skip": true}\n'
 
 # What llguidance calls a place where no token is allowed, by a terminal or for want of tokens.
 NOTHING_CAN_COME = "NoExtensionBias"
@@ -26,33 +33,27 @@ _TERMINAL = re.compile(r"^[ \t]*([A-Z_][A-Z0-9_]*)(?:\.-?\d+)?[ \t]*:", re.MULTI
 
 
 class LLGuidance:
-    """The engine for the vocabulary of a model, which has to live as long.
-
-    Making it takes about a second for 50,000 tokens.
-    """
+    """The engine for the vocabulary of a model."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._tokenizer = LLTokenizer.from_llamacpp(  # type: ignore[attr-defined]
-            tokens=vocabulary.spelled_pieces(),
-            vocab_ptr=vocabulary.address,
-            tokenize_fptr=vocabulary.tokenize_address,
-            eos_token=vocabulary.end_tokens().tolist(),
-            slices=None,
-        )
-        self._limits = LLParserLimits(step_max_items=STEP_MAX_ITEMS)
+        ends = vocabulary.end_tokens().tolist()
+        if not ends:
+            raise GrammarError(
+                "engine llguidance: the model's vocabulary has no token that ends a text; give its "
+                "tokenizer.ggml.eos_token_id"
+            )
+        self._tokenizer = LLTokenizer(_Tokens(vocabulary), eos_token=ends)  # type: ignore[arg-type]
+        self._limits = LLParserLimits(step_max_items=STEP_MAX_ITEMS, max_items_in_row=STEP_MAX_ITEMS)
 
     def compile(self, grammar: Grammar) -> LLGuidanceGrammar:
         """Compile a grammar. Raises GrammarError, with llguidance's reason, which has line and column."""
         check_bounds(grammar)
-        try:
-            source = _SOURCES[grammar.language](grammar.text)
-        except Exception as error:  # of the converter's parser
-            raise GrammarError(f"{grammar.name}: {error}") from None
+        source = LLMatcher.grammar_from_lark(_in_lark(grammar))
         failed, messages = LLMatcher.validate_grammar_with_warnings(
             source, self._tokenizer, limits=self._limits
         )
         if failed:
-            raise GrammarError(f"{grammar.name}: {messages[0].rstrip()}")
+            raise GrammarError(f"{grammar.name}: {one_line(messages[0], grammar.language)}")
         return LLGuidanceGrammar(self._matcher(source), self._tokenizer.vocab_size, grammar, self)
 
     def terminal_of_nothing(self, grammar: Grammar) -> str | None:
@@ -61,7 +62,7 @@ class LLGuidance:
             return None
         for name in _TERMINAL.findall(grammar.text):
             # The rule that begins texts gets another name, so that the terminal can be all of a text.
-            alone = re.sub(r"\bstart\b", "before_start", grammar.text) + f"\nstart: {name}\n"
+            alone = re.sub(r"\bstart\b", "before_start", grammar.text) + f"\nstart: {name}{NO_FORCING}"
             words = np.empty(-(-self._tokenizer.vocab_size // 32), np.int32)
             matcher = self._matcher(LLMatcher.grammar_from_lark(alone))
             matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
@@ -73,12 +74,31 @@ class LLGuidance:
         return LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
 
 
-_SOURCES = {
-    Language.LARK: lambda text: LLMatcher.grammar_from_lark(text + SKIP_AT_THE_BEGINNING),
-    Language.GBNF: lambda text: LLMatcher.grammar_from_lark(gbnf_to_lark(text)),
-    Language.JSON_SCHEMA: LLMatcher.grammar_from_json_schema,
-    Language.REGEX: LLMatcher.grammar_from_regex,
-}
+class _Tokens:
+    """A vocabulary as llguidance asks for it."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        special = vocabulary.special_tokens()
+        self.tokens = [special.get(token, piece) for token, piece in enumerate(vocabulary.pieces())]
+        self.special_token_ids = list(special)  # they are no bytes of a text
+        self.eos_token_id, self.bos_token_id = int(vocabulary.end_tokens()[0]), vocabulary.bos
+
+    def __call__(self, _text: str) -> list[int]:
+        return []  # not asked for, as nothing is forced; llama_tokenize can throw
+
+
+def _in_lark(grammar: Grammar) -> str:
+    if grammar.language is Language.LARK:
+        check_lazy(grammar)
+        return grammar.text + OF_LARK
+    if grammar.language is Language.REGEX:
+        wrapped = json.loads(LLMatcher.grammar_from_regex(grammar.text))
+        return str(wrapped["grammars"][0]["lark_grammar"]) + NO_FORCING
+    if grammar.language is Language.JSON_SCHEMA:
+        return f"start: %json {json.dumps(for_llguidance(grammar))}{NO_FORCING}"
+    raise GrammarError(f"{grammar.name}: engine llguidance does not take GBNF; give --engine gbnf")
 
 
 class LLGuidanceGrammar(Compiled):

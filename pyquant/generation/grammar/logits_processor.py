@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engine import State, allowed_tokens
-from pyquant.generation.grammar.engines import compile_grammar, make_engine
-from pyquant.generation.grammar.grammar import Grammar, read_grammar
+from pyquant.generation.grammar.engines import compile_for
+from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
 from pyquant.llama.vocabulary import Vocabulary
 
 
@@ -30,7 +30,7 @@ class GrammarProcessor:
         A file, by its suffix in Lark's language, GBNF or a JSON schema; the name of a grammar bundled,
         such as `json`; or a Grammar.
     engine
-        What follows the grammar: lr, llguidance or gbnf.
+        What follows the grammar: lr, llguidance or gbnf; None: the one for its language, lr for Lark.
 
     Raises
     ------
@@ -40,12 +40,13 @@ class GrammarProcessor:
         There is no such engine.
     """
 
-    def __init__(self, llama: Any, grammar: str | Path | Grammar, *, engine: str = "lr") -> None:
+    def __init__(self, llama: Any, grammar: str | Path | Grammar, *, engine: str | None = None) -> None:
         # It is there, as `llama` is made by it; its functions are those of the library that loaded the model.
         functions = sys.modules["llama_cpp.llama_cpp"]
         vocabulary = Vocabulary(functions, llama.model, Path(llama.model_path))
         given = grammar if isinstance(grammar, Grammar) else read_grammar(Path(grammar))
-        self._compiled = compile_grammar(make_engine(engine, vocabulary), given)
+        engine = engine or ("lr" if given.language is Language.LARK else None)
+        self._compiled = compile_for(vocabulary, given, engine)
         self._n_tokens, self._name = vocabulary.n_tokens, given.name
         self._words = np.empty(self._compiled.n_words, np.int32)
         self._text: NDArray[np.intc] = np.empty(0, np.intc)

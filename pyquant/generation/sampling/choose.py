@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.generation.grammar.engine import Compiled, State, kernel_state
 from pyquant.generation.sampling.beside import Beside
+from pyquant.generation.sampling.penalties import Penalties
 from pyquant.generation.sampling.result import Sample, Times
 from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
 
@@ -54,6 +55,8 @@ class Chooser:
         Of each prompt, for one vocabulary; None: all tokens may come.
     n_completions
         Most completions at a time.
+    penalize
+        What changes logits, and the tokens of each prompt, which it counts as well.
     """
 
     def __init__(
@@ -62,11 +65,12 @@ class Chooser:
         grammars: Sequence[Compiled] | None,
         n_completions: int,
         *,
+        penalize: tuple[Penalties, Sequence[NDArray[np.int32]]] | None = None,
         measure_mask: bool = False,
         times: Times | None = None,
     ) -> None:
         self._times = times or Times()
-        self._sampling, self._grammars = sampling, grammars
+        self._sampling, self._grammars, self._penalize = sampling, grammars, penalize
         self.measures = measure_mask and grammars is not None
         self._truncates = grammars is not None and sampling.truncates and sampling.temperature > 0
         # Without top-k, top-p needs the sum of all that a mask leaves.
@@ -102,6 +106,8 @@ class Chooser:
             Those that `prepare` was called with.
         logits : (n_completions, n_vocab) float32
         """
+        if self._penalize is not None:
+            logits = self._penalized(texts, logits, *self._penalize)
         if self._kept:
             return self._choose_kept(texts, logits)
         masks = None
@@ -127,6 +133,19 @@ class Chooser:
             drawn.tokens[refused], drawn.log_p[refused] = masked.tokens, masked.log_p
             drawn.allowed[refused] = masked.allowed
         return drawn
+
+    def _penalized(
+        self,
+        texts: Sequence[Text],
+        logits: NDArray[np.float32],
+        penalties: Penalties,
+        prompts: Sequence[NDArray[np.int32]],
+    ) -> NDArray[np.float32]:
+        """(n_completions, n_vocab) float32: a copy of the logits, changed."""
+        changed = logits.copy()
+        for row, text in zip(changed, texts):
+            penalties.apply(row, [*prompts[text.sample.prompt].tolist(), *text.sample.tokens])
+        return changed
 
     def _choose_kept(self, texts: Sequence[Text], logits: NDArray[np.float32]) -> Drawn:
         begin = time.perf_counter()

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.files.utf8 import utf8
 from pyquant.generation.grammar.engine import Compiled
 from pyquant.generation.sampling.choose import Chooser, Text
+from pyquant.generation.sampling.penalties import Penalties
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import CONTEXT, DEAD_END, END, LENGTH, Sample, Times
 from pyquant.generation.sampling.sampling import Sampling
@@ -49,6 +51,7 @@ class Plan:
     n_parallel: int  # completions that are generated side by side
     n_ctx: int  # tokens that a prompt and its completion have room for
     n_shared: int = 0
+    stops: tuple[bytes, ...] = ()  # strings before which a completion ends
 
     @property
     def n_completions(self) -> int:
@@ -69,6 +72,7 @@ def make_plan(
     max_tokens: int = 128,
     n_parallel: int | None = None,
     n_ctx: int | None = None,
+    stops: Sequence[str] = (),
 ) -> Plan:
     """Decide how much room the completions need.
 
@@ -81,11 +85,13 @@ def make_plan(
     n_ctx
         Tokens that a prompt and its completion have room for; None: the longest prompt and max_tokens, but no
         more than the model was trained with.
+    stops
+        Strings before which a completion ends.
 
     Raises
     ------
     ConfigError
-        A number is outside of its range, or a prompt leaves no room for a token.
+        A number is outside of its range, a prompt leaves no room for a token, or a stop is empty.
     ModelFileError, TextError
         A prompt cannot be cut into tokens.
     """
@@ -93,6 +99,8 @@ def make_plan(
     limits.TOKENS.check("max-tokens", max_tokens)
     if n_parallel is not None:
         limits.PARALLEL.check("parallel", n_parallel)
+    if "" in stops:
+        raise ConfigError("stop: an empty text would end every text before it begins; give another one")
     tokens = [prompt.tokens(model) for prompt in prompts]
     longest = max(map(len, tokens))
     if n_ctx is None:
@@ -105,7 +113,8 @@ def make_plan(
                 f"give a larger one"
             )
     n_parallel = min(n_parallel or 16, len(prompts) * n_samples)
-    return Plan(tokens, [prompt.name for prompt in prompts], n_samples, max_tokens, n_parallel, n_ctx)
+    names, encoded = [prompt.name for prompt in prompts], tuple(utf8(stop, "stop") for stop in stops)
+    return Plan(tokens, names, n_samples, max_tokens, n_parallel, n_ctx, stops=encoded)
 
 
 def generate(
@@ -114,6 +123,7 @@ def generate(
     sampling: Sampling,
     *,
     grammar: Compiled | Sequence[Compiled] | None = None,
+    penalties: Penalties | None = None,
     measure_mask: bool = False,
     threads: int | None = None,
     on_token: OnToken | None = None,
@@ -128,6 +138,8 @@ def generate(
     grammar
         What completions keep to, compiled for the model's vocabulary: one, or one for each prompt. Where
         nothing may follow, a completion ends.
+    penalties
+        What changes logits before a token is drawn.
     measure_mask
         Keep for each token how much of the model's probability the grammar leaves: a mask is made for each.
     threads
@@ -146,7 +158,12 @@ def generate(
     """
     grammars = grammar if grammar is None or isinstance(grammar, Sequence) else [grammar] * len(plan.prompts)
     times = times or Times()
-    chooser = Chooser(sampling, grammars, plan.n_parallel, measure_mask=measure_mask, times=times)
+    if penalties is not None:
+        penalties.check(model.n_vocab)
+    penalize = (penalties, plan.prompts) if penalties is not None else None
+    chooser = Chooser(
+        sampling, grammars, plan.n_parallel, penalize=penalize, measure_mask=measure_mask, times=times
+    )
     with Session(model, plan.n_sequences, plan.n_ctx, threads=threads) as session, chooser:
         writer = _Writer(session, plan, chooser, on_token, times)
         every = product(range(len(plan.prompts)), range(plan.n_samples))
@@ -239,10 +256,11 @@ class _Writer:
         if token in self._ends:
             sample.finish = END
             return
-        sample.tokens.append(token)
-        sample.data += self._pieces[token]
+        sample.add(token, self._pieces[token], self._plan.stops)
         text.take(token)
         n_tokens = len(self._plan.prompts[sample.prompt]) + len(sample.tokens)
+        if sample.finish:
+            return
         if text.must_end:
             sample.finish = END
         elif len(sample.tokens) == self._plan.max_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from typing import Any
 END = "end"  # the model ended it
 LENGTH = "length"  # it has as many tokens as were allowed
 CONTEXT = "context"  # there is no room for more
+STOP = "stop"  # it has a text that was to stop it, which is left out
 DEAD_END = "dead end"  # no token of the vocabulary can follow in the grammar
 REFUSED = "refused"  # as many attempts as were allowed, and none kept to the grammar
 
@@ -41,7 +43,7 @@ class Sample:
     data
         The tokens' bytes; the last ones may be part of a character.
     finish
-        "end", "length", "context", "dead end" or "refused"; "" while it is being generated.
+        "end", "stop", "length", "context", "dead end" or "refused"; "" while it is being generated.
     attempts, n_run
         Where a completion is drawn exactly: completions that were begun for it, and tokens computed for them;
         else 0.
@@ -57,6 +59,15 @@ class Sample:
     finish: str = ""
     attempts: int = 0
     n_run: int = 0
+
+    def add(self, token: int, piece: bytes, stops: Sequence[bytes]) -> None:
+        """Add a token and its bytes; end before the first text of `stops`, if one is there now."""
+        self.tokens.append(token)
+        begin = len(self.data)
+        self.data += piece
+        found = [self.data.find(stop, max(0, begin - len(stop) + 1)) for stop in stops]
+        if places := [place for place in found if place >= 0]:
+            self.data, self.finish = self.data[: min(places)], STOP
 
     @property
     def text(self) -> str:

@@ -44,6 +44,7 @@ class Session:
         self.model = model
         self.n_ctx = n_ctx
         self.lengths = np.zeros(n_sequences, np.int64)
+        self._tokens: list[list[int]] = [[] for _ in range(n_sequences)]  # to read some of them again
         self.context = model.context(
             n_ctx=n_ctx, n_seq=n_sequences, n_views=n_views, n_batch=max(BATCH, n_sequences), threads=threads
         )
@@ -77,7 +78,7 @@ class Session:
             wanted[-1] = start + portion >= len(tokens)
             positions = np.arange(begin + start, begin + start + len(part))
             logits = self.context.run(part, positions, np.full(len(part), sequence), wanted)
-        self.lengths[sequence] += len(tokens)
+        self._took(sequence, tokens)
         return logits[0].copy()
 
     def step(self, sequences: NDArray[np.int64], tokens: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -95,6 +96,8 @@ class Session:
             A view of llama.cpp's buffer, valid until the next call.
         """
         logits = self.context.run(tokens, self.lengths[sequences], sequences, np.ones(len(tokens), bool))
+        for sequence, token in zip(sequences.tolist(), tokens.tolist()):
+            self._tokens[sequence].append(token)
         self.lengths[sequences] += 1
         return logits
 
@@ -109,27 +112,44 @@ class Session:
         n, begin = len(tokens), int(self.lengths[sequence])
         positions, wanted = np.arange(begin, begin + n), np.ones(n, bool)
         logits = self.context.run(tokens, positions, np.full(n, sequence), wanted)
-        self.lengths[sequence] += n
+        self._took(sequence, tokens)
         return logits
 
     def copy(self, source: int, target: int) -> None:
         """Let a sequence have what another one has: its tokens' keys and values are copied."""
         self.context.copy(source, target)
         self.lengths[target] = self.lengths[source]
+        self._tokens[target] = self._tokens[source].copy()
 
     def take(self, giver: Session, begin: int, end: int) -> None:
         """Let the first sequence have what a session of another model has read at positions begin..end-1.
 
         Raises ModelFileError where their keys and values have other shapes.
         """
+        self.roll_back(0, begin)
         self.context.take(giver.context, begin, end)
+        self._tokens[0][begin:] = giver._tokens[0][begin:end]
         self.lengths[0] = end
 
     def roll_back(self, sequence: int, length: int) -> None:
-        """Let a sequence have only its first `length` tokens. Raises ModelFileError where it cannot."""
-        if length < self.lengths[sequence]:
-            self.context.cut(sequence, length)
+        """Let a sequence have only its first `length` tokens.
+
+        They are read again where the model cannot go back to them: one with a state, and one with a sliding
+        window that has moved on. Raises ModelFileError.
+        """
+        if length >= self.lengths[sequence]:
+            return
+        if self.context.cut(sequence, length):
             self.lengths[sequence] = length
+            del self._tokens[sequence][length:]
+            return
+        again = np.array(self._tokens[sequence][:length], np.int32)
+        self.roll_back(sequence, 0)
+        self.extend(sequence, again)
+
+    def _took(self, sequence: int, tokens: NDArray[np.int32]) -> None:
+        self._tokens[sequence] += tokens.tolist()
+        self.lengths[sequence] += len(tokens)
 
     def __enter__(self) -> Session:
         return self

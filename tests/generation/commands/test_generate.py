@@ -38,7 +38,7 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
     assert "give either --prompt TEXT or --prompts FILE.jsonl" in neither.stderr
     no_chat = run("generate", model, "-p", "x", "--chat")
     assert no_chat.returncode == 1
-    assert "has no chat template; give a prompt without --chat" in no_chat.stderr
+    assert "has no chat template; give --chat-template FILE, or a prompt without --chat" in no_chat.stderr
     out_of_range = run("generate", model, "-p", "x", "--top-p", "1.5")
     assert out_of_range.returncode == 2
     assert "from" in out_of_range.stderr or "above" in out_of_range.stderr

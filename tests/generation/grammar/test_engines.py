@@ -38,7 +38,7 @@ term: /[0-9]+/ | "(" expression ")"
 
 
 def compile_arithmetic(engine: str, vocabulary: Vocabulary) -> Compiled:
-    return make_engine(engine, vocabulary).compile(ARITHMETIC_IN_LARK if engine == "lr" else ARITHMETIC)
+    return make_engine(engine, vocabulary).compile(ARITHMETIC if engine == "gbnf" else ARITHMETIC_IN_LARK)
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +159,24 @@ def test_llguidance_takes_all_languages(vocabulary: Vocabulary) -> None:
         (
             "llguidance",
             Grammar(Language.LARK, "start: A\nA: /[/", "g.lark"),
-            r"g\.lark: at 2\(4\): invalid regex",
+            r"g\.lark: line 2, column 4: invalid regex",
         ),
-        ("llguidance", Grammar(Language.GBNF, "root ::= (", "g.gbnf"), r"g\.gbnf: "),
+        (
+            "llguidance",
+            ARITHMETIC,
+            r"arithmetic\.gbnf: engine llguidance does not take GBNF; give --engine gbnf",
+        ),
         (
             "llguidance",
             Grammar(Language.JSON_SCHEMA, '{"type": "no"}', "g.json"),
             r"g\.json: Invalid type: no",
         ),
-        ("llguidance", Grammar(Language.JSON_SCHEMA, "{", "g.json"), r"g\.json: "),
-        ("llguidance", Grammar(Language.REGEX, "a(", "--regex"), "--regex: .*unclosed group"),
+        (
+            "llguidance",
+            Grammar(Language.JSON_SCHEMA, '{"a": \n1 2}', "g.json"),
+            r"g\.json: line 2, column 3: is no JSON: ",
+        ),
+        ("llguidance", Grammar(Language.REGEX, "a(", "--regex"), r"--regex: column 2: unclosed group"),
         (
             "gbnf",
             Grammar(Language.GBNF, "root ::= (\n", "g.gbnf"),

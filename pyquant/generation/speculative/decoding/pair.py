@@ -96,15 +96,29 @@ def open_draft(
     where these suit it; what it has read is forgotten. sampling: how the target draws. Raises ConfigError,
     ModelFileError and NotEnoughMemory.
     """
+    check_goes_back(session.model)
     if draft == NGRAM:
         yield NgramDraft()
         return
     target, n_ctx = session.model.file, session.n_ctx
     check_both(target, draft, n_ctx)
     with Model(draft) as model:
+        check_goes_back(model)
         room = min(n_ctx, draft_ctx(target, draft) or n_ctx)
         with Session(model, 1, room, n_views=1, threads=threads) as its_own:
             yield ModelDraft(its_own, sampling, session if suits(session, its_own) else None)
+
+
+def check_goes_back(model: Model) -> None:
+    """Refuse a model that would have to read its text again wherever a drafted token is refused.
+
+    Raises ConfigError.
+    """
+    if model.has_states:
+        raise ConfigError(
+            f"{model.path}: is recurrent: its state cannot go back where a drafted token is refused, so it "
+            f"can neither draft nor be drafted for; generate without --draft"
+        )
 
 
 def draft_ctx(target: AnyModel, draft: AnyModel) -> int | None:

@@ -114,6 +114,7 @@ class _LiveCompletion:
         self._ends, self._pieces = frozenset(vocabulary.end_tokens().tolist()), vocabulary.pieces()
         self._on_token = on_token
         self._tokens = plan.prompts[prompt].tolist()  # and the completion's own, and drafted ones
+        self._stops = plan.stops
         self._most = min(plan.max_tokens, plan.n_ctx + 1 - len(self._tokens))
         self._at_most = LENGTH if self._most == plan.max_tokens else CONTEXT
         self._state = grammar.start() if grammar is not None else None
@@ -218,10 +219,12 @@ class _LiveCompletion:
         if token in self._ends:
             sample.finish = END
             return
-        sample.tokens.append(token)
-        sample.data += self._pieces[token]
+        sample.add(token, self._pieces[token], self._stops)
         self._tokens.append(token)
-        if not _goes_on(self._state, token):
+        goes_on = _goes_on(self._state, token)
+        if sample.finish:  # by a text that stops it
+            return
+        if not goes_on:
             sample.finish = END
         elif self.room == 0:
             sample.finish = self._at_most

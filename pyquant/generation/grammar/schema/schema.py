@@ -1,0 +1,117 @@
+"""Write a JSON schema so that llguidance reads it as JSON Schema has it, or refuse it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.grammar import Grammar
+from pyquant.generation.grammar.schema.ecma_regex import BadPattern, to_rust
+from pyquant.generation.grammar.schema.formats import FORMATS
+
+LEAST, MOST = (
+    -9 * 10**18,
+    2**63 - 1,
+)  # below, llguidance works out a range for ever; above, it counts no further
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+VALUES = ("const", "enum")
+DATA = (*VALUES, "default", "examples", "required", "x-guidance")  # they hold no schemas
+NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # schemas by any name
+
+
+def for_llguidance(grammar: Grammar) -> Any:
+    """Read a schema, and write its patterns in llguidance's dialect and its formats as patterns.
+
+    Raises
+    ------
+    GrammarError
+        It is no JSON, a pattern is none of ECMA-262 or looks around, or a number is larger than llguidance
+        counts. The message names the place.
+    """
+    return _Writer(grammar.name).schema(_read(grammar), "")
+
+
+def _read(grammar: Grammar) -> Any:
+    def refuse(constant: str) -> None:
+        raise GrammarError(f"{grammar.name}: {constant} is no JSON; write a number")
+
+    try:
+        return json.loads(grammar.text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise GrammarError(
+            f"{grammar.name}: line {error.lineno}, column {error.colno}: is no JSON: {error.msg}"
+        ) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise GrammarError(f"{grammar.name}: {error}") from None
+
+
+class _Writer:
+    """Rewrites a schema part by part; places are JSON pointers."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def schema(self, node: Any, place: str) -> Any:
+        if isinstance(node, list):
+            return [self.schema(item, f"{place}/{i}") for i, item in enumerate(node)]
+        if not isinstance(node, dict):
+            return node
+        self._check_numbers(node, place)
+        written: dict[str, Any] = {}
+        for key, value in node.items():
+            inner = f"{place}/{_escaped(key)}"
+            if key == "pattern" and isinstance(value, str):
+                written[key] = self._pattern(value, inner)
+            elif key in NAMED and isinstance(value, dict):
+                rename = self._pattern if key == "patternProperties" else _same
+                written[key] = {
+                    rename(name, inner): self.schema(part, f"{inner}/{_escaped(name)}")
+                    for name, part in value.items()
+                }
+            else:
+                written[key] = value if key in DATA else self.schema(value, inner)
+        return _with_format(written)
+
+    def _pattern(self, pattern: str, place: str) -> str:
+        try:
+            return to_rust(pattern)
+        except BadPattern as error:
+            raise GrammarError(f"{self._name}: {place}: {json.dumps(pattern)}: {error}") from None
+
+    def _check_numbers(self, node: dict[str, Any], place: str) -> None:
+        for key in (*BOUNDS, *VALUES):
+            for number in _numbers(node.get(key)):
+                if not LEAST <= number <= MOST:
+                    raise GrammarError(
+                        f"{self._name}: {place}/{key}: {number}: numbers from {LEAST} to {MOST} may be "
+                        f"there; give one of these, or leave it out"
+                    )
+
+
+def _with_format(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with a pattern in place of a format."""
+    pattern = FORMATS.get(node["format"]) if isinstance(node.get("format"), str) else None
+    if pattern is None:
+        return node
+    rest = {key: value for key, value in node.items() if key != "format"}
+    if "pattern" not in rest:
+        return rest | {"pattern": pattern}
+    return rest | {"allOf": [*rest.get("allOf", []), {"pattern": pattern}]}
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(item)
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _same(name: str, _place: str) -> str:
+    return name

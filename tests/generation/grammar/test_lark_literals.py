@@ -1,0 +1,74 @@
+"""Grammars in Lark's language under engine llguidance: lazy repetitions, many alternatives, a BOM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyquant import data
+from pyquant.errors import GrammarError
+from pyquant.generation.grammar.engines import compile_for
+from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
+from pyquant.generation.grammar.lark_literals import check_lazy
+from pyquant.llama.model import Model
+from pyquant.llama.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Iterator[Vocabulary]:
+    with Model(data.model_path()) as model:
+        yield model.vocabulary
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('start: S "," S\nS: /".*?"/', "line 2: S: "),
+        ("start: /a+?/", "line 1: start: "),
+        ("start: A\nA.2: /x/\n | /[a]{2,3}?b/", "line 3: A: "),
+        ('start: "/*?/" /b??/ // c', "line 1: start: "),
+    ],
+)
+def test_lazy_repetitions_are_refused(text: str, place: str, vocabulary: Vocabulary) -> None:
+    """llguidance reads them as others: `S "," S` with `S: /".*?"/` came to its end with no text."""
+    with pytest.raises(GrammarError, match=rf"^g: {place}/.*/ has a lazy repetition.* or give --engine lr$"):
+        compile_for(vocabulary, Grammar(Language.LARK, text, "g"))
+
+
+@pytest.mark.parametrize(
+    "text", ['start: "a*?"', r"start: /a\+?/", "start: /[*?]+/", "start: /a?b*/ // x*?", "start: /(a*)?/"]
+)
+def test_what_looks_like_one_is_taken(text: str) -> None:
+    check_lazy(Grammar(Language.LARK, text, "g"))
+
+
+def test_the_bundled_grammars_have_none() -> None:
+    for path in GRAMMARS.glob("*.lark"):
+        check_lazy(read_grammar(path))
+
+
+def test_a_lazy_repetition_of_all_of_a_text_is_as_good_as_another(vocabulary: Vocabulary) -> None:
+    state = compile_for(vocabulary, Grammar(Language.REGEX, '".*?"', "--regex")).start()
+    for token in vocabulary.tokenize(b'"a"', ends=False).tolist():
+        state.advance(token)
+    assert state.may_end
+
+
+def test_thousands_of_alternatives(vocabulary: Vocabulary) -> None:
+    """llguidance's default stops at 2,000 items in a row, with advice that does not help."""
+    text = "start: " + " | ".join(f'"x" "q{i}" "z"' for i in range(5000))
+    state = compile_for(vocabulary, Grammar(Language.LARK, text, "g")).start()
+    for token in vocabulary.tokenize(b"xq4999z", ends=False).tolist():
+        state.mask(np.empty(-(-vocabulary.n_tokens // 32), np.int32))
+        state.advance(token)
+    assert state.may_end
+
+
+@pytest.mark.parametrize("suffix", ["lark", "gbnf", "json"])
+def test_a_byte_order_mark_is_skipped(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"g.{suffix}"
+    path.write_text("{}", encoding="utf-8-sig")
+    assert read_grammar(path).text == "{}"
