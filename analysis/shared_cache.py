@@ -37,7 +37,7 @@ class Way:
     n_drafted: int = 0
     n_accepted: int = 0
 
-    def write(self, plan: Plan) -> None:
+    def complete(self, plan: Plan) -> None:
         """Generate all completions of a plan: a turn."""
         texts = list(self.writer.completions(plan))
         self.seconds.append(sum(text.seconds for text in texts))

@@ -325,8 +325,11 @@ class Calibration:
 
         Its Hessian is singular, and says nothing of most directions.
         """
-        met, needed = self.counts(name).sum(), self.diagonal(name).shape[1]
-        if self.origin is None or met >= needed:
+        if self._rows is None:
+            return None
+        met = self.counts(name).sum()
+        needed = self._rows.tensors[f"{self._inputs[name]}.in_sum2"].n_per_row
+        if met >= needed:
             return None
         more = self._chunks_for(met, needed)
         return f"{met:,.0f} tokens are too few for rows of {needed:,}; calibrate with {more}"

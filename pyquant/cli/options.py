@@ -330,13 +330,13 @@ class WantedSize:
     ] = None
 
     @property
-    def given(self) -> bool:
-        """Say whether one is wanted."""
-        return any(value is not None for value in (self.target_size, self.target_bpw, self.like))
+    def given(self) -> int:
+        """Count the ways in which one is given."""
+        return sum(value is not None for value in (self.target_size, self.target_bpw, self.like))
 
     def read(self) -> Wanted:
         """Read it. Raises ConfigError: none is given, or several are."""
-        if sum(value is not None for value in (self.target_size, self.target_bpw, self.like)) != 1:
+        if self.given != 1:
             raise ConfigError("give one of --target-size, --target-bpw and --like")
         from pyquant.fit.mixtures import WantedSize as Wanted
         from pyquant.fit.target import parse_size

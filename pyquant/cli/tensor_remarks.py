@@ -1,4 +1,4 @@
-"""What `pyquant quantize` says of tensors: what each becomes, and what did not become what was asked for."""
+"""Show the types of tensors, and say which fell back, were rounded twice or are not rounded by GPTQ."""
 
 from __future__ import annotations
 

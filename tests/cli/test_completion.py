@@ -31,7 +31,7 @@ def test_a_shell_takes_the_script(shell: str, tmp_path: Path) -> None:
     [
         ("pyquant comp", ["compare", "completion"]),
         ("pyquant study va", ["validate"]),
-        ("pyquant quantize --seq", ["--error-propagation"]),
+        ("pyquant quantize --error-p", ["--error-propagation"]),
     ],
 )
 def test_bash_completes(line: str, answer: list[str]) -> None:

@@ -147,7 +147,7 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     kld = one["kld"]
     assert kld["mean"] == pytest.approx(line("Mean    KLD")[0], abs=mean_rounding + printed)
     assert kld["error"] == pytest.approx(line("Mean    KLD")[1], abs=mean_rounding + printed)
-    for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  kld": "50"}.items():
+    for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  KLD": "50"}.items():
         assert kld["percentiles"][percentile] == pytest.approx(line(name)[-1], abs=QUANTUM)
     assert kld["max"] == pytest.approx(line("Maximum KLD")[0], abs=QUANTUM)
     change = one["probability_change"]

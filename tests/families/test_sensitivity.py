@@ -40,7 +40,7 @@ def test_kept_prefixes_give_what_whole_runs_give(
         chunks = cut(copy, read_text(texts[1]), n_ctx=64, n_chunks=33)  # two pieces, the second of one chunk
         names = quantizable(copy.file) & held.keys()
         with KeptPrefixes(copy, names, chunks, 1) as runs, KeptPrefixes(copy, [], chunks, 1) as whole:
-            for tensor in runs.error_propagation(names):
+            for tensor in runs.in_order(names):
                 runs.go_to(tensor)
                 before = held[tensor].copy()
                 held[tensor][:] = before[::-1]

@@ -12,9 +12,9 @@ import pytest
 
 from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.chat_template import Template, read_template, render
-from tests.support import ROOT
+from tests.support.vendored import llama_files
 
-TEMPLATES = sorted(ROOT.glob("build/vendor/llama.cpp-*/models/templates/*.jinja"))
+TEMPLATES = llama_files("models/templates/*.jinja")
 HELLO = [{"role": "user", "content": "Hé <b>"}]
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "dé", "parameters": {"b": 1, "a": 2}}}]
 

@@ -26,7 +26,6 @@ COLUMNS = [
     "architecture",
     "what it has",
     "keeps its type",
-    "not rounded by GPTQ",
 ]
 
 
@@ -40,11 +39,9 @@ def table() -> str:
     with tempfile.TemporaryDirectory() as folder:
         for name, family in FAMILIES.items():
             model = ModelFile(family.write(Path(folder) / "model.gguf"))
-            kept, alone = (
-                kinds(u.kind for u in untreated(model) if u.what == what) for what in ("quantized", "gptq")
-            )
+            kept = kinds(unit.kind for unit in untreated(model) if unit.what == "quantized")
             architecture = f"`{MODEL_ARCH_NAMES[family.architecture]}`"
-            rows.append([name, architecture, ", ".join(features(family)), kept, alone])
+            rows.append([name, architecture, ", ".join(features(family)), kept])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -20,3 +20,9 @@ def vendored(library: str, *options: str) -> Path:
 def patched_llama() -> Path:
     """Find the tree of llama.cpp with pyquant's patch."""
     return vendored("llama", f"--patch={PATCH}")
+
+
+def llama_files(pattern: str) -> list[Path]:
+    """Find files of llama.cpp's tree that no patch changes, sorted; none where nothing was built here."""
+    trees = sorted(ROOT.glob("build/vendor/llama.cpp-*"))
+    return sorted(trees[0].glob(pattern)) if trees else []

@@ -26,7 +26,7 @@ PROMPTS = """{"prompt": "the rain in", "name": "rain"}
 RECIPE = """version = 1
 base = "Q4_K_M"
 n_bytes = 100000
-KLD = 0.25
+kld = 0.25
 kld_error = 1e-3
 
 [tensors]

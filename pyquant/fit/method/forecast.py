@@ -18,7 +18,7 @@ from pyquant.calibration.panels import triangle_size
 from pyquant.evaluate.memory import activation_memory, context_memory
 from pyquant.fit.method.hessian import OUTPUT_SIDE_CHUNKS
 from pyquant.fit.method.split_text import SplitText
-from pyquant.fit.method.stages import PROPAGATED, stages_of
+from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -95,7 +95,7 @@ def forecast(
     matrices = [by_name[name] for inputs in collector.inputs for name in inputs.matrices]
     known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if method == "best" and known else 0
-    n_propagated = min(PROPAGATED, n_chunks) if method == "best" else 0
+    n_propagated = min(PROPAGATION_CHUNKS, n_chunks) if method == "best" else 0
     stages = [stage.name for stage in stages_of(method, Path(), output_side=n_output_side > 0)]
 
     passes = COLLECTING * n_chunks + BACKWARDS * n_output_side + PROPAGATING * n_propagated

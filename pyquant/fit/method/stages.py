@@ -17,7 +17,7 @@ from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
-PROPAGATED = 100  # chunks that errors are propagated over
+PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over
 
 # (what is done, steps done, all steps)
 Progress = Callable[[str, int, int], None]
@@ -76,7 +76,7 @@ def stages_of(method: str, statistics: Path, *, output_side: bool) -> list[Stage
         stages += [Stage("output-side Hessian", {"output_side": True})] if output_side else []
         stages += [
             Stage("cross-layer equalization", {"equalize": True}),
-            Stage("error propagation", {"error_propagation": PROPAGATED}),
+            Stage("error propagation", {"error_propagation": PROPAGATION_CHUNKS}),
         ]
     return stages
 

@@ -23,6 +23,7 @@ from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor import UNQUANTIZED
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -64,6 +65,8 @@ def self_draft(
     model, cache = open_model(target), cache_folder()
     if cache is None:
         raise ConfigError("PYQUANT_CACHE is empty, so that nothing is kept")
+    if any(tensor.has_weights and tensor.type not in UNQUANTIZED for tensor in model.tensors):
+        raise ConfigError(f"{model.path}: is quantized already")
     path = cache / "drafts" / f"{_key(model)}.gguf"
     if _is_whole(path):
         return path

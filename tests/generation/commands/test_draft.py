@@ -127,6 +127,7 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert "needs temperature 0" in drawn.stderr
 
 
+@pytest.mark.ci
 def test_a_search_and_a_run_of_what_it_found(q4_0: Path, tmp_path: Path) -> None:
     prompts, costs, out = (tmp_path / name for name in ("prompts.jsonl", "costs.json", "found.json"))
     prompts.write_text('{"prompt": "def main("}\n{"prompt": "The module"}\n')

@@ -16,9 +16,9 @@ from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
 from pyquant.generation.grammar.logits_processor import GrammarProcessor
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
-from tests.support import ROOT
+from tests.support.vendored import llama_files
 
-SAMPLES = sorted(ROOT.glob("build/vendor/llama.cpp-*/grammars/*.gbnf"))
+SAMPLES = llama_files("grammars/*.gbnf")
 NAMES = ["arithmetic", "c", "chess", "english", "japanese", "json", "json_arr", "list"]
 
 

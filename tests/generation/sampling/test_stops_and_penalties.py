@@ -50,7 +50,7 @@ def test_a_stop_is_found_across_tokens(model: Model) -> None:
     assert stopped.tokens == free.tokens[: len(stopped.tokens)]
     with Session(model, 1, plan.n_ctx, threads=1) as session:
         writer = Speculation(session, NgramDraft(), GREEDY, make_policy("fixed:k=3", None))
-        (drafted,) = writer.texts(plan)
+        (drafted,) = writer.completions(plan)
     assert (drafted.sample.text, drafted.sample.finish) == (stopped.text, STOP)
 
 
@@ -67,7 +67,7 @@ def test_an_empty_stop_is_refused(model: Model) -> None:
 
 
 def test_penalties_are_llama_cpps() -> None:
-    """By the formulas of llama.h: l > 0: l / repeat, else l * repeat; then - count * frequency - presence."""
+    """The formulas are llama.h's: l > 0: l / repeat, else l * repeat; then - count * frequency - presence."""
     logits = np.array([2.0, -2.0, 1.0, 4.0, 0.0], np.float32)
     penalties = Penalties({4: 1.5}, repeat=2.0, presence=0.25, frequency=0.5, last=4)
     penalties.apply(logits, [3, 3, 0, 1, 1, 0])

@@ -258,7 +258,7 @@ def small_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def probabilities(model: Path, prompt: str, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
-    """Of every completion of so many tokens that the model may generate alone."""
+    """Give the probability of every completion of so many tokens that the model may generate alone."""
     n_numbers = 2000
     numbers = (np.arange(n_numbers) + 0.5) / n_numbers
     left: dict[tuple[int, ...], float] = {(): 1.0}
