@@ -1,4 +1,4 @@
-"""Check that a model predicts each token from those before it: of others llama.cpp computes no such logits."""
+"""Check that a model predicts each token from those before it: others have no such logits."""
 
 from __future__ import annotations
 
