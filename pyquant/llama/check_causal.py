@@ -9,32 +9,28 @@ from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 
 
-def check_causal(llama: ModuleType, model: Any, context: Any, file: ModelFile) -> None:
-    """Refuse encoders, embedding models and diffusion models.
+def check_decoder(llama: ModuleType, model: Any, file: ModelFile) -> None:
+    """Refuse diffusion models, and those with an encoder; `model` is llama.cpp's pointer.
 
-    Parameters
-    ----------
-    llama
-        llama_cpp's functions.
-    model, context
-        llama.cpp's pointers.
-    file
-        The model's headers.
-
-    Raises
-    ------
-    ModelFileError
-        It says what the model is.
+    Raises ModelFileError: it says what the model is.
     """
     if llama.llama_model_is_diffusion(model):
-        what = "a diffusion model, whose tokens see those behind them"
-    elif llama.llama_model_has_encoder(model):
-        what = "a model with an encoder, which has to read first"
-    elif not llama.llama_get_causal_attn(context) or not llama.llama_get_memory(context):
-        what = "an encoder or embedding model, whose tokens see those behind them"
-    else:
-        return
-    raise ModelFileError(
+        raise _refusal(file, "a diffusion model, whose tokens see those behind them")
+    if llama.llama_model_has_encoder(model):
+        raise _refusal(file, "a model with an encoder, which has to read first")
+
+
+def check_causal(llama: ModuleType, context: Any, file: ModelFile) -> None:
+    """Refuse encoders and embedding models; `context` is llama.cpp's pointer.
+
+    Raises ModelFileError: it says what the model is.
+    """
+    if not llama.llama_get_causal_attn(context) or not llama.llama_get_memory(context):
+        raise _refusal(file, "an encoder or embedding model, whose tokens see those behind them")
+
+
+def _refusal(file: ModelFile, what: str) -> ModelFileError:
+    return ModelFileError(
         f"{file.path}: {file.architecture} is {what}; pyquant quantizes it by rounding to nearest, and runs "
         f"models that predict each token from those before it"
     )

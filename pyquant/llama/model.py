@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.llama.check_causal import check_causal
+from pyquant.llama.check_causal import check_causal, check_decoder
 from pyquant.llama.check_numbers import check_numbers
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -158,6 +158,7 @@ class Model:
         ModelFileError
             With llama.cpp's reason; or the model does not predict each token from those before it.
         """
+        check_decoder(self._llama, self._model, self.file)
         if self._n_positions is not None and n_ctx > self._n_positions:
             raise ConfigError(
                 f"ctx: {self.path} has learned {self._n_positions:,} positions, so a chunk has no more "
@@ -225,7 +226,7 @@ class Context:
                 f"{reason(errors, 'out of memory?')}"
             )
         try:
-            check_causal(llama, model._model, self._context, model.file)
+            check_causal(llama, self._context, model.file)
         except ModelFileError:
             llama.llama_free(self._context)
             raise
