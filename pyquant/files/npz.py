@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 MOST_BYTES, MOST_TIMES = 64 << 20, 8
 # Errors that zip and numpy raise of damaged files. Encrypted ones are a RuntimeError.
 _BROKEN = (
-    EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TokenError, TypeError, zipfile.BadZipFile,
-    zlib.error,
+    EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TokenError, TypeError,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
