@@ -407,3 +407,24 @@ def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
     assert (both.returncode, both.stdout) == (2, "")
     assert "--mode: is not for a type or a size" in both.stderr
     assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr
+
+
+@pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])
+def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {"why": "x"})
+    left.__exit__(KeyError, KeyError(), None)
+    state = left.path / "state.json"
+    sound = state.read_text()
+    for text in (damaged, sound.replace('"x"', '["x"]'), sound.replace("why", "kld")):
+        state.write_text(sound)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") == {"why": "x"}
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)
+        state.write_text(text)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") is None
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)
