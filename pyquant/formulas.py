@@ -15,6 +15,11 @@ def rmse(squared_error: float, n_weights: float) -> float:
     return math.sqrt(squared_error / n_weights)
 
 
+def bits_per_weight(n_bytes: int, n_weights: int) -> float | None:
+    """Give 8 n_bytes / n_weights; None for no weights, as in a file of a vocabulary alone."""
+    return 8 * n_bytes / n_weights if n_weights else None
+
+
 def snr_db(squared_weight: float, squared_error: float) -> float | None:
     """Give the ratio of signal to quantization noise, 10 log10(sum x^2 / sum e^2), in dB.
 

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
     // Work is shared among threads of our own. OpenBLAS's would make last bits depend on how many they are.
     scipy_openblas_set_num_threads(1);
     using namespace pyquant::bindings;
+    register_errors(module);  // first: what others register is asked before it
     register_kernels(module);
     register_table(module);
     register_stream(module);

@@ -5,6 +5,7 @@
 
 namespace pyquant::bindings {
 
+void register_errors(pybind11::module_ & module);
 void register_kernels(pybind11::module_ & module);
 void register_table(pybind11::module_ & module);
 void register_stream(pybind11::module_ & module);

@@ -19,6 +19,7 @@
 #include "ggml/table.h"
 #include "gguf.h"
 #include "gguf/bounds.h"
+#include "llama/abort_guard.h"
 #include "stream/file.h"
 
 namespace pyquant::bindings {
@@ -158,12 +159,13 @@ public:
 
     // shape: as GGML has it, the length of a row first
     void add_tensor(const std::string & name, int type, const std::vector<int64_t> & shape) {
+        const in_llama::AbortGuard guard;  // two tensors of one name, more than four lengths
         ggml_init_params params{ggml_tensor_overhead(), nullptr, /*no_alloc=*/true};
-        ggml_context * context = ggml_init(params);
-        ggml_tensor * tensor = ggml_new_tensor(context, ggml_type(type), int(shape.size()), shape.data());
+        const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(ggml_init(params), ggml_free);
+        ggml_tensor * tensor =
+            ggml_new_tensor(context.get(), ggml_type(type), int(shape.size()), shape.data());
         ggml_set_name(tensor, name.c_str());
         gguf_add_tensor(get(), tensor);
-        ggml_free(context);
     }
 
     py::list tensors() const {
@@ -260,8 +262,13 @@ void register_gguf(py::module_ & module) {
 
     module.attr("LARGEST_HEADER") = gguf::kMostBytes;
     module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
+    module.def("requires_importance",
+               [](int type) { return ggml_quantize_requires_imatrix(ggml_type(type)); });
     module.def("block_length", [](int type) { return ggml_blck_size(ggml_type(type)); });
-    module.def("row_bytes", [](int type, int64_t n) { return ggml_row_size(ggml_type(type), n); });
+    module.def("row_bytes", [](int type, int64_t n) {
+        const in_llama::AbortGuard guard;  // of rows that blocks do not divide
+        return ggml_row_size(ggml_type(type), n);
+    });
 }
 
 }  // namespace pyquant::bindings

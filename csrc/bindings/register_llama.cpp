@@ -1,11 +1,14 @@
-// llama.cpp's own decision which tensor gets which type, the hook in its quantizer, and how all of
-// this was built.
+// llama.cpp's own decision which tensor gets which type, the hook in its quantizer, and how all of this was
+// built.
 #include <dlfcn.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <memory>
+#include <iterator>
+#include <optional>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +18,10 @@
 #include "ggml-cpu.h"
 #include "ggml/hook.h"
 #include "kernels/scheme.h"
-#include "llama-arch.h"
 #include "llama-ext.h"
-#include "llama-hparams.h"
 #include "llama.h"
+#include "llama/abort_guard.h"
+#include "llama/type_policy.h"
 
 namespace pyquant::bindings {
 
@@ -26,68 +29,40 @@ namespace py = pybind11;
 
 namespace {
 
-struct Tensor {
-    std::string name;
-    std::vector<int64_t> shape;  // as GGML has it, the length of a row first
-    int type;
+struct Guard {
+    std::optional<in_llama::AbortGuard> entered;
 };
 
-struct ModelTraits {
-    std::string architecture;
-    uint32_t n_embd, n_ff, n_layer, n_head, n_head_kv, n_expert;
-};
+// A name need not be UTF-8.
+in_llama::TypePolicy read_policy(const py::bytes & path) {
+    const LogCapture quiet;
+    return in_llama::TypePolicy(path);
+}
 
-// The type of every tensor in a file of type ftype: what llama_model_quantize would choose.
-// by_pattern: of each tensor whose name an expression finds, the type, as by --tensor-type.
-std::vector<int> choose_types(const ModelTraits & traits, const std::vector<Tensor> & tensors, int ftype,
-                              bool pure, bool has_importance,
+std::vector<int> choose_types(const in_llama::TypePolicy & policy,
+                              const std::vector<in_llama::PolicyTensor> & tensors, int ftype, bool pure,
+                              bool copy, bool has_importance,
                               const std::vector<std::pair<std::string, int>> & by_pattern) {
-    if (llm_arch_from_string(traits.architecture) == LLM_ARCH_UNKNOWN) {
-        throw py::value_error("unknown architecture '" + traits.architecture + "'");
-    }
-    if (traits.n_layer < 1 || traits.n_layer > LLAMA_MAX_LAYERS) {
-        throw py::value_error("expected 1.." + std::to_string(LLAMA_MAX_LAYERS) + " layers, got " +
-                              std::to_string(traits.n_layer));
-    }
-    const llama_quant_model_desc description{traits.architecture.c_str(),
-                                             traits.n_embd,
-                                             traits.n_ff,
-                                             traits.n_layer,
-                                             traits.n_head,
-                                             traits.n_head_kv,
-                                             traits.n_expert,
-                                             0,
-                                             0};
-    const llama_model_imatrix_data no_entries{nullptr, nullptr, 0};
-    llama_model_quantize_params params = llama_model_quantize_default_params();
-    params.ftype = llama_ftype(ftype);
-    params.pure = pure;
-    params.imatrix = has_importance ? &no_entries : nullptr;
-    std::vector<llama_model_tensor_override> overrides;
-    for (const auto & [pattern, type] : by_pattern) {
-        overrides.push_back({pattern.c_str(), ggml_type(type)});
-    }
-    overrides.push_back({nullptr, GGML_TYPE_COUNT});
-    params.tt_overrides = overrides.data();
+    const LogCapture quiet;  // a line for every tensor that falls back; the types say it too
+    return policy.choose(tensors, {ftype, pure, copy, has_importance, by_pattern});
+}
 
-    const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(
-        ggml_init({ggml_tensor_overhead() * tensors.size(), nullptr, /*no_alloc=*/true}), ggml_free);
-    std::vector<ggml_tensor *> pointers;
-    for (const Tensor & tensor : tensors) {
-        pointers.push_back(ggml_new_tensor(context.get(), ggml_type(tensor.type), int(tensor.shape.size()),
-                                           tensor.shape.data()));
-        ggml_set_name(pointers.back(), tensor.name.c_str());
-    }
-    std::vector<ggml_type> types(tensors.size());
-    {
-        const LogCapture quiet;  // a line for every tensor that falls back; the types say it too
-        const std::unique_ptr<llama_model, decltype(&llama_model_free)> model(
-            llama_quant_model_from_metadata(&description), llama_model_free);
-        const std::unique_ptr<quantize_state_impl, decltype(&llama_quant_free)> state(
-            llama_quant_init(model.get(), &params), llama_quant_free);
-        llama_quant_compute_types(state.get(), params.ftype, pointers.data(), types.data(), types.size());
-    }
-    return {types.begin(), types.end()};
+// The names that an expression finds, as --tensor-type reads expressions: C++'s ECMAScript. Throws
+// std::regex_error.
+std::vector<std::string> find_names(const std::string & pattern, const std::vector<std::string> & names) {
+    const std::regex compiled(pattern);
+    std::vector<std::string> found;
+    std::copy_if(names.begin(), names.end(), std::back_inserter(found),
+                 [&](const std::string & name) { return std::regex_search(name, compiled); });
+    return found;
+}
+
+// llama_decode, whose failed assertions and exceptions would leave a C interface. What runs in this thread
+// alone, as making a graph does, raises RuntimeError.
+int decode(uintptr_t context, uintptr_t batch) {
+    const in_llama::AbortGuard guard;
+    return llama_decode(reinterpret_cast<llama_context *>(context),
+                        *reinterpret_cast<const llama_batch *>(batch));
 }
 
 // Folder of the libllama that this module calls: the one that llama_cpp has to load too.
@@ -115,23 +90,35 @@ py::dict build_info() {
 }  // namespace
 
 void register_llama(py::module_ & module) {
-    py::class_<Tensor>(module, "PolicyTensor")
+    using in_llama::PolicyTensor;
+    using in_llama::TypePolicy;
+    py::class_<PolicyTensor>(module, "PolicyTensor")
         .def(py::init([](std::string name, std::vector<int64_t> shape, int type) {
-            return Tensor{std::move(name), std::move(shape), type};
+            return PolicyTensor{std::move(name), std::move(shape), type};
         }));
-    py::class_<ModelTraits>(module, "ModelTraits")
-        .def(py::init([](std::string architecture, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer,
-                         uint32_t n_head, uint32_t n_head_kv, uint32_t n_expert) {
-                 return ModelTraits{
-                     std::move(architecture), n_embd, n_ff, n_layer, n_head, n_head_kv, n_expert};
-             }),
-             py::kw_only(), py::arg("architecture"), py::arg("n_embd"), py::arg("n_ff"), py::arg("n_layer"),
-             py::arg("n_head"), py::arg("n_head_kv"), py::arg("n_expert"));
-    module.def("choose_types", &choose_types, py::arg("traits"), py::arg("tensors"), py::arg("ftype"),
-               py::kw_only(), py::arg("pure"), py::arg("has_importance"),
-               py::arg("by_pattern") = std::vector<std::pair<std::string, int>>());
+    py::class_<TypePolicy>(module, "TypePolicy")
+        .def(py::init(&read_policy), py::arg("path"))
+        .def_property_readonly("file_type", &TypePolicy::file_type)
+        .def("choose", &choose_types, py::arg("tensors"), py::arg("ftype"), py::kw_only(), py::arg("pure"),
+             py::arg("copy"), py::arg("has_importance"), py::arg("by_pattern"));
+    // `with AbortGuard():` around functions of llama.cpp that catch exceptions, and abort at what they
+    // assert.
+    py::class_<Guard>(module, "AbortGuard")
+        .def(py::init<>())
+        .def("__enter__", [](Guard & guard) { guard.entered.emplace(); })
+        .def("__exit__", [](Guard & guard, const py::object &, const py::object &, const py::object &) {
+            guard.entered.reset();
+        });
+    module.def("decode", &decode, py::arg("context"), py::arg("batch"),
+               py::call_guard<py::gil_scoped_release>());
+    module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
+        py::arg("ftype"));
+    // Whether llama.cpp's quantizer makes files of a type.
+    module.def(
+        "is_made",
+        [](int ftype) { return llama_ftype_get_default_type(llama_ftype(ftype)) != GGML_TYPE_COUNT; },
         py::arg("ftype"));
     module.def("set_hook", &in_ggml::set_hook, py::arg("scheme"));
     module.def("clear_hook", &in_ggml::clear_hook);

@@ -6,6 +6,7 @@
 #include "ggml-quants.h"
 #include "kernels/block.h"
 #include "kernels/half.h"
+#include "llama/abort_guard.h"
 #include "stream/chunks.h"
 
 namespace pyquant::stream {
@@ -26,8 +27,7 @@ public:
                 void * rows) const override {
         const int64_t n = n_rows * n_per_row;
         check_finite(x, n);
-        const size_t size = ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, importance);
-        check_stored(type_, rows, size, x, n);
+        check_stored(type_, rows, quantize(x, n_rows, n_per_row, importance, rows), x, n);
     }
 
     void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
@@ -36,6 +36,14 @@ public:
 
 protected:
     const ggml_type type_;
+
+private:
+    // It asserts that very low bits have an importance matrix, and that points of a lattice are found.
+    size_t quantize(const float * x, int64_t n_rows, int64_t n_per_row, const float * importance,
+                    void * rows) const {
+        const in_llama::AbortGuard guard;
+        return ggml_quantize_chunk(type_, x, rows, 0, n_rows, n_per_row, importance);
+    }
 };
 
 // GGML's own conversions know nothing of the CPU's instructions.
@@ -110,6 +118,28 @@ private:
     Scheme scheme_;
 };
 
+class NumberDecoder : public Decoder {
+public:
+    explicit NumberDecoder(ggml_type type) : type_(type) {}
+
+    int64_t block_size() const override { return ggml_blck_size(type_); }
+
+    int64_t row_bytes(int64_t n_per_row) const override { return int64_t(ggml_row_size(type_, n_per_row)); }
+
+    void decode(const void * rows, int64_t n_rows, int64_t n_per_row, float * x) const override {
+        const int64_t n = n_rows * n_per_row;
+        std::fill_n(x, n, 0.0f);
+        if (type_ == GGML_TYPE_F64) {
+            const double * numbers = static_cast<const double *>(rows);
+            std::transform(numbers, numbers + n, x,
+                           [](double number) { return std::isfinite(number) ? 0.0f : float(number); });
+        }
+    }
+
+private:
+    const ggml_type type_;
+};
+
 class TableDecoder : public Decoder {
 public:
     explicit TableDecoder(const Table & table) { std::copy_n(table, 16, table_); }
@@ -152,6 +182,10 @@ std::unique_ptr<Encoder> ggml_encoder(ggml_type type) {
 
 std::unique_ptr<Decoder> ggml_decoder(ggml_type type) {
     return ggml_encoder(type);
+}
+
+std::unique_ptr<Decoder> number_decoder(ggml_type type) {
+    return std::make_unique<NumberDecoder>(type);
 }
 
 std::unique_ptr<Encoder> scheme_encoder(const Scheme & scheme) {

@@ -40,10 +40,14 @@ public:
     virtual int64_t rows_at_once(int64_t n_per_row) const;
 
     // first_row: the place of the first of these rows in the matrix. importance: (n_per_row,) or null. Throws
-    // BadWeight.
+    // BadWeight, and std::runtime_error where GGML's quantizer fails an assertion.
     virtual void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row,
                         const float * importance, void * rows) const = 0;
 };
+
+// Stored rows that are no weights to quantize, and are only copied: integers, F64, and types whose blocks
+// GGML does not decode. decode gives 0 for what it does not know, and of F64 whether it is finite.
+std::unique_ptr<Decoder> number_decoder(ggml_type type);
 
 // Any GGML type; for F32, F16 and BF16 with pyquant's own conversions. Throws std::invalid_argument
 // where no weights are stored in a type.

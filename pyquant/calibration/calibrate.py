@@ -191,7 +191,7 @@ def calibrate_model(
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
-            learn_inputs(context, cuts[0], collector)
+            logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
             header = make_header(origin, collector.inputs, streams, n_kept=len(kept), n_out=n_out)
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
@@ -201,7 +201,9 @@ def calibrate_model(
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch
-                run = partial(run_over, context, work, collector, checkpoint_seconds, progress, source)
+                run = partial(
+                    run_over, context, work, collector, checkpoint_seconds, progress, source, logits
+                )
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)

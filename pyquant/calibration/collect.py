@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
+from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
 from pyquant.machine.memory import BLAS, require_memory
@@ -52,17 +54,19 @@ def list_work(cuts: list[Chunks], weights: list[float]) -> list[Work]:
     return work
 
 
-def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> None:
+def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> NDArray[np.float32]:
     """Learn which inputs there are, and so how much room their sums take, from a few tokens.
 
+    Returns: the logits of these tokens; later passes stop at the last matrix that is collected.
     Raises ModelFileError: the model has no matrices in blocks.
     """
     tokens = chunks.tokens[:1, : int(limits.CALIBRATION_CTX.low)]
     context.clear()
-    context.decode(tokens, 0, np.ones(tokens.shape[1], bool))
+    logits = context.decode(tokens, 0, np.ones(tokens.shape[1], bool)).copy()
     collector.rethrow()
     if not collector.inputs:
         raise ModelFileError(f"{context.model.path}: has no matrices in blocks, whose inputs are collected")
+    return logits
 
 
 def run(
@@ -72,11 +76,14 @@ def run(
     checkpoint_seconds: float,
     progress: Progress | None,
     source: ModelFile,
+    logits: NDArray[np.float32],
     *,
     until: int,
 ) -> None:
     """Do the work from where the collector is up to `until`, with checkpoints.
 
+    logits: what `learn_inputs` gave. They are checked behind a batch, which names the first matrix where a
+    model breaks.
     Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix is not finite.
     """
     saved = time.monotonic()
@@ -89,6 +96,7 @@ def run(
                 collector.rethrow()
         except (ValueError, RuntimeError) as error:
             raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
+        check_logits(source.path, logits, "its first tokens")
         if progress:
             progress(unit.n_done, work[-1].n_done)
         if time.monotonic() - saved >= checkpoint_seconds:

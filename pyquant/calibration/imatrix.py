@@ -43,7 +43,7 @@ class ImportanceMatrix:
             return None
         n_experts = tensor.n_experts
         if weights.size != n_experts * tensor.n_per_row:
-            if tensor.name == "token_embd.weight":  # llama-quantize passes over this one too
+            if tensor.name.endswith("token_embd.weight"):  # llama-quantize passes over these too
                 return None
             raise ModelFileError(
                 f"{self.path}: {weights.size} values for tensor {tensor.name!r}, "
@@ -85,6 +85,8 @@ def _read_gguf(file: ModelFile) -> ImportanceMatrix:
     tensors = {tensor.name: tensor for tensor in file.tensors}
     weights, all_counts = {}, {}
     for name, tensor in tensors.items():
+        if name.endswith(".counts") and f"{name.removesuffix('.counts')}.in_sum2" not in tensors:
+            raise ModelFileError(f"{path}: counts but no sums for tensor {name.removesuffix('.counts')!r}")
         if not name.endswith(".in_sum2"):
             continue
         matrix = name.removesuffix(".in_sum2")
@@ -93,16 +95,18 @@ def _read_gguf(file: ModelFile) -> ImportanceMatrix:
         counts, sums = _floats(tensors[f"{matrix}.counts"]), _floats(tensor)
         if len(sums) % len(counts):
             raise ModelFileError(f"{path}: {len(sums)} sums for {len(counts)} counts of tensor {matrix!r}")
-        sums = sums.reshape(len(counts), -1)
+        sums, counts = sums.reshape(len(counts), -1), np.floor(counts + np.float32(0.5))  # as lround
         all_counts[matrix] = counts.astype(np.float64)
         # Experts that no token came to weigh every column alike, as in llama.cpp.
         seen = counts[:, None] > 0
         weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
     if not weights:
         raise ModelFileError(f"{path}: a GGUF file, but not an importance matrix")
-    datasets, n_chunks = file.get("imatrix.datasets", []), file.get("imatrix.chunk_count", 0)
-    if not isinstance(datasets, list) or not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
-        raise ModelFileError(f"{path}: imatrix.datasets or imatrix.chunk_count is of another type")
+    datasets, n_chunks = file.get("imatrix.datasets"), file.get("imatrix.chunk_count", 0)
+    if not isinstance(datasets, list):  # one text, as some write it: llama-quantize takes it for none
+        datasets = []
+    if not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
+        raise ModelFileError(f"{path}: imatrix.chunk_count is of another type")
     return ImportanceMatrix(path, weights, all_counts, datasets, n_chunks)
 
 
@@ -141,7 +145,8 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
     n_chunks, datasets = 0, list[str]()
     if at < len(data):
         n_chunks = integer()
-        datasets = [take(integer()).decode(errors="replace")]
+        if (length := integer()) > 0:
+            datasets = [take(length).decode(errors="surrogateescape")]
     return ImportanceMatrix(path, weights, counts, datasets, n_chunks)
 
 

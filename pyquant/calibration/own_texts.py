@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.llama.check_logits import check_logits
 from pyquant.llama.model import Context, Model
 
 TOGETHER = 16  # sequences that are continued together: each keeps its keys and values
@@ -72,6 +73,7 @@ def _write(
                 given[i].extend(begin(n_ends[i]))
             written[i, position] = given[i].popleft() if given[i] else token
         logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
+        check_logits(context.model.path, logits, "what it writes")
         drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
 
 

@@ -37,12 +37,13 @@ from pyquant.cli import (
     unpack,
 )
 from pyquant.cli.panels import CommandWithPanels
+from pyquant.cli.single_values import Commands
 from pyquant.errors import ConfigError, PyquantError, said_by_system
 from pyquant.wings import wings
 
 FAILED, CALLED_WRONGLY, INTERRUPTED = 1, 2, 130
 
-app = typer.Typer(
+app = Commands(
     name="pyquant",
     help="Quantize GGUF models for llama.cpp, look at the codes, and measure what it costs.",
     no_args_is_help=True,

@@ -12,7 +12,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
-from pyquant.cli.output import print_lines, print_table, remark, show, size
+from pyquant.cli.output import number, print_lines, print_table, remark, show, size
 from pyquant.cli.panels import EXPERT
 from pyquant.cli.progress import phases
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
@@ -48,7 +48,7 @@ class MethodOptions:
             metavar="FILE",
             parser=paths.text,
             help="UTF-8 text: what gptq and best calibrate on, repeatable; default: code, prose and what the "
-            "model writes. With --mode ecsq --like: what to evaluate on.",
+            "model generates. With --mode ecsq --like: what to evaluate on.",
         ),
     ] = None
     evaluate: Annotated[
@@ -175,7 +175,7 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
         "type": result["mode"].partition(":")[2] or result["mode"],
         "method": result["method"],
         "size": f"{size(before)} -> {size(after)} ({after / before:.1%})",
-        "bits per weight": f"{result['bits_per_weight']:.3f} of the whole file",
+        "bits per weight": f"{number(result['bits_per_weight'], '.3f')} of the whole file",
     }
     if not dry_run:
         lines["time"] = f"{result['seconds']:.1f} s"

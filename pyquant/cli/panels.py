@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument
+
+from pyquant.cli.single_values import Command
 
 GENERAL, EXPERT = "Options", "Expert options"
 
 
-class CommandWithPanels(TyperCommand):
+class CommandWithPanels(Command):
     """A command whose help lists arguments, general options, panels of options, and those for experts."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # types of a click that typer keeps to itself

@@ -55,7 +55,7 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a type, to a size, or by a research scheme (--mode)."""
+    """Quantize a model to a type, a size, or by a research scheme."""
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
@@ -148,7 +148,7 @@ def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
     lines = {
         "mode": ", ".join([result["mode"], *shown]),
         size_name: f"{size(before)} -> {size(after)} ({after / before:.1%})",
-        "bits per weight": f"{result['bits_per_weight']:.3f}",
+        "bits per weight": number(result["bits_per_weight"], ".3f"),
     }
     if not dry_run:
         lines |= {

@@ -10,11 +10,12 @@ import typer
 from pyquant.cli import options, paths
 from pyquant.cli.output import print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
+from pyquant.cli.single_values import Commands
 
 if TYPE_CHECKING:
     from pyquant.schemes.fold_table import Table
 
-app = typer.Typer(help="List, show, build, learn and check codebooks of 16 values.", no_args_is_help=True)
+app = Commands(help="List, show, build, learn and check codebooks of 16 values.", no_args_is_help=True)
 
 Output = Annotated[
     Optional[Path], options.output_option("TABLE.toml", "The TOML file to write; default: standard output.")
@@ -49,7 +50,7 @@ def show_table(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show the 16 ranges of 8-bit codes of a table, and what each decodes to."""
+    """Show a table's 16 ranges of 8-bit codes and their values."""
     shown, by_name = _tables(table, model)
     result = {
         "schema": "pyquant.tables.show/1",
@@ -95,7 +96,10 @@ def check(
     ],
     json: options.Json = False,
 ) -> None:
-    """Check whether tables are sound; exit status 2 at the first that is not."""
+    """Check whether tables are sound.
+
+    Exit status 2 at the first that is not.
+    """
     checked = {name: _tables(name) for name in tables}
     result = {
         "schema": "pyquant.tables.check/1",

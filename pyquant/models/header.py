@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pyquant import _core
 
+# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
+# the default nevertheless, and then no reader finds the tensors.
+LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 EQUALIZED_FROM = "pyquant.equalized_from"  # the hash of the model whose channels had other scales
 
 

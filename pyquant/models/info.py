@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from gguf import LlamaFileType
 
+from pyquant.formulas import bits_per_weight
+from pyquant.models.file_type import FILE_TYPES
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, is_table_entry
@@ -119,7 +120,7 @@ def model_info(model: AnyModel) -> ModelInfo:
         file_type=_file_type(metadata.get("general.file_type")),
         n_bytes=model.n_bytes,
         n_weights=model.n_weights,
-        bits_per_weight=8 * data / model.n_weights if model.n_weights else None,
+        bits_per_weight=bits_per_weight(data, model.n_weights),
         types=types,
         provenance={
             key.removeprefix("pyquant."): value
@@ -136,10 +137,6 @@ def model_info(model: AnyModel) -> ModelInfo:
             for t in model.tensors
         ],
     )
-
-
-def _table(tensor: Tensor) -> tuple[int, ...] | None:
-    return tensor.table.values if tensor.table else None
 
 
 def _pqz(files: list[PqzFile]) -> dict[str, Any]:
@@ -159,10 +156,8 @@ def _types(tensors: Iterable[Tensor]) -> list[TypeShare]:
 def _file_type(value: Any) -> str | None:
     if value == Q4_T_FILE_TYPE:
         return TensorType.Q4_T.name
-    try:
-        return LlamaFileType(value).name.removeprefix("MOSTLY_").removeprefix("ALL_")
-    except ValueError:
-        return None if value is None else f"unknown ({value})"
+    names = {number: name for name, number in FILE_TYPES.items()}
+    return names.get(value, None if value is None else f"unknown ({value})")
 
 
 def _plain(value: Any) -> Any:

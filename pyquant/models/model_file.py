@@ -16,7 +16,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.sha256 import files_sha256
 from pyquant.models.pqz.pqz_file import PqzFile
-from pyquant.models.shard import read_shard
+from pyquant.models.shard import Shard, read_shard
 from pyquant.models.tensor import Tensor
 
 
@@ -61,6 +61,9 @@ class ModelFile:
         self.paths = [first, *self._other_shards(first)]
         shards += [read_shard(shard, self.header) for shard in self.paths[1:]]
         self.pqz_files = [shard.pqz for shard in shards if shard.pqz is not None]
+        if len(shards) > 1:
+            for index, shard in enumerate(shards):
+                self._check_place(shard, index)
         tensors = [tensor for shard in shards for tensor in shard.tensors]
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise ModelFileError(f"{first}: a tensor is in more than one shard")
@@ -153,6 +156,22 @@ class ModelFile:
         if not cancelled():
             self._hashed = version, digest
         return digest
+
+    def _check_place(self, shard: Shard, index: int) -> None:
+        """Refuse a shard that says to be another one's, or of another model. index: its place, from 0."""
+        keys = shard.header.keys()
+        wanted: dict[str, Any] = {"split.no": index}
+        for key in ("split.count", "split.tensors.count"):
+            if key in self.keys:
+                wanted[key] = self.get(key)
+        for key, value in wanted.items():
+            if key not in keys:
+                raise ModelFileError(f"{shard.path}: no {key!r} in its metadata: it is no shard of a model")
+            if (said := shard.header.value(key)) != value:
+                raise ModelFileError(
+                    f"{shard.path}: shard {index + 1} of {len(self.paths)} by its name, and its {key} is "
+                    f"{reprlib.repr(said)}, expected {value}: is it another shard, or another model's?"
+                )
 
     def _other_shards(self, first: Path) -> list[Path]:
         n_shards = self.get("split.count", 0)

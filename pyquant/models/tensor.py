@@ -119,6 +119,10 @@ class Tensor:
         stored = np.frombuffer(self.data(), np.uint8).reshape(self.n_rows, -1)
         return self.decoder().decode(stored, n_per_row=self.n_per_row)
 
+    def reader(self) -> _core.Decoder:
+        """Make what reads its rows for a copy: of any type, those without weights too."""
+        return self.decoder() if self.has_weights else _core.number_decoder(int(self.type))
+
     def decoder(self) -> _core.Decoder:
         """Make what decodes it.
 

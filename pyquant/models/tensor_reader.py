@@ -136,7 +136,7 @@ class TensorReader:
         """Give what a pass reads."""
         in_file, in_offset = self._stored(tensor)
         rows = self._rows(tensor, tensor.n_bytes)
-        return {"in_file": in_file, "in_offset": in_offset, "source": tensor.decoder(), **rows}
+        return {"in_file": in_file, "in_offset": in_offset, "source": tensor.reader(), **rows}
 
     def _in_memory(self, tensor: Tensor, weights: NDArray[np.float32]) -> dict[str, Any]:
         return {"weights": weights, "source": FLOATS, **self._rows(tensor, weights.nbytes)}
@@ -185,6 +185,10 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
             raise ModelFileError(f"{where}: {error.value}; weights have to be finite") from None
         raise ModelFileError(
             f"{where}: {error.value:g} is too large for fp16; BF16 and F32 hold it"
+        ) from None
+    except RuntimeError as error:  # an assertion of GGML's
+        raise ModelFileError(
+            f"{tensor.path}: tensor {tensor.name!r}: GGML cannot quantize it: {error}"
         ) from None
     except MemoryError:
         raise NotEnoughMemory(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
+from pyquant.models.header import LAYOUT_KEYS
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import UNQUANTIZED, Tensor
+from pyquant.models.pqz.pqz_file import path_of, scratch_errors, scratch_file
+from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
+
+_policies: WeakKeyDictionary[ModelFile, _core.TypePolicy] = WeakKeyDictionary()
 
 
 def quantizable(model: ModelFile, tensors: Sequence[Tensor] | None = None) -> set[str]:
@@ -30,10 +36,11 @@ def quantizable(model: ModelFile, tensors: Sequence[Tensor] | None = None) -> se
 def ask_llama(
     model: ModelFile,
     tensors: Sequence[Tensor],
-    file_type: LlamaFileType,
+    file_type: int,
     *,
     pure: bool,
     has_importance: bool,
+    copy: bool = False,
     by_pattern: Sequence[tuple[str, int]] = (),
 ) -> list[int]:
     """Ask for the types that llama-quantize chooses.
@@ -50,9 +57,11 @@ def ask_llama(
         Whether all tensors get the same type.
     has_importance
         Whether llama-quantize would be given an importance matrix.
+    copy
+        Whether it would be asked for COPY.
     by_pattern
-        Regular expressions, and the number of the type that tensors get whose names the expression finds:
-        what llama-quantize's --tensor-type says. The first that finds a name counts.
+        Regular expressions of C++, and the number of the type that tensors get whose names the expression
+        finds: what llama-quantize's --tensor-type says. The first that finds a name counts.
 
     Returns
     -------
@@ -61,24 +70,46 @@ def ask_llama(
     Raises
     ------
     ModelFileError
-        llama.cpp does not know the model's architecture.
+        llama-quantize refuses the model, such as one of an unknown architecture.
     """
-    traits = _core.ModelTraits(
-        architecture=model.architecture,
-        n_embd=model.hyperparameter("embedding_length"),
-        n_ff=model.hyperparameter("feed_forward_length"),
-        n_layer=model.hyperparameter("block_count"),
-        n_head=model.hyperparameter("attention.head_count"),
-        n_head_kv=model.hyperparameter(
-            "attention.head_count_kv", model.hyperparameter("attention.head_count")
-        ),
-        n_expert=model.hyperparameter("expert_count"),
-    )
     asked = [_core.PolicyTensor(tensor.name, list(tensor.shape), int(tensor.type)) for tensor in tensors]
     try:
-        return _core.choose_types(
-            traits, asked, int(file_type), pure=pure, has_importance=has_importance,
+        return _policy(model).choose(
+            asked, int(file_type), pure=pure, copy=copy, has_importance=has_importance,
             by_pattern=list(by_pattern),
         )  # fmt: skip
     except (ValueError, RuntimeError) as error:
         raise ModelFileError(f"{model.path}: llama.cpp cannot plan its quantization: {error}") from None
+
+
+def copied_file_type(model: ModelFile) -> int:
+    """Give the file type that llama-quantize writes where it copies: the file's, or one by its tensors.
+
+    Raises ModelFileError: llama-quantize refuses the model.
+    """
+    try:
+        return _policy(model).file_type
+    except (ValueError, RuntimeError) as error:
+        raise ModelFileError(f"{model.path}: llama.cpp cannot copy it: {error}") from None
+
+
+def _policy(model: ModelFile) -> _core.TypePolicy:
+    """Let llama.cpp read the model's hyperparameters, once: from one file that has all shards' headers.
+
+    Raises RuntimeError: it refuses them.
+    """
+    _ = model.architecture  # refuses a file that is no model
+    if model not in _policies:
+        header = _core.Gguf()
+        header.copy_keys(model.header)
+        for key in LAYOUT_KEYS:
+            header.remove(key)
+        for tensor in model.tensors:
+            header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
+        data = header.header()
+        with scratch_file() as file:
+            with scratch_errors("the metadata"):
+                file.write(data)
+                file.truncate(len(data) + sum(padded(tensor.n_bytes) for tensor in model.tensors))
+            _policies[model] = _core.TypePolicy(os.fsencode(path_of(file)))
+    return _policies[model]

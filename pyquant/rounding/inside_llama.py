@@ -101,7 +101,7 @@ def quantize_patched(
         collect_errors() as errors,
     ):
         names = os.fsencode(stock), os.fsencode(file.partial)
-        with Interrupt().held():
+        with Interrupt().held(), _core.AbortGuard():
             status = llama.llama_model_quantize(*names, ctypes.byref(parameters))
         if status != 0:
             why = reason(errors, f"status {status}").removeprefix("failed to quantize: ")

@@ -17,6 +17,7 @@ from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.metadata import fill_header
+from pyquant.rounding.needed_importance import check_importance
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.types import choose_types, whole_blocks
 from pyquant.schemes import Mode, Scheme
@@ -49,6 +50,7 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
         wanted = {
             t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
         }
+    check_importance(model, mode, types, importance)
     plan = Plan(model, mode, scheme, calibration, importance, types, wanted, _core.Gguf(), sha256)
     if mode.error_propagation and plan.requantized_from:
         raise ConfigError(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from gguf import GGML_QUANT_VERSION
 
 from pyquant.calibration.imatrix import ImportanceMatrix
-from pyquant.models.header import set_metadata
+from pyquant.models.header import LAYOUT_KEYS, set_metadata
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
+from pyquant.models.type_policy import copied_file_type
 from pyquant.rounding.plan import Plan
 from pyquant.schemes.dampening import ROWS
-
-# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
-# the default nevertheless, and then no reader finds the tensors.
-LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 
 
 def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
@@ -94,7 +91,8 @@ def fill_header(plan: Plan) -> None:
     header, model = plan.header, plan.model
     header.copy_keys(model.header)
     header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
-    header.set_u32("general.file_type", int(plan.mode.file_type))
+    file_type = copied_file_type(model) if plan.mode.copies else int(plan.mode.file_type)
+    header.set_u32("general.file_type", file_type)
     for key in (*LAYOUT_KEYS, *_outdated(plan)):
         header.remove(key)
     set_metadata(header, importance_metadata(plan))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyquant.formulas import rmse, snr_db
+from pyquant.formulas import bits_per_weight, rmse, snr_db
 from pyquant.models.tensor import UNQUANTIZED
 from pyquant.models.tensor_type import TensorType as Type
 
@@ -128,9 +128,9 @@ class QuantizeResult:
     tensors: list[TensorResult]
 
     @property
-    def bits_per_weight(self) -> float:
-        """Bits of the whole file."""
-        return 8 * self.output_bytes / self.n_weights
+    def bits_per_weight(self) -> float | None:
+        """Bits of the whole file; None for no weights."""
+        return bits_per_weight(self.output_bytes, self.n_weights)
 
     @property
     def fallbacks(self) -> list[TensorResult]:

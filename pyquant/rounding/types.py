@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gguf import LlamaFileType
-
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor
@@ -15,10 +13,6 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama
 from pyquant.schemes import Mode
 from pyquant.schemes.regex import compile_regex
-
-# llama-quantize refuses to make these without an importance matrix, embeddings and output apart.
-NEED_IMPORTANCE = {Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS}
-EMBEDDINGS_AND_OUTPUT = {"token_embd.weight", "per_layer_token_embd.weight", "output.weight"}
 
 LONGEST_BLOCK = 256  # weights, of all types
 
@@ -38,13 +32,14 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
 
     has_importance: whether an importance matrix is given: mixtures depend on it.
     Raises ModelFileError: llama.cpp does not know the architecture, or tensors to be quantized already are
-    and the mode does not say `requantize`. ConfigError: `mode.tensors` finds no tensor, or an importance
-    matrix is missing.
+    and the mode does not say `requantize`. ConfigError: `mode.tensors` finds no tensor.
     """
     matches, its_own = _matcher(mode), mode.types(model)
 
     def ask(tensors: list[Tensor]) -> dict[str, Type]:
-        asked = ask_llama(model, tensors, mode.file_type, pure=mode.pure, has_importance=has_importance)
+        asked = ask_llama(
+            model, tensors, mode.file_type, pure=mode.pure, copy=mode.copies, has_importance=has_importance
+        )
         chosen = {tensor.name: Type(type_) for tensor, type_ in zip(tensors, asked)} | its_own
         return {t.name: chosen[t.name] if matches(t) else t.type for t in tensors}
 
@@ -53,7 +48,8 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     for tensor in changed:
         if not tensor.has_weights:
             raise ModelFileError(
-                f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, which holds no weights"
+                f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, of which GGML makes no "
+                f"other type"
             )
         again = tensor.type not in UNQUANTIZED and types.chosen[tensor.name] not in UNQUANTIZED
         if again and not mode.requantize:
@@ -65,8 +61,6 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
     _refuse_rows(model, types, mode)
     if mode.tensors and not any(matches(tensor) for tensor in changed):
         raise ConfigError(f"tensors: {mode.tensors!r} finds no tensor to quantize in {model.path}")
-    if not has_importance:
-        _refuse_missing_importance(changed, types.chosen, mode)
     return types
 
 
@@ -92,16 +86,3 @@ def _refuse_rows(model: ModelFile, types: Types, mode: Mode) -> None:
             f"{mode.mode}: none of the matrices of {model.path} can be quantized: their rows of {rows} "
             f"weights are no multiples of any block's length"
         )
-
-
-def _refuse_missing_importance(changed: list[Tensor], types: dict[str, Type], mode: Mode) -> None:
-    for tensor in changed:
-        wanted = types[tensor.name]
-        needs = wanted in NEED_IMPORTANCE or (
-            wanted is Type.Q2_K and mode.file_type is LlamaFileType.MOSTLY_Q2_K_S
-        )
-        if needs and tensor.name not in EMBEDDINGS_AND_OUTPUT:
-            raise ConfigError(
-                f"imatrix: {mode.mode} makes {tensor.name!r} {wanted.name}, which needs an importance "
-                f"matrix; give one with --imatrix"
-            )

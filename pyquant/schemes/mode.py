@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from gguf import LlamaFileType
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,7 +32,8 @@ class Mode(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str]
-    file_type: ClassVar[LlamaFileType]
+    file_type: ClassVar[int]
+    copies: ClassVar[bool] = False  # every tensor keeps its type
 
     mode: str
     pure: bool = Field(False, description="every tensor in the same type, no mixture")

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from gguf import LlamaFileType
 from pydantic import Field
 
 from pyquant.errors import ConfigError
@@ -30,7 +29,7 @@ class RecipeMode(Mode):
         return read_recipe(self.recipe)
 
     @property
-    def file_type(self) -> LlamaFileType:  # type: ignore[override]
+    def file_type(self) -> int:  # type: ignore[override]
         """The mixture that the recipe changes."""
         try:
             return file_type_of(self.contents.base)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyquant import _core
 from pyquant.errors import ConfigError
 from pyquant.files.text import read_text
 from pyquant.models.model_file import ModelFile
@@ -13,7 +14,8 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama, quantizable
 from pyquant.schemes.ggml_type import file_type_of
 from pyquant.schemes.recipe_file import Choice, Recipe, read_type
-from pyquant.schemes.regex import compile_regex
+
+LONGEST_PATTERN = 4096  # characters: C++'s compiler of expressions calls itself for each bracket
 
 
 def read_tensor_types(
@@ -51,12 +53,9 @@ def read_tensor_types(
         if not (pattern and equals and type_name):
             raise ConfigError(f"{path}: expected PATTERN=TYPE, got {word!r}")
         pattern = pattern.lower()  # as llama-quantize does
+        if not _found(pattern, model, path):
+            raise ConfigError(f"{path}: {pattern!r} finds no tensor of {model.path}")
         patterns.append((pattern, int(read_type(type_name, f"{path}: {pattern}"))))
-    names = quantizable(model)
-    for pattern, _ in patterns:
-        finds = compile_regex(pattern, str(path)).search
-        if not any(map(finds, names)):
-            raise ConfigError(f"{path}: {pattern!r} finds no tensor of {model.path} that is quantized")
     try:
         file_type = file_type_of(base)
     except ValueError as error:
@@ -64,8 +63,19 @@ def read_tensor_types(
     asked = ask_llama(
         model, model.tensors, file_type, pure=False, has_importance=has_importance, by_pattern=patterns
     )
+    names = quantizable(model)
     chosen = {tensor.name: Type(type_) for tensor, type_ in zip(model.tensors, asked)}
     return Recipe(base, {name: Choice(type_) for name, type_ in chosen.items() if name in names})
+
+
+def _found(pattern: str, model: ModelFile, path: Path) -> list[str]:
+    """Give the tensors whose names an expression of C++ finds. Raises ConfigError: it is none."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise ConfigError(f"{path}: a pattern of {len(pattern):,} characters; at most {LONGEST_PATTERN:,}")
+    try:
+        return _core.find_names(pattern, [tensor.name for tensor in model.tensors])
+    except RuntimeError as error:
+        raise ConfigError(f"{path}: {pattern!r} is not a regular expression of C++: {error}") from None
 
 
 def to_tensor_types(types: Mapping[str, Type]) -> str:

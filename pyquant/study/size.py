@@ -9,6 +9,7 @@ from typing import Any
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.step_search import StepSearch
 from pyquant.fit.target import Target
+from pyquant.formulas import bits_per_weight
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import StreamUse
 from pyquant.models.tensor_reader import Progress
@@ -67,8 +68,8 @@ def size_of(file: Path, streams: Collection[StreamUse] | None = None) -> dict[st
         "sha256": model.sha256(),
         "n_weights": model.n_weights,
         "weights_by_type": dict(sorted(types.items())),
-        "tensor_bits": 8 * n_bytes / model.n_weights,
-        "bits": 8 * model.n_bytes / model.n_weights,
+        "tensor_bits": bits_per_weight(n_bytes, model.n_weights),
+        "bits": bits_per_weight(model.n_bytes, model.n_weights),
         "code_bits": None,
     }
 

@@ -318,6 +318,20 @@ def test_a_quantized_model_is_calibrated_too(dense: Path, text: Path, tmp_path: 
     assert 0.001 < np.abs(after - before).sum() / np.abs(before).sum() < 0.5
 
 
+def test_a_model_whose_logits_are_not_finite_is_refused(text: Path, tmp_path: Path) -> None:
+    """What enters its matrices is finite; only what it says is not."""
+
+    def spoil(name: str, x: np.ndarray) -> np.ndarray:
+        return x * np.nan if name == "output.weight" else x
+
+    path = Model(n_embd=64, n_ff=96, n_layer=1, change=spoil).write(tmp_path / "nan.gguf")
+    with pytest.raises(
+        ModelFileError, match=f"^{path}: not finite logits in its first tokens: the model is broken$"
+    ):
+        calibrate_model(path, [text], tmp_path / "stats", n_ctx=64, n_chunks=4)
+    assert not (tmp_path / "stats").exists()
+
+
 @pytest.mark.ci
 def test_the_command_says_what_it_did(dense: Path, text: Path, tmp_path: Path) -> None:
     stats = tmp_path / "stats"

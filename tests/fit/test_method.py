@@ -13,6 +13,7 @@ import pytest
 from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
+from pyquant.files.kept import kept
 from pyquant.files.text import make_text
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method import stages as stages_module
@@ -233,10 +234,10 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
         ({"method": "awq"}, "choices: rtn, gptq, best"),
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
         ({"output": "out.pqz"}, "a type makes a GGUF"),
-        ({"memory": 1 << 20}, "--memory: is of method best"),
+        ({"memory": 1 << 20, "method": "rtn", "text": None}, "--memory: is for methods gptq and best"),
         ({"type": WantedSize(target_bpw=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
         ({"method": "best", "requantize": True}, "`pyquant dequantize` makes a model for best"),
-        ({"method": "gptq", "imatrix": "x"}, "--imatrix: is of method rtn"),
+        ({"method": "gptq", "imatrix": "x"}, "--imatrix: is for method rtn"),
         ({"method": "rtn", "text": "x"}, "--text: of methods gptq and best"),
     ],
 )
@@ -255,6 +256,38 @@ def test_chunks_are_taken_from_all_texts(source: Path, short: Path, tmp_path: Pa
     done = quantize(source, tmp_path / "out.gguf", "Q4_0", method="gptq", text=texts, n_ctx=64)
     assert done.stages[0].kld is not None
     assert done.stages[0].kld.error is None  # of a single chunk
+
+
+@pytest.mark.ci
+def test_hessians_that_take_much_are_collected_layer_by_layer(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = made(source, tmp_path / "whole.gguf", short)
+    assert whole.forecast is not None
+    assert whole.forecast.keeps_hessians
+    monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", whole.forecast.hessian - 1)
+    told: list[str] = []
+    done = made(source, tmp_path / "out.gguf", short, tell=told.append)
+    assert [stage.name for stage in done.stages] == [name for name in STAGES if name != "output-side Hessian"]
+    assert done.forecast is not None
+    assert done.forecast.stages == [stage.name for stage in done.stages]
+    assert done.statistics is not None
+    assert Path(done.statistics).stat().st_size < done.forecast.hessian + 20_000  # tokens and names
+    assert any(line.startswith("collecting Hessians: about ") for line in told)
+    klds = [{stage.name: stage.kld.mean for stage in of.stages if stage.kld} for of in (whole, done)]
+    assert klds[0]["imatrix"] == pytest.approx(klds[1]["imatrix"], rel=1e-6)
+    assert klds[0]["GPTQ"] == pytest.approx(klds[1]["GPTQ"], rel=0.3)  # a sample of tokens, and few
+    seen: list[str] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "GPTQ" and done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "again.gguf", short, progress=stop)
+    made(source, tmp_path / "again.gguf", short, progress=lambda what, done, total: seen.append(what))
+    assert "imatrix" not in seen
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "out.gguf").read_bytes()
 
 
 def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
@@ -277,7 +310,20 @@ def test_without_a_cache_nothing_is_kept(
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
     told: list[str] = []
     made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
-    assert any("statistics are not kept in the cache" in line for line in told)
+    said = f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {tmp_path / 'cache'}"
+    assert any(line.startswith(said) and "Errno" not in line for line in told)
+
+
+def test_an_interrupted_run_names_the_folder_of_its_stages(source: Path, short: Path, tmp_path: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "out.gguf", short, method="gptq", progress=interrupt)
+    assert tmp_path / ".out.gguf.stages" in kept()
+    made(source, tmp_path / "out.gguf", short, method="gptq")
+    assert tmp_path / ".out.gguf.stages" not in kept()
 
 
 def test_two_calls_at_once_make_statistics_once(source: Path, short: Path, tmp_path: Path) -> None:
@@ -318,7 +364,7 @@ def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -
     assert largest.result["bits_per_weight"] <= 8.5
     like = quantize(source, tmp_path / "like.gguf", WantedSize(like="Q5_0"))
     assert like.result["mode"] == "ggml:Q5_0"
-    with pytest.raises(ConfigError, match="are less than any mixture takes"):
+    with pytest.raises(ConfigError, match="are less than any type takes"):
         quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
 
 
@@ -407,3 +453,24 @@ def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
     assert (both.returncode, both.stdout) == (2, "")
     assert "--mode: is not for a type or a size" in both.stderr
     assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr
+
+
+@pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])
+def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {"why": "x"})
+    left.__exit__(KeyError, KeyError(), None)
+    state = left.path / "state.json"
+    sound = state.read_text()
+    for text in (damaged, sound.replace('"x"', '["x"]'), sound.replace("why", "kld")):
+        state.write_text(sound)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") == {"why": "x"}
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)
+        state.write_text(text)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") is None
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)

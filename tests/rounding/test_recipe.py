@@ -45,6 +45,39 @@ def test_a_recipe_of_llama_quantizes_types_gives_its_file(
     assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes()
 
 
+# Classes of POSIX, and a pattern that finds only what is never quantized: C++'s expressions take both.
+CPP_PATTERNS = r"_norm=q8_0 blk[.][[:digit:]]+[.]attn_[[:alpha:]]+[.]=q5_k (?!blk)^[[:lower:]]+_embd=q6_k"
+
+
+def test_expressions_are_those_of_cpp(tmp_path: Path, generated) -> None:
+    (tmp_path / "types.txt").write_text(CPP_PATTERNS)
+    chosen = read_tensor_types(tmp_path / "types.txt", ModelFile(generated(EXPERTS)), "Q4_0").tensors
+    types = {name: choice.type.name for name, choice in chosen.items()}
+    assert types["blk.0.attn_q.weight"] == "Q5_K"
+    assert types["token_embd.weight"] == "Q6_K"
+    assert not any("norm" in name for name in types)
+
+
+@pytest.mark.oracle
+def test_expressions_of_cpp_beside_llama_quantize(tmp_path: Path, generated, oracle: Oracle) -> None:
+    source, patterns = generated(EXPERTS), tmp_path / "types.txt"
+    patterns.write_text(CPP_PATTERNS)
+    recipe = read_tensor_types(patterns, ModelFile(source), "Q4_K_M", has_importance=False)
+    mode = make_mode({"mode": "recipe", "recipe": as_recipe(tmp_path, recipe.to_toml())})
+    quantize_model(source, tmp_path / "ours.gguf", mode)
+    theirs = oracle.quantize(source, tmp_path / "theirs.gguf", "Q4_K_M", "--tensor-type-file", patterns)
+    assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(" * 4000 + ")" * 4000, "a{99999}" * 9, "[z-a]", "*a", "a" * 5000, r"\8"]
+)
+def test_expressions_that_cpp_does_not_take(tmp_path: Path, generated, pattern: str) -> None:
+    (tmp_path / "types.txt").write_text(f"{pattern}=q8_0")
+    with pytest.raises(ConfigError, match=r"is not a regular expression of C|at most 4,096|finds no tensor"):
+        read_tensor_types(tmp_path / "types.txt", ModelFile(generated(EXPERTS)), "Q4_0")
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize("source", [IN_THE_BOX, EXPERTS], indirect=True)
 def test_llama_quantize_makes_the_file_of_a_recipe(source: Path, oracle: Oracle, tmp_path: Path) -> None:

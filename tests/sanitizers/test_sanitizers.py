@@ -33,8 +33,8 @@ CSRC = ROOT / "csrc"
 FILES = ["stream/chunks.cpp", "stream/file.cpp"]
 SOURCES = {
     "kernels": ["kernels/*.cpp", "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
-    "stream": ["kernels/*.cpp", "stream/*.cpp"],
-    "gptq": ["kernels/*.cpp", "gptq/**/*.cpp", "stream/codec.cpp", *FILES],
+    "stream": ["kernels/*.cpp", "stream/*.cpp", "llama/abort_guard.cpp"],
+    "gptq": ["kernels/*.cpp", "gptq/**/*.cpp", "stream/codec.cpp", "llama/abort_guard.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
     "staged_pass": [
         "calibrate/graph_stages.cpp",

@@ -14,6 +14,7 @@ from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.evaluate.compare import Comparison, compare_models
+from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output, output_errors
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
@@ -125,7 +126,7 @@ def quantize(
         An importance matrix, for "rtn".
     text
         What to calibrate on, for "gptq" and "best"; None: code and prose of Python's library, and what the
-        model itself writes.
+        model generates.
     hessian
         Where Hessian statistics are kept; None: in the cache. They are made if they are not there.
     n_ctx, n_chunks
@@ -212,7 +213,9 @@ def quantize(
             with_rows = method == "best" and expected.keeps_hessians
             statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
         identity = _identity(model, str(type), pure, method, split, statistics)
-        work = stack.enter_context(WorkFolder(output, identity))
+        work = WorkFolder(output, identity)
+        stack.enter_context(keeping(work.path, "finished stages and tensors"))
+        stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
@@ -244,11 +247,11 @@ def _check_method(
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise ConfigError(f"{', '.join(names)}: of methods gptq and best; add --method gptq or best")
     elif imatrix is not None:
-        raise ConfigError(f"--imatrix: is of method rtn; {method} makes its own statistics of --text")
+        raise ConfigError(f"--imatrix: is for method rtn; {method} makes its own statistics from --text")
     elif requantize:
-        raise ConfigError(f"--requantize: is of method rtn; `pyquant dequantize` makes a model for {method}")
+        raise ConfigError(f"--requantize: is for method rtn; `pyquant dequantize` makes a model for {method}")
     if memory is not None and method == "rtn":
-        raise ConfigError("--memory: is of methods gptq and best, which keep activations of tokens")
+        raise ConfigError("--memory: is for methods gptq and best, which keep activations of tokens")
 
 
 def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:

@@ -20,7 +20,7 @@ from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.make_plan import make_plan
-from pyquant.schemes.ggml_type import ALIASES, CHOICES, file_type_of
+from pyquant.schemes.ggml_type import ALIASES, CHOICES, COPY, READ_ALONE
 from pyquant.schemes.settings import make_mode
 
 MEASURED = 8  # chunks that a mix is chosen by
@@ -28,15 +28,13 @@ MEASURED = 8  # chunks that a mix is chosen by
 
 def check_type(type: str) -> None:
     """Refuse what llama-quantize takes for no type. Raises ConfigError, which names the nearest."""
-    try:
-        file_type_of(type)
-    except ValueError:
-        known = sorted([*ALIASES, *CHOICES])
+    known = sorted([*ALIASES, *CHOICES, COPY])
+    if type.upper() in READ_ALONE:
+        raise ConfigError(f"type: llama.cpp runs {type.upper()}, and does not quantize to it")
+    if type.upper() not in known:
         close = nearest(type.upper(), known)
         hint = f", did you mean {close}?" if close else ";"
-        raise ConfigError(
-            f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(known)}"
-        ) from None
+        raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(known)}")
 
 
 def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str:
@@ -61,7 +59,7 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str
     if not (fitting := {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}):
         least = min(sizes, key=lambda name: sizes[name])
         raise ConfigError(
-            f"target: {most:,} bytes are less than any mixture takes: {least} has {sizes[least]:,}"
+            f"target: {most:,} bytes are less than any type takes: {least} takes {sizes[least]:,}"
         )
     return max(fitting, key=lambda name: (fitting[name], -STOCK.index(name)))
 

@@ -15,7 +15,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError, OutputError
 from pyquant.files.output_file import OutputFile, write_fully
 from pyquant.files.sha256 import SourceHash
-from pyquant.formulas import entropy
+from pyquant.formulas import bits_per_weight, entropy
 from pyquant.machine.memory import threads_with_room
 from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.model_file import AnyModel, ModelFile
@@ -82,7 +82,7 @@ class PackResult(Converted):
     @property
     def bits_per_weight(self) -> float | None:
         """Bits of the whole pqz file; None for a file without weights."""
-        return 8 * self.output_bytes / self.n_weights if self.n_weights else None
+        return bits_per_weight(self.output_bytes, self.n_weights)
 
     def to_json(self) -> dict[str, Any]:
         """Give the result as `pyquant pack --json` prints it."""

@@ -21,7 +21,7 @@ from pyquant.files.temporary import temporary_folder
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.conversion import Conversion, Converted
-from pyquant.models.header import EQUALIZED_FROM, set_metadata
+from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED, padded
@@ -29,7 +29,6 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.equalize.exponents import exponents_of
 from pyquant.rounding.equalize.links import links_of
 from pyquant.rounding.equalize.rescaling import Rescaling
-from pyquant.rounding.metadata import LAYOUT_KEYS
 from pyquant.schemes import Mode
 
 AnyMode = TypeVar("AnyMode", bound=Mode)
