@@ -282,11 +282,9 @@ void register_calibrate(py::module_ & module) {
         .def("stream", [](const StagedPass & self) { return tokens_of(self.stream()); })
         .def("experts", &experts)
         .def(
-            "matrix",
-            [](const StagedPass & self, size_t stage, size_t i) {
-                return stored_rows(self.stages().at(stage).matrices.at(i));
-            },
-            py::arg("stage"), py::arg("i"));
+            "own", [](StagedPass & self, size_t stage, size_t i) { return stored_rows(self.own(stage, i)); },
+            py::arg("stage"), py::arg("i"))
+        .def("disown_before", &StagedPass::disown_before, py::arg("stage"));
 }
 
 }  // namespace pyquant::bindings

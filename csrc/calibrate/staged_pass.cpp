@@ -1,5 +1,9 @@
 #include "calibrate/staged_pass.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 #include <stdexcept>
 
 #include "ggml.h"
@@ -78,6 +82,36 @@ void StagedPass::save() {
         states_->write(state_, offset, tensor->data, n);
         offset += n;
     }
+}
+
+ggml_tensor * StagedPass::own(size_t stage, size_t i) {
+    ggml_tensor * matrix = stages_.at(stage).matrices.at(i);
+    for (const Owned & owned : owned_) {
+        if (owned.matrix == matrix) {
+            return matrix;
+        }
+    }
+    constexpr size_t kAlignment = 64;  // of the widest vectors
+    const size_t size = (ggml_nbytes(matrix) + kAlignment - 1) / kAlignment * kAlignment;
+    void * values = std::aligned_alloc(kAlignment, size);
+    if (!values) {
+        throw std::bad_alloc();
+    }
+    owned_.push_back({stage, matrix, matrix->data, {values, std::free}});
+    std::memcpy(values, matrix->data, ggml_nbytes(matrix));
+    matrix->data = values;
+    return matrix;
+}
+
+void StagedPass::disown_before(size_t stage) {
+    for (const Owned & owned : owned_) {
+        if (owned.stage < stage) {
+            owned.matrix->data = owned.mapped;
+        }
+    }
+    owned_.erase(std::remove_if(owned_.begin(), owned_.end(),
+                                [&](const Owned & owned) { return owned.stage < stage; }),
+                 owned_.end());
 }
 
 }  // namespace pyquant::calibrate

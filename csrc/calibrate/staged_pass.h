@@ -5,6 +5,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,7 +42,20 @@ public:
     const ggml_tensor * stream() const { return seen(stages_.at(to_.value()).stream); }
     const ggml_tensor * experts() const { return seen(stages_.at(to_.value()).experts); }
 
+    // Gives a stage's matrix room of its own, with the values that it has: there it can be changed, where the
+    // model is mapped from its file. disown_before() gives matrices of earlier stages the model's values again,
+    // which no pass that goes on behind them sees. Not to be called when the model is gone.
+    ggml_tensor * own(size_t stage, size_t i);
+    void disown_before(size_t stage);
+
 private:
+    struct Owned {
+        size_t stage;
+        ggml_tensor * matrix;
+        void * mapped;  // the model's
+        std::unique_ptr<void, void (*)(void *)> values;
+    };
+
     bool ask(ggml_tensor * node);
     void load();
     void save();
@@ -51,6 +65,7 @@ private:
     bool learning_ = false;
     GraphStages graph_;
     std::vector<Stage> stages_;
+    std::vector<Owned> owned_;
 
     std::optional<size_t> from_, to_;
     PassStates * states_ = nullptr;

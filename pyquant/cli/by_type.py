@@ -92,7 +92,7 @@ class MethodOptions:
         typer.Option(
             metavar="SIZE",
             help="Memory for activations of error propagation, such as 2GB; the rest is on disk, beside the "
-            "output; default: all of it.",
+            "output; default: 1 GiB.",
             rich_help_panel=EXPERT,
         ),
     ] = None

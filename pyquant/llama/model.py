@@ -53,6 +53,8 @@ class Model:
         A GGUF or .pqz file, or a ModelFile.
     writable
         Let its weights be a copy in memory, as they are in the file, for whoever changes them.
+    as_stored
+        Let them be mapped as they are in the file: else llama.cpp may put some types in another order.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class Model:
         There is no room to expand a .pqz file.
     """
 
-    def __init__(self, model: AnyModel, *, writable: bool = False) -> None:
+    def __init__(self, model: AnyModel, *, writable: bool = False, as_stored: bool = False) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
         self.file = file = open_model(model)
@@ -90,7 +92,7 @@ class Model:
         require_for_model(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
-        repacked = not writable and not has_latent_attention_of_one_head(file)
+        repacked = not writable and not as_stored and not has_latent_attention_of_one_head(file)
         parameters.use_extra_bufts = parameters.use_extra_bufts and repacked
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)

@@ -69,7 +69,7 @@ def write_propagated(
         Names of matrices that are written already: `write` gets no weights for those, and puts their values
         into the running copy. Both passes begin behind them.
     memory
-        Bytes that what is kept of pieces may take in memory; None: all of it. The result is the same.
+        Bytes that what is kept of pieces may take in memory; None: 1 GiB. The result is the same.
     tell
         Told how much memory and disk it takes, before it begins.
 
@@ -92,7 +92,7 @@ def write_propagated(
             if tell:
                 tell(needed.describe(DOING))
             with (
-                Model(model.path, writable=True) as copy,
+                Model(model.path, as_stored=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder, DOING) as states,
             ):
@@ -159,6 +159,8 @@ def _run_together(
                 if sums:
                     sums.add(x, y, original.experts(), changed.experts())
             left = number if stage.resumes else left
+            if left is not None:
+                changed.disown_before(left)
             if held:
                 calibration.hold(stage.matrices[0], held)
             changes = [stream.result(STREAM)] if stream else changes
@@ -166,7 +168,7 @@ def _run_together(
         for i, name in enumerate(stage.matrices):
             corrected = _corrected(tensors[name], changes, stage.in_stream)
             # Embeddings that are the output matrix too stay in the copy as they are looked up.
-            write(tensors[name], corrected, None if name == EMBEDDINGS else changed.matrix(number, i))
+            write(tensors[name], corrected, None if name == EMBEDDINGS else changed.own(number, i))
 
 
 def _corrected(

@@ -62,7 +62,7 @@ def quantize_model(
         Decide the types and sizes; write nothing.
     memory
         With error propagation: bytes that activations may take in memory, the rest being beside `output`;
-        None: all of it. The file does not depend on it.
+        None: 1 GiB. The file does not depend on it.
     checkpoint
         A file that lists finished tensors. With it a call that ends early leaves them, and the same call goes
         on behind them; the caller removes it. None: an unfinished output is removed.

@@ -135,9 +135,13 @@ class StagedContext:
         """Give the experts that the piece's tokens are sent to, (n_tokens, n_used); a view like `run`'s."""
         return self._pass.experts()
 
-    def matrix(self, stage: int, i: int) -> NDArray[np.uint8]:
-        """Give the i-th of a stage's matrices as it is in memory, (n_rows, row_bytes), to be written to."""
-        return self._pass.matrix(stage, i)
+    def own(self, stage: int, i: int) -> NDArray[np.uint8]:
+        """Give the i-th of a stage's matrices room of its own, (n_rows, row_bytes), to be written to."""
+        return self._pass.own(stage, i)
+
+    def disown_before(self, stage: int) -> None:
+        """Drop what was written to matrices of stages that all pieces are behind."""
+        self._pass.disown_before(stage)
 
     def _decode(self, tokens: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
         self._context.clear()
@@ -152,4 +156,5 @@ class StagedContext:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._pass.disown_before(len(self.stages))
         self._context.__exit__(*raised)

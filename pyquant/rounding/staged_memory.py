@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +16,20 @@ from pyquant.evaluate.memory import activation_memory
 from pyquant.llama.cache import cache_memory
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
 
 # For each element of a stage's Hessian: sums and equations, and copies of both; or sums, and their factors.
 BYTES_OF_SUMS = 24
+
+MEMORY = 1 << 30  # that states take unless more is allowed; the others are on disk
 
 
 @dataclass(frozen=True)
 class StagedMemory:
     """Bytes that a model takes which is run stage by stage, alone or beside its quantized copy."""
 
-    weights: int  # the copy of the model; the model itself is mapped, and the system may drop it
+    weights: int  # of the copy, those at work; models are mapped, and the system may drop them
     passes: int  # what llama.cpp computes all passes with
     sums: int  # of the largest stage
     states: int  # what is kept of all pieces between matrices
@@ -38,7 +42,7 @@ class StagedMemory:
     ) -> StagedMemory:
         """Add it up.
 
-        memory: bytes that states may take in memory; None: all.
+        memory: bytes that states may take in memory; None: MEMORY.
         n_passes: 1, or 2 with that of a quantized copy.
         """
         n_states, n_tokens = n_passes * running.n_pieces, running.n_together
@@ -47,11 +51,11 @@ class StagedMemory:
         states = n_states * max((stage.n_bytes for stage in running.stages), default=0)
         widest = max((stage.n_in for stage in running.stages), default=0)
         return cls(
-            weights=model.n_bytes * (n_passes - 1),
+            weights=weights_at_work(model) * (n_passes - 1),
             passes=n_passes * (cache + activation_memory(model, n_tokens) + logits),
             sums=BYTES_OF_SUMS * widest**2,
             states=states,
-            in_memory=states if memory is None else min(memory, states),
+            in_memory=min(MEMORY if memory is None else memory, states),
             n_states=n_states,
         )
 
@@ -68,7 +72,7 @@ class StagedMemory:
     def describe(self, doing: str) -> str:
         """Say it in one line. doing: what it is taken for."""
         disk = f", and {_gb(self.on_disk)} on disk" if self.on_disk else ""
-        copy = f"the copy's weights {_gb(self.weights)}, " if self.weights else ""
+        copy = f"weights {_gb(self.weights)}, " if self.weights else ""
         return (
             f"{doing}: about {_gb(self.total)} of memory: {copy}passes {_gb(self.passes)}, sums "
             f"{_gb(self.sums)}, what is kept of the pieces {_gb(self.in_memory)}{disk}"
@@ -105,6 +109,16 @@ class StagedMemory:
                 )
         except OSError as error:
             raise OutputError(f"{folder}: {self.describe(doing)}: {error.strerror}") from None
+
+
+def weights_at_work(model: ModelFile) -> int:
+    """Count the bytes of the largest layer's matrices, or of the largest outside of layers."""
+    of_layers: dict[int, int] = defaultdict(int)
+    for tensor in model.tensors:
+        of_layers[tensor.layer] += tensor.n_bytes
+    of_layers.pop(-1, None)
+    outside = [tensor.n_bytes for tensor in model.tensors if tensor.layer < 0 and tensor.name != EMBEDDINGS]
+    return max([*of_layers.values(), *outside], default=0)
 
 
 def _gb(n_bytes: int) -> str:

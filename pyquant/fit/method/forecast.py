@@ -29,7 +29,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
-from pyquant.rounding.staged_memory import BYTES_OF_SUMS
+from pyquant.rounding.staged_memory import BYTES_OF_SUMS, MEMORY, weights_at_work
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
@@ -100,7 +100,7 @@ def forecast(
     in_file
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
     memory
-        Bytes that what is kept of tokens between layers may take; None: all of it.
+        Bytes that what is kept of tokens between layers may take; None: 1 GiB.
     threads
         None: one for each core.
 
@@ -141,9 +141,11 @@ def forecast(
     def staged(n_kept: int, n_passes: int) -> tuple[int, int]:
         """Return bytes in memory and on disk."""
         states = n_passes * n_kept * n_ctx * of_token
-        in_memory = states if memory is None else min(memory, states)
+        in_memory = min(MEMORY if memory is None else memory, states)
         of_sums = BYTES_OF_SUMS * widest**2
-        return of_sums + model.n_bytes * (n_passes - 1) + in_memory + n_passes * a_pass, states - in_memory
+        return of_sums + weights_at_work(model) * (
+            n_passes - 1
+        ) + in_memory + n_passes * a_pass, states - in_memory
 
     collecting, propagating = staged(n_collected, 1), staged(n_propagated, 2) if n_propagated else (0, 0)
     held_out = bytes_in_memory(n_vocab, n_ctx)

@@ -140,7 +140,7 @@ def quantize(
         What to measure the KLD of the file on: one text.
     memory
         For "gptq" and "best": bytes that activations may take in memory, the rest being beside `output`;
-        None: all of them. The file does not depend on it.
+        None: 1 GiB. The file does not depend on it.
     threads
         None: one for each core. The file does not depend on it.
     dry_run
