@@ -1,0 +1,211 @@
+"""Every architecture of llama.cpp goes through every command, beside stock llama.cpp's tools.
+
+A command does its work, or says in one line why not; no signal ends it, and no traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyquant.models.model_file import ModelFile
+from tests.support.architectures import CTX, NAMES, UNLIKE, save
+from tests.support.forked_commands import ForkedCommands
+from tests.support.oracle import Oracle
+
+pytestmark = pytest.mark.oracle
+
+# With an importance matrix or without.
+TYPES = {
+    "Q4_0": False, "Q5_1": True, "Q8_0": False, "Q2_K": True,
+    "Q3_K_M": False, "Q4_K_M": True, "IQ4_NL": True, "Q6_K": False,
+}  # fmt: skip
+CHUNKS = 40  # two batches, the second one not full
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and the folder where all that is made of it goes."""
+
+    oracle: Oracle
+    commands: ForkedCommands
+    folder: Path
+    model: Path
+    text: Path
+
+    def ours(self, *arguments: object) -> str | None:
+        """Run a command; return what it printed, or None if it refused in one line."""
+        done = self.commands.run(*arguments, "--threads", 1)
+        if done.status == 0:
+            return done.stdout
+        *_, last = done.stderr.strip().splitlines() or [""]
+        assert done.status in (1, 2), f"{said(arguments)}: status {done.status}: {done.stderr[-600:]}"
+        assert "Traceback" not in done.stderr, f"{said(arguments)}: {done.stderr[-600:]}"
+        assert last.startswith("pyquant: "), f"{said(arguments)}: {done.stderr[-600:]}"
+        print(f"{self.model.stem}: {said(arguments)}: {last}")
+        return None
+
+    def must(self, *arguments: object) -> str:
+        """Run a command that stock llama.cpp has too."""
+        printed = self.ours(*arguments)
+        assert printed is not None, f"{said(arguments)}: refused"
+        return printed
+
+    def llama_perplexity(self, pattern: str, *arguments: object) -> str:
+        """Run llama-perplexity; where it aborts, without what it aborts of."""
+        run = ["llama-perplexity", *arguments, "-c", CTX, "-t", 1]
+        try:
+            return self.oracle.run_until(pattern, *run)
+        except AssertionError:
+            return self.oracle.run_until(pattern, *run, "--no-repack", "-ub", 2048)
+
+
+def said(arguments: tuple[object, ...]) -> str:
+    return " ".join(str(a).rpartition("/")[2] for a in arguments)
+
+
+def number(pattern: str, printed: str) -> float:
+    found = re.search(pattern, printed)
+    assert found, printed[-600:]
+    return float(found[1])
+
+
+def same_files(case: Case) -> None:
+    for type_, weighted in TYPES.items():
+        ours, theirs = case.folder / f"{type_}.gguf", case.folder / "theirs.gguf"
+        options = ["--imatrix", case.folder / "imatrix.gguf"] if weighted else []
+        made = case.ours("quantize", case.model, ours, type_, *options)
+        try:
+            case.oracle.quantize(case.model, theirs, type_, *options)
+        except AssertionError as failed:
+            assert made is None, f"{type_}: llama-quantize refuses: {str(failed)[-300:]}"
+        else:
+            assert made is not None, f"{type_}: refused"
+            assert ours.read_bytes() == theirs.read_bytes(), f"{type_}: other bytes"
+
+
+def same_imatrix(case: Case) -> None:
+    longest = max(t.n_per_row for t in ModelFile(case.model).tensors if len(t.shape) > 1)
+    chunks = max(CHUNKS, 8 * longest // CTX)
+    case.must(
+        "calibrate", case.model, "--text", case.text, "--ctx", CTX, "--chunks", chunks, "-o",
+        case.folder / "hessian.gguf", "--imatrix", case.folder / "imatrix.gguf",
+    )  # fmt: skip
+    theirs = case.folder / "theirs.gguf"
+    case.oracle.run(
+        "llama-imatrix", "-m", case.model, "-f", case.text, "-o", theirs, "-c", CTX, "--chunks", chunks,
+        "-t", 1, "--no-ppl", "-ub", 2048,
+    )  # fmt: skip
+    assert (case.folder / "imatrix.gguf").read_bytes() == theirs.read_bytes(), "other importance matrix"
+
+
+def gptq(case: Case) -> None:
+    rounded(case, "gptq")
+
+
+def error_propagation(case: Case) -> None:
+    rounded(case, "propagated", "--error-propagation", 256)
+
+
+def rounded(case: Case, name: str, *options: object) -> None:
+    case.ours(
+        "quantize", case.model, case.folder / f"{name}.gguf", "--mode", "ggml:IQ4_NL", "--hessian",
+        case.folder / "hessian.gguf", *options,
+    )  # fmt: skip
+
+
+def equalized(case: Case) -> None:
+    hessian = case.folder / "hessian.gguf"
+    if case.ours("equalize", case.model, case.folder / "equalized.gguf", "--hessian", hessian) is None:
+        return
+    found = compared(case, case.folder / "equalized.gguf")
+    assert found["kld"]["mean"] < 1e-4, f"equalizing changes the model: KLD {found['kld']['mean']}"
+
+
+def best(case: Case) -> None:
+    output = case.folder / "best.gguf"
+    case.must("quantize", case.model, output, "IQ4_NL", "--method", "best", "--text", case.text, "--ctx", CTX)
+
+
+def same_perplexity(case: Case) -> None:
+    found = json.loads(case.must("perplexity", case.model, *on_text(case), "--json"))["results"][0]
+    estimate = r"Final estimate: PPL = ([\d.]+)"
+    printed = case.llama_perplexity(estimate, "-m", case.model, "-f", case.text, "--chunks", CHUNKS)
+    assert found["ppl"] == pytest.approx(number(estimate, printed), rel=1e-4)
+
+
+def same_kld(case: Case) -> None:
+    logits = case.folder / "logits"
+    base = ["-f", case.text, "--chunks", CHUNKS, "--kl-divergence-base", logits]
+    case.llama_perplexity("Final estimate", "-m", case.model, *base)
+    for type_ in ("Q4_0", "Q4_K_M"):
+        model = case.folder / f"{type_}.gguf"
+        told = case.llama_perplexity("Same top p:", "-m", model, "--kl-divergence", *base[-2:])
+        found = compared(case, model)
+        assert found["perplexity"] == pytest.approx(number(r"Mean PPL\(Q\) *: *([\d.]+)", told), rel=1e-4)
+        assert found["kld"]["mean"] == pytest.approx(number(r"Mean +KLD: *([-\d.]+)", told), rel=1e-2)
+
+
+def nearer(case: Case) -> None:
+    files = [case.folder / f"{name}.gguf" for name in ("IQ4_NL", "gptq", "propagated", "best")]
+    for file in files:
+        if file.exists():
+            print(f"{case.model.stem}: KLD {file.stem} {compared(case, file)['kld']['mean']:.5f}")
+
+
+def on_text(case: Case) -> list[object]:
+    return ["--text", case.text, "--ctx", CTX, "--chunks", CHUNKS]
+
+
+def compared(case: Case, model: Path) -> dict[str, Any]:
+    return json.loads(case.must("compare", case.model, model, *on_text(case), "--json"))["candidates"][0]
+
+
+STEPS = [same_imatrix, same_files, same_perplexity, same_kld, gptq, error_propagation, equalized, best, nearer]
+
+
+@pytest.fixture(scope="module")
+def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 10,000 tokens."""
+    letters = np.random.default_rng(5).choice([*"etaoin shrdlu"], 50_000)
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(letters))
+    return path
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    with ForkedCommands(tmp_path_factory.mktemp("commands")) as commands:
+        yield commands
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in UNLIKE else pytest.mark.slow) for name in NAMES]
+)
+def test_every_command(
+    oracle: Oracle, commands: ForkedCommands, long_text: Path, name: str, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    case = Case(oracle, commands, tmp_path, save(oracle, models, name)[name], long_text)
+    faults = []
+    for step in STEPS:
+        try:
+            step(case)
+        except AssertionError as fault:
+            faults.append(f"{step.__name__}: {fault}")
+    shutil.rmtree(tmp_path)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+def test_no_architecture_is_left_out(oracle: Oracle, tmp_path: Path) -> None:
+    assert sorted(save(oracle, tmp_path)) == NAMES
