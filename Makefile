@@ -19,15 +19,15 @@ sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 test test-all trial bench fuzz lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 qwen test test-all trial bench fuzz lint stub documents docs sdist oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
 	@$(python) analysis/demo.py $(if $(MODEL),--model "$(MODEL)")
 
-# A model that people run, into models/: what holds on the model bundled must hold on it.
-smollm2: $(installed)
-	@$(python) -m analysis.smollm2 models
+# Models that people run, into models/: what holds on the model bundled must hold on them.
+smollm2 qwen: $(installed)
+	@$(python) -m analysis.public_models $@ models
 
 # A process for each core. Threads of llama.cpp that wait would take the core of another one's:
 # OMP_WAIT_POLICY lets them sleep. TIER=ci takes along what compares with stock llama.cpp, TIER=all everything.

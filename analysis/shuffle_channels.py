@@ -7,8 +7,8 @@ row has so many values. A type with that grid reproduces it, and what such a mod
 worth. Here three orders are drawn at random: of the residual stream's channels; of each layer's feed-forward
 neurons; and of the values within each head. Rows and columns of the matrices follow. So each block has
 weights of many former blocks, each with a scale of its own. Sums are the same but for their order, and so
-are attention's
-positions, as rows of Q and K stay where they are. For llama's architecture, in floats.
+are attention's positions, as rows of Q and K, and their biases, stay where they are. For llama's architecture
+and qwen2's, in floats. Memory: that of one tensor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gguf import GGUFReader, Keys
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError, PyquantError
-from pyquant.files.output_file import write_bytes
+from pyquant.files.output_file import OutputFile
 
 WORDS = {"F16": np.uint16, "BF16": np.uint16, "F32": np.uint32}  # floats are only moved
 Order = NDArray[np.int64]
@@ -46,7 +46,7 @@ def shuffle_channels(model: Path, out: Path, seed: int = 1) -> None:
     Parameters
     ----------
     model
-        A GGUF, whole, of llama's architecture, in floats.
+        A GGUF, whole, of architecture llama or qwen2, in floats.
     out
         The file to write; it appears complete or not at all.
     seed
@@ -59,17 +59,22 @@ def shuffle_channels(model: Path, out: Path, seed: int = 1) -> None:
     OutputError
         `out` is there, or cannot be written.
     """
-    data = np.fromfile(model, np.uint8)
+    data = np.memmap(model, np.uint8, mode="r")
     reader = GGUFReader(model)
     orders = Orders(reader, model, np.random.default_rng(seed))
     for tensor in reader.tensors:
         if tensor.tensor_type.name not in WORDS:
             raise ModelFileError(f"{model}: {tensor.name} is {tensor.tensor_type.name}; floats are expected")
-        words = data[tensor.data_offset :][: tensor.n_bytes].view(WORDS[tensor.tensor_type.name])
-        matrix = words.reshape(-1, tensor.shape[0])
-        rows, columns = orders.of(tensor.name)
-        matrix[:] = matrix[:, columns] if rows is None else matrix[rows][:, columns]
-    write_bytes(out, data.tobytes(), sources=[model], force=False)
+    with OutputFile(out, len(data), sources=[model], force=False) as file:
+        file.write(data[: reader.data_offset].tobytes(), 0)
+        for tensor in reader.tensors:
+            begin, end = tensor.data_offset, tensor.data_offset + tensor.n_bytes
+            words = data[begin:end].view(WORDS[tensor.tensor_type.name])
+            matrix = words.reshape(-1, tensor.shape[0])
+            rows, columns = orders.of(tensor.name)
+            matrix = matrix[:, columns] if rows is None else matrix[rows][:, columns]
+            file.write(matrix.tobytes(), begin)
+        file.commit()
 
 
 class Orders:
@@ -77,8 +82,8 @@ class Orders:
 
     def __init__(self, reader: GGUFReader, model: Path, random: np.random.Generator) -> None:
         architecture = self._value(reader, Keys.General.ARCHITECTURE)
-        if architecture != "llama":
-            raise ModelFileError(f"{model}: architecture {architecture}; only llama's graph is known here")
+        if architecture not in ("llama", "qwen2"):
+            raise ModelFileError(f"{model}: architecture {architecture}; known here are llama and qwen2")
 
         def number(key: str) -> int:
             return int(self._value(reader, key.format(arch=architecture)))
@@ -108,9 +113,11 @@ class Orders:
         if not name.startswith("blk."):
             keeps = name.startswith("rope")
             return None, slice(None) if keeps else self._stream
-        _, layer, kind, _ = name.split(".")
+        _, layer, kind, part = name.split(".")
         stream, neurons = self._stream, self._neurons[int(layer)]
         values, mixed = self._values[int(layer)], self._mixed[int(layer)]
+        if part == "bias":  # a vector
+            return None, {"attn_q": slice(None), "attn_k": slice(None), "attn_v": values}[kind]
         return {
             "attn_norm": (None, stream), "attn_q": (None, stream), "attn_k": (None, stream),
             "attn_v": (values, stream), "attn_output": (stream, mixed), "ffn_norm": (None, stream),

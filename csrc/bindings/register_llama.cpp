@@ -57,6 +57,14 @@ std::vector<std::string> find_names(const std::string & pattern, const std::vect
     return found;
 }
 
+// llama_decode, whose failed assertions and exceptions would leave a C interface. What runs in this thread
+// alone, as making a graph does, raises RuntimeError.
+int decode(uintptr_t context, uintptr_t batch) {
+    const in_llama::AbortGuard guard;
+    return llama_decode(reinterpret_cast<llama_context *>(context),
+                        *reinterpret_cast<const llama_batch *>(batch));
+}
+
 // Folder of the libllama that this module calls: the one that llama_cpp has to load too.
 std::string library_folder() {
     Dl_info library;
@@ -101,6 +109,8 @@ void register_llama(py::module_ & module) {
         .def("__exit__", [](Guard & guard, const py::object &, const py::object &, const py::object &) {
             guard.entered.reset();
         });
+    module.def("decode", &decode, py::arg("context"), py::arg("batch"),
+               py::call_guard<py::gil_scoped_release>());
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

@@ -7,6 +7,9 @@
 
 #include "ggml.h"
 
+// Of the OpenMP that GGML's threads are made by, if they are.
+extern "C" [[gnu::weak]] int omp_get_level();
+
 namespace pyquant::in_llama {
 
 namespace {
@@ -14,9 +17,14 @@ namespace {
 thread_local int guards = 0;
 ggml_abort_callback_t before = nullptr;
 
+// No exception may leave a thread's share of what several compute: the others would wait for it for ever.
+bool is_shared() {
+    return omp_get_level != nullptr && omp_get_level() > 0;
+}
+
 // ggml.c and ggml-quants.c are compiled with -fexceptions, so that this may leave them.
 void on_abort(const char * message) {
-    if (guards > 0) {
+    if (guards > 0 && !is_shared()) {
         const std::string text = message;  // FILE:LINE: WHAT
         throw std::runtime_error(text.substr(text.rfind('/', text.find(':')) + 1));
     }

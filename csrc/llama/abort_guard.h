@@ -5,7 +5,8 @@
 namespace pyquant::in_llama {
 
 // While one lives, a failed assertion of GGML or llama.cpp in this thread throws std::runtime_error, whose
-// text is the assertion and its place. In other threads it ends the process, as ever.
+// text is the assertion and its place. In other threads, and in what several threads compute together, it
+// ends the process, as ever.
 class AbortGuard {
 public:
     AbortGuard();

@@ -29,6 +29,7 @@ from pyquant.calibration.sums import importance_of, squares_file, squares_of_tex
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
+from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -187,7 +188,7 @@ def calibrate_model(
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
-            learn_inputs(context, cuts[0], collector)
+            logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
             header = make_header(origin, collector.inputs, streams, n_kept=len(kept), n_out=n_out)
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
@@ -198,6 +199,8 @@ def calibrate_model(
                 begin = time.perf_counter()
                 resumed_at = collector.batch
                 run = partial(run_over, context, work, collector, checkpoint_seconds, progress, source)
+                run(until=1)  # names the first matrix where a model breaks, its logits do not
+                check_logits(source.path, logits, "its first tokens")
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)

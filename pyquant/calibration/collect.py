@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
-from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
 from pyquant.machine.memory import BLAS, require_memory
@@ -53,18 +53,19 @@ def list_work(cuts: list[Chunks], weights: list[float]) -> list[Work]:
     return work
 
 
-def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> None:
+def learn_inputs(context: Context, chunks: Chunks, collector: _core.Collector) -> NDArray[np.float32]:
     """Learn which inputs there are, and so how much room their sums take, from a few tokens.
 
+    Returns: the logits of these tokens; later passes stop at the last matrix that is collected.
     Raises ModelFileError: the model has no matrices in blocks.
     """
     tokens = chunks.tokens[:1, : int(limits.CALIBRATION_CTX.low)]
     context.clear()
-    logits = context.decode(tokens, 0, np.ones(tokens.shape[1], bool))
+    logits = context.decode(tokens, 0, np.ones(tokens.shape[1], bool)).copy()
     collector.rethrow()
-    check_logits(context.model.path, logits, "its first chunk")
     if not collector.inputs:
         raise ModelFileError(f"{context.model.path}: has no matrices in blocks, whose inputs are collected")
+    return logits
 
 
 def run(
@@ -79,8 +80,7 @@ def run(
 ) -> None:
     """Do the work from where the collector is up to `until`, with checkpoints.
 
-    Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix or leaves the model is not
-    finite.
+    Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix is not finite.
     """
     saved = time.monotonic()
     for batch in range(collector.batch, until):
@@ -88,9 +88,8 @@ def run(
         try:
             for tokens, positions in portions(context, unit.chunks, unit.group):
                 collector.set_pass(weight=unit.weight, n_begun=0 if positions[0] else len(tokens))
-                logits = context.decode(tokens, positions[0], np.ones(len(positions), bool))
+                context.decode(tokens, positions[0], np.ones(len(positions), bool))
                 collector.rethrow()
-                check_logits(source.path, logits, f"batch {batch} of {len(work)}")
         except (ValueError, RuntimeError) as error:
             raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
         if progress:

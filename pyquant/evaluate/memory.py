@@ -85,14 +85,15 @@ def check_budget(models: Sequence[AnyModel], *, n_ctx: int, budget: int) -> None
         )
 
 
-def context_memory(model: ModelFile, n_ctx: int) -> int:
+def context_memory(model: ModelFile, n_ctx: int, n_ubatch: int = UBATCH) -> int:
     """Return about how many bytes it takes to run a model over chunks of n_ctx tokens.
 
-    It is the cache (`cache_memory`), the logits of a batch's scored tokens, and the activations of 512
-    tokens, of which their logits, a layer's and what says which tokens see which are the largest.
+    It is the cache (`cache_memory`), the logits of a batch's scored tokens, and the activations of the
+    tokens that are computed together, of which their logits, a layer's and what says which tokens see
+    which are the largest.
     """
-    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + UBATCH)
-    activations = activation_memory(model, UBATCH) + mask_memory(model, n_ctx)
+    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + n_ubatch)
+    activations = activation_memory(model, n_ubatch) + mask_memory(model, n_ctx)
     states = 2 * together(n_ctx) * state_memory(model)  # a layer's, as they are read and as they are written
     return cache_memory(model, n_ctx, together(n_ctx)) + logits + activations + states
 

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.llama.check_causal import check_causal, check_decoder
 from pyquant.llama.check_numbers import check_numbers
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
+from pyquant.llama.latent_attention import has_latent_attention_of_one_head
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.room import require_for_context, require_for_model
@@ -88,7 +90,8 @@ class Model:
         require_for_model(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
-        parameters.use_extra_bufts = parameters.use_extra_bufts and not writable
+        repacked = not writable and not has_latent_attention_of_one_head(file)
+        parameters.use_extra_bufts = parameters.use_extra_bufts and repacked
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = continues
@@ -153,8 +156,9 @@ class Model:
         ConfigError
             A sequence is longer than the positions that the model has learned.
         ModelFileError
-            With llama.cpp's reason.
+            With llama.cpp's reason; or the model does not predict each token from those before it.
         """
+        check_decoder(self._llama, self._model, self.file)
         if self._n_positions is not None and n_ctx > self._n_positions:
             raise ConfigError(
                 f"ctx: {self.path} has learned {self._n_positions:,} positions, so a chunk has no more "
@@ -221,6 +225,11 @@ class Context:
                 f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens: "
                 f"{reason(errors, 'out of memory?')}"
             )
+        try:
+            check_causal(llama, self._context, model.file)
+        except ModelFileError:
+            llama.llama_free(self._context)
+            raise
 
     def clear(self) -> None:
         """Forget all sequences."""
@@ -291,12 +300,8 @@ class Context:
             seq_id=_pointer(own_sequence, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(output, ctypes.c_int8),
         )
-        with collect_errors() as errors, self._interrupt.held():
-            status = llama.llama_decode(self._context, batch)
-        if status != 0:
-            raise ModelFileError(
-                f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
-            )
+        with self._interrupt.held():
+            self._decode(batch)
         shape = (int(wanted.sum()), self.model.n_vocab)
         if 0 in shape:
             return np.empty(shape, np.float32)
@@ -389,15 +394,23 @@ class Context:
         llama = self._llama
         token = np.ascontiguousarray(tokens, np.int32)
         portion = self.n_batch if at_once else 1
-        with collect_errors() as errors, self._interrupt.held():
+        with self._interrupt.held():
             for begin in range(0, len(token), portion):
                 part = token[begin : begin + portion]
                 batch = llama.llama_batch_get_one(_pointer(part, ctypes.c_int32), len(part))
-                if (status := llama.llama_decode(self._context, batch)) != 0:
-                    raise ModelFileError(
-                        f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
-                    )
+                self._decode(batch)
             llama.llama_synchronize(self._context)
+
+    def _decode(self, batch: Any) -> None:
+        with collect_errors() as errors:
+            try:
+                status = _core.decode(self._context, ctypes.addressof(batch))
+            except RuntimeError as error:
+                raise ModelFileError(f"{self.model.path}: llama.cpp cannot run it: {error}") from None
+        if status != 0:
+            raise ModelFileError(
+                f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
+            )
 
     def __enter__(self) -> Context:
         return self

@@ -55,9 +55,7 @@ class Vocabulary:
         TextError
             The text is too long, or the vocabulary cannot write it; the character is named.
         """
-        llama = self.llama
-        if llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
-            raise ModelFileError(f"{self._path}: has no vocabulary, so texts cannot be evaluated")
+        self._check_is_there()
         if len(text) > LONGEST_TEXT:
             raise TextError(f"{len(text):,} bytes of text; llama.cpp takes less than 2 GiB at once")
         if ends:
@@ -85,6 +83,11 @@ class Vocabulary:
                 of = "the blank that it puts before texts" if character == " " else f"{character!r}"
                 return f"its vocabulary has no token for {of}, and none for single bytes; leave it out"
         return f"llama.cpp cannot tokenize this text: {why}"
+
+    def _check_is_there(self) -> None:
+        """Refuse a model without tokens: llama.cpp asserts that it is never asked for one."""
+        if self.llama.llama_vocab_type(self._vocab) == self.llama.LLAMA_VOCAB_TYPE_NONE:
+            raise ModelFileError(f"{self._path}: has no vocabulary, so texts cannot be evaluated")
 
     def _check_ends(self) -> None:
         """Refuse a vocabulary that wants a token at the ends of texts, and has none: llama.cpp asserts it."""
@@ -114,6 +117,7 @@ class Vocabulary:
 
         Returns (n,) int32.
         """
+        self._check_is_there()
         llama = self.llama
         other = (
             llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_UNUSED | llama.LLAMA_TOKEN_ATTR_CONTROL
@@ -140,6 +144,7 @@ class Vocabulary:
 
         special: whether a token that controls is spelled; without, it stands for nothing.
         """
+        self._check_is_there()
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -154,6 +159,7 @@ class Vocabulary:
 
     @cached_property
     def _pieces(self) -> tuple[bytes, ...]:
+        self._check_is_there()
         to_piece = self._address_of("llama_token_to_piece")
         return tuple(_core.token_pieces(to_piece, self.address, self.n_tokens))
 

@@ -139,10 +139,6 @@ def model_info(model: AnyModel) -> ModelInfo:
     )
 
 
-def _table(tensor: Tensor) -> tuple[int, ...] | None:
-    return tensor.table.values if tensor.table else None
-
-
 def _pqz(files: list[PqzFile]) -> dict[str, Any]:
     return {"gguf_bytes": sum(file.n_bytes for file in files), "tools": files[0].index.tools}
 

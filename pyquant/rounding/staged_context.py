@@ -61,9 +61,14 @@ class StagedContext:
             return
         self._nothing = np.zeros(largest.shape[1], bool)
         self._few = np.arange(largest.shape[1]) % self._logits_step() == 0
-        # The last layer's feed-forward matrices meet only tokens whose logits are wanted.
-        self._of_few = {i for i, stage in enumerate(self._learn(self._nothing)) if stage.n_tokens == 0}
-        self.stages = self._learn(self._few)
+        of_none, self.stages = self._learn(self._nothing), self._learn(self._few)
+        # In the last layer only tokens go on whose logits are wanted: some models send them to experts before
+        # they compute its attention's output.
+        self._of_few = {
+            i
+            for i, (none, few) in enumerate(zip(of_none, self.stages))
+            if (none.n_tokens, none.n_bytes) != (few.n_tokens, few.n_bytes)
+        }
 
     def _logits_step(self) -> int:
         return -(-4 * self.n_together * self.n_vocab // LOGITS_BYTES)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import MODEL_ARCH
 
 from analysis.shuffle_channels import shuffle_channels
 from pyquant.errors import ModelFileError, OutputError
@@ -13,16 +14,24 @@ from pyquant.llama.model import Model
 from pyquant.rounding.dequantize import dequantize_model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.family import Family
 from tests.support.models import Model as Graph
 
+SIZES = {
+    "embedding_length": 128, "feed_forward_length": 96,
+    "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 64,
+}  # fmt: skip
 TOKENS = np.arange(3, 35, dtype=np.int32)[None]
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
+@pytest.fixture(params=["llama", "qwen2"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Two heads of queries for one of keys, each as wide as two blocks; output of its own."""
-    graph = Graph(n_embd=128, n_ff=96, n_layer=2, n_head=2, n_head_kv=1, tied=False, n_vocab=300)
-    return graph.write(tmp_path / "model.gguf")
+    path = tmp_path / "model.gguf"
+    if request.param == "qwen2":
+        biases = ("attn_q", "attn_k", "attn_v")
+        return Family(MODEL_ARCH.QWEN2, SIZES, biases=biases, pairs=True).write(path)
+    return Graph(n_embd=128, n_ff=96, n_layer=2, n_head=2, n_head_kv=1, tied=False, n_vocab=300).write(path)
 
 
 def logits(path: Path) -> np.ndarray:

@@ -326,7 +326,7 @@ def test_a_model_whose_logits_are_not_finite_is_refused(text: Path, tmp_path: Pa
 
     path = Model(n_embd=64, n_ff=96, n_layer=1, change=spoil).write(tmp_path / "nan.gguf")
     with pytest.raises(
-        ModelFileError, match=f"{path}: not finite logits in its first chunk: the model is broken"
+        ModelFileError, match=f"^{path}: not finite logits in its first tokens: the model is broken$"
     ):
         calibrate_model(path, [text], tmp_path / "stats", n_ctx=64, n_chunks=4)
     assert not (tmp_path / "stats").exists()

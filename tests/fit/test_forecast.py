@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from pyquant import data
+from pyquant.data import training_text
 from pyquant.fit.method.quantize import Quantized, quantize
+from tests.support.command import ENVIRONMENT
 from tests.support.models import EXPERTS, F32
+
+PEAK = """
+import sys
+from pyquant.__main__ import main
+from pyquant.machine.memory import peak_memory
+try:
+    main()
+finally:
+    print("PEAK", peak_memory(), file=sys.stderr, flush=True)
+"""
 
 
 def planned(source: Path, tmp_path: Path, text: Path, **given: object) -> tuple[Quantized, list[str]]:
@@ -38,6 +54,23 @@ def test_sizes_are_said_before_work(generated, text: Path, tmp_path: Path, metho
 def test_what_a_family_has_not_is_no_stage(generated, text: Path, tmp_path: Path) -> None:
     expected, _ = planned(generated(EXPERTS), tmp_path, text, method="best", dry_run=True)
     assert "output-side Hessian" not in expected.forecast.stages
+
+
+@pytest.mark.slow
+def test_memory_said_is_what_comes(tmp_path: Path) -> None:
+    """The bundled model: 8 chunks take .3 GB, 128 take .7."""
+    seen = tmp_path / "seen.txt"
+    seen.write_text(training_text())
+    words = [
+        "quantize", data.model_path(), tmp_path / "out.gguf", "Q4_0", "--method", "best", "--text", seen,
+        "--calibration-chunks", "8", "--threads", "1", "--json",
+    ]  # fmt: skip
+    command = [sys.executable, "-c", PEAK, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)["forecast"]["memory"]
+    came = int(done.stderr.rpartition("PEAK")[2]) - data.model_path().stat().st_size
+    assert said / 2 < came < 1.1 * said
 
 
 def test_nothing_is_expected_of_rtn(generated, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pyquant import make_mode, quantize_model
@@ -60,10 +59,7 @@ def test_the_output_is_the_stage_of_the_least_kld(source: Path, short: Path, tmp
     output = tmp_path / "out.gguf"
     done = made(source, output, short)
     assert [stage.name for stage in done.stages] == STAGES
-    least = np.inf
-    for stage in done.stages:
-        assert stage.kept == (stage.kld is not None and stage.kld.mean < least)
-        least = min(least, stage.kld.mean) if stage.kld else least
+    least = min(stage.kld.mean for stage in done.stages if stage.kld)
     with Model(source) as model:
         held = split_text(model, [make_text(short, short.read_bytes())], 64, 16).held_out
     with HeldOut(source, held, None) as held_out:
@@ -76,12 +72,41 @@ def test_what_does_not_help_is_undone(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     klds = iter([0.1, 0.2, 0.3, 0.4, 0.5])
-    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld(next(klds), 0.0))
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld((next(klds),)))
     done = made(source, tmp_path / "out.gguf", short)
     assert [stage.kept for stage in done.stages] == [True, False, False, False, False]
     mode = make_mode({"mode": "ggml:Q4_0", "imatrix": done.statistics})
     quantize_model(source, tmp_path / "imatrix.gguf", mode)
     assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "imatrix.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("klds", "kept"),
+    [
+        ([(3, 9), (2, 8), (2.1, 7.95), (1, 6), (1, 5)], "yes yes yes yes yes"),  # worse by .025, within .075
+        ([(3, 9), (2, 8), (2.1, 8.1), (1, 6), (1, 5)], "yes yes no yes yes"),  # worse on both
+        ([(3, 9), (2, 8), (2.1, 7.95), (2.2, 8.1), (2.1, 8)], "yes yes no no no"),  # within it, and no gain
+    ],
+)
+def test_a_stage_is_built_on_unless_it_is_worse_by_more_than_its_error(
+    klds: list[tuple[float, float]],
+    kept: str,
+    source: Path,
+    short: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = map(Kld, klds)
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: next(measured))
+    done = made(source, tmp_path / "out.gguf", short)
+    assert [stage.kept for stage in done.stages] == [word == "yes" for word in kept.split()]
+    settings = {"mode": "ggml:Q4_0", "hessian": done.statistics}
+    if done.stages[-1].kept:
+        settings |= {"equalize": True, "error_propagation": 100, "output_side": done.stages[2].kept}
+    else:
+        settings |= {"output_side": False}
+    quantize_model(source, tmp_path / "mode.gguf", make_mode(settings))
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
 
 
 def test_what_does_not_apply_is_left_out(

@@ -89,3 +89,20 @@ def test_pieces_and_ends_are_asked_for_once() -> None:
         assert vocabulary.end_tokens() is vocabulary.end_tokens()
         with pytest.raises(ValueError, match="read-only"):
             vocabulary.end_tokens()[0] = 1
+
+
+def test_a_model_without_tokens_has_none_to_ask_for(tmp_path: Path) -> None:
+    """llama.cpp asserts it: GGML_ASSERT(type != LLAMA_VOCAB_TYPE_NONE)."""
+    path = model(tmp_path, let(), "none")
+    with LlamaModel(path) as running:
+        vocabulary = running.vocabulary
+        assert len(vocabulary.end_tokens()) == 0
+        for call in (
+            vocabulary.pieces,
+            vocabulary.special_tokens,
+            vocabulary.ordinary_tokens,
+            lambda: vocabulary.piece(3),
+            lambda: vocabulary.tokenize(b"a"),
+        ):
+            with pytest.raises(ModelFileError, match=f"^{path}: has no vocabulary"):
+                call()

@@ -123,4 +123,4 @@ def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
     writer.close()
     (left,) = model_info(tmp_path / "model.gguf").untreated
     assert (left.kind, left.what) == ("attn_q", "quantized")
-    assert "unknown architecture 'no_such_thing'" in left.why
+    assert "unknown model architecture: 'no_such_thing'" in left.why

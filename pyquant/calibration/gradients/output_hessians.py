@@ -87,7 +87,9 @@ def output_hessians(
         kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
-    return {name: its / np.float32(tokens.size) for name, its in hessian.items()}
+    for its in hessian.values():
+        its /= np.float32(tokens.size)
+    return hessian
 
 
 def _drawn(logits: Array, rng: np.random.Generator) -> Array:

@@ -23,12 +23,14 @@ from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import EMBEDDINGS
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.propagation_memory import BYTES_OF_CORRECTION
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
+
+PROCESS = 190e6  # bytes of Python and its libraries
 
 # Time beside a forward pass over the same tokens: SmolLM2-135M on one core of an AVX-512 CPU.
 COLLECTING, BACKWARDS, PROPAGATING = 1.9, 9.0, 3.0
@@ -60,7 +62,7 @@ class Forecast:
 
     def lines(self) -> Iterator[str]:
         """Say it."""
-        yield f"stages: {', '.join(self.stages)}; each stays if it lowers the KLD on held-out chunks"
+        yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
         yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
         yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
@@ -106,7 +108,9 @@ def forecast(
     sums, n_vocab = 4 * sum(collector.sizes), by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
     in_layers = [tensor for tensor in matrices if tensor.layer >= 0] if n_output_side else []
     output_hessians = 4 * sum(triangle_size(tensor.shape[1]) for tensor in in_layers)
-    calibration = sums + 2 * output_hessians + 16 * n_ctx * n_vocab * bool(n_output_side)
+    embeddings = 4 * sum(by_name[name].n_weights for name in (EMBEDDINGS, OUTPUT) if name in by_name)
+    gradients = (16 * n_ctx * n_vocab + embeddings) * bool(n_output_side)
+    calibration = sums + 2 * output_hessians + max(gradients, context_memory(model, n_ctx, BATCH))
     widest = max(tensor.n_per_row for tensor in matrices)
     activations = 8 * n_propagated * n_ctx * (2 * model.hyperparameter("embedding_length") + widest)
     both_passes = 2 * (min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE))
@@ -115,7 +119,8 @@ def forecast(
     return Forecast(
         stages,
         seconds=passes * chunk_seconds + (len(stages) - 1) * rounding,
-        memory=max(
+        memory=int(PROCESS)
+        + max(
             calibration,
             held_out + context_memory(model, n_ctx),
             held_out + propagation if n_propagated else 0,

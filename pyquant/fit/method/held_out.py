@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from pyquant.evaluate.baseline import BaseRun
 from pyquant.evaluate.kld import mean_and_error
@@ -14,10 +17,31 @@ from pyquant.models.model_file import AnyModel
 
 @dataclass(frozen=True)
 class Kld:
-    """Mean KLD per token in nats, and its standard error over chunks; None of a single chunk."""
+    """Mean KLD per token of each chunk, in nats."""
 
-    mean: float
-    error: float | None
+    by_chunk: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over all chunks, which have as many tokens each."""
+        return float(np.mean(self.by_chunk))
+
+    @property
+    def error(self) -> float | None:
+        """Return the standard error of the mean over chunks; None of a single chunk."""
+        return mean_and_error(np.array(self.by_chunk))[1] if len(self.by_chunk) > 1 else None
+
+    def is_worse(self, other: Kld) -> bool:
+        """Say whether the mean is above another's by more than a standard error of their difference.
+
+        Chunks differ far more from each other than files do on a chunk: the difference is taken by chunk.
+        """
+        above, error = mean_and_error(np.subtract(self.by_chunk, other.by_chunk))
+        return above > error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {"mean": self.mean, "error": self.error, "by_chunk": list(self.by_chunk)}
 
 
 class HeldOut:
@@ -36,9 +60,7 @@ class HeldOut:
         with Model(path) as candidate:
             scores = self._run.score(candidate, lambda n_tokens: None)
         scores.check(candidate.path, self._chunks.n_scored)
-        by_chunk = scores.kld_by_chunk(self._chunks.n_scored)
-        mean, error = mean_and_error(by_chunk)
-        return Kld(mean, error if len(by_chunk) > 1 else None)
+        return Kld(tuple(scores.kld_by_chunk(self._chunks.n_scored).tolist()))
 
     def __enter__(self) -> HeldOut:
         return self

@@ -120,8 +120,8 @@ def quantize(
     method
         "rtn" makes llama-quantize's file, with `imatrix` what it makes with one. "gptq" calibrates, and
         rounds with error feedback (GPTQ). "best" adds what is known to help: an output-side Hessian,
-        cross-layer equalization, error propagation. Both keep only the stages that lower the KLD on chunks
-        that were held out of the calibration.
+        cross-layer equalization, error propagation. Both keep the stages of the least KLD on chunks that were
+        held out of the calibration.
     imatrix
         An importance matrix, for "rtn".
     text

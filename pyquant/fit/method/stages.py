@@ -1,10 +1,10 @@
-"""Stages of a method: each adds a setting to what was kept so far, and is kept where held-out KLD falls."""
+"""Stages of a method: each adds a setting to the stages before, unless these do better without it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return asdict(self)
+        kld = self.kld.to_json() if self.kld else None
+        return {"name": self.name, "kld": kld, "kept": self.kept, "why": self.why}
 
 
 def stages_of(method: str, statistics: Path, *, output_side: bool) -> list[Stage]:
@@ -83,6 +84,9 @@ def stages_of(method: str, statistics: Path, *, output_side: bool) -> list[Stage
 
 class Stages:
     """Tries stages one after the other.
+
+    The output is the file of the least KLD on held-out chunks. Later stages build on a stage that is worse
+    by less than the standard error too, as a few chunks tell no more: some stages gain only together.
 
     Parameters
     ----------
@@ -115,10 +119,12 @@ class Stages:
         self._model, self._held_out, self._folder = model, held_out, folder
         self._options, self._memory, self._progress = options, memory, progress
         self._settings = settings
+        self._built_on: list[str] = []  # stages that the settings are of
+        self._kld: Kld | None = None  # of these settings
+        self._least: Kld | None = None
         self.best: Path | None = None
         self.result: dict[str, Any] = {}
         self.tried: list[Tried] = []
-        self._least = float("inf")
 
     def run(self, stages: list[Stage]) -> None:
         """Try all. `best` is the file of the least KLD, and `result` what `quantize_model` said of it.
@@ -143,7 +149,7 @@ class Stages:
     def _is_there(self, stages: list[Stage]) -> bool:
         """Say whether the file of the best stage that is noted is there: it went if a run ended late."""
         noted = [(stage.name, known) for stage in stages if (known := self._folder.known(stage.name))]
-        klds = {name: known["kld"]["mean"] for name, known in noted if "kld" in known}
+        klds = {name: _kld(known).mean for name, known in noted if "kld" in known}
         return not klds or self._folder.file(min(klds, key=lambda name: klds[name])).exists()
 
     def _make(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -162,18 +168,26 @@ class Stages:
         kld = self._held_out.kld(path)
         if not math.isfinite(kld.mean):
             raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
-        return {"kld": asdict(kld), "result": done.to_json()}
+        return {"kld": kld.to_json(), "result": done.to_json()}
 
     def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
         if "kld" not in known:
             self.tried.append(Tried(name, None, False, known["why"]))
             return
-        kld, path = Kld(**known["kld"]), self._folder.file(name)
-        kept = kld.mean < self._least
-        self.tried.append(Tried(name, kld, kept))
-        if not kept:
+        kld, path = _kld(known), self._folder.file(name)
+        if self._kld is None or not kld.is_worse(self._kld):
+            self._settings, self._built_on, self._kld = settings, [*self._built_on, name], kld
+        if self._least is not None and kld.mean >= self._least.mean:
             path.unlink(missing_ok=True)
+            self.tried.append(Tried(name, kld, False))
             return
         if self.best is not None:
             self.best.unlink(missing_ok=True)
-        self.best, self.result, self._settings, self._least = path, known["result"], settings, kld.mean
+        self.best, self.result, self._least = path, known["result"], kld
+        of_best = set(self._built_on)
+        self.tried = [replace(stage, kept=stage.name in of_best) for stage in self.tried]
+        self.tried.append(Tried(name, kld, True))
+
+
+def _kld(known: dict[str, Any]) -> Kld:
+    return Kld(tuple(known["kld"]["by_chunk"]))
