@@ -18,7 +18,7 @@ UNLIKE = {
     "qwen3moe-moe": "experts",
     "deepseek2-moe": "compressed keys and values (MLA)",
     "mamba-dense": "states",
-    "jamba-dense": "states and attention in turns",
+    "smallthinker-moe": "experts that are chosen before attention",
     "lfm2-dense": "convolutions and attention in turns",
     "dream-dense": "attention to what follows",
     "gemma2-dense": "sliding windows",
@@ -26,27 +26,31 @@ UNLIKE = {
     "hrm_text-dense": "layers that run several times",
 }
 
-NAMES = """
-afmoe-moe arcee-dense arctic-moe baichuan-dense bailingmoe-moe bailingmoe2-moe bailingmoe3-moe
-bloom-dense chatglm-dense codeshell-dense cogvlm-dense cohere2-dense cohere2moe-moe command-r-dense
-dbrx-moe deci-dense deepseek-moe deepseek2-moe deepseek32-moe deepseek4-moe dots1-moe dots3note-moe
-dream-dense ernie4_5-moe ernie4_5-moe-moe exaone-dense exaone-moe-moe exaone4-dense falcon-dense
-falcon-h1-dense gemma-dense gemma2-dense gemma3-dense glm-dsa-moe glm4-dense glm4moe-moe
-glm5-next-moe gpt-oss-moe gpt2-dense gptneox-dense granite-dense granite-moe granite_swa-dense
-granitehybrid-dense granitemoe-dense granitemoe-moe grok-moe grovemoe-moe hrm_text-dense
-hunyuan-dense-dense hunyuan-moe-moe hunyuan_vl-dense hy_v3-moe hy_v4-moe internlm2-dense jais-dense
-jais2-dense jamba-dense kimi-k3-moe kimi-linear-moe laguna-moe lfm2-dense lfm2moe-moe llada-dense
-llada-moe-moe llama-dense llama-moe llama4-moe maincoder-dense mamba-dense mamba2-dense maple-moe
-mellum-moe mimo2-moe minicpm-dense minicpm-moe minicpm3-dense minimax-01-moe minimax-m2-moe
-minimax-m3-moe mistral3-dense mistral3-moe mistral4-moe mpt-dense muse-glimmer-dense nanbeige-dense
-nemotron-dense nemotron_h-dense nemotron_h_moe-dense olmo-dense olmo2-dense olmoe-moe openelm-dense
-orion-dense paddleocr-moe pangu-embedded-dense phi2-dense phi3-dense phimoe-moe plamo-dense
-plamo2-dense plamo3-dense pockettts-dense qwen-dense qwen2-dense qwen2moe-moe qwen2vl-dense
-qwen3-dense qwen35-dense qwen35moe-moe qwen3moe-moe qwen3next-moe qwen3tts-dense qwen3vl-dense
-qwen3vlmoe-moe qwen4exp-moe refact-dense refact-moe rnd1-moe seed_oss-dense smallthinker-moe
-smollm3-dense spark2_5-dense stablelm-dense starcoder-dense starcoder2-dense talkie-dense
-xverse-dense
-""".split()
+NAMES = [
+    "afmoe-moe", "arcee-dense", "arctic-moe", "baichuan-dense", "bailingmoe-moe", "bailingmoe2-moe",
+    "bailingmoe3-moe", "bloom-dense", "chatglm-dense", "codeshell-dense", "cogvlm-dense",
+    "cohere2-dense", "cohere2moe-moe", "command-r-dense", "dbrx-moe", "deci-dense", "deepseek-moe",
+    "deepseek2-moe", "deepseek32-moe", "deepseek4-moe", "dots1-moe", "dots3note-moe", "dream-dense",
+    "ernie4_5-moe", "ernie4_5-moe-moe", "exaone-dense", "exaone-moe-moe", "exaone4-dense",
+    "falcon-dense", "falcon-h1-dense", "gemma-dense", "gemma2-dense", "gemma3-dense", "glm-dsa-moe",
+    "glm4-dense", "glm4moe-moe", "glm5-next-moe", "gpt-oss-moe", "gpt2-dense", "gptneox-dense",
+    "granite-dense", "granite-moe", "granite_swa-dense", "granitehybrid-dense", "granitemoe-dense",
+    "granitemoe-moe", "grok-moe", "grovemoe-moe", "hrm_text-dense", "hunyuan-dense-dense",
+    "hunyuan-moe-moe", "hunyuan_vl-dense", "hy_v3-moe", "hy_v4-moe", "internlm2-dense", "jais-dense",
+    "jais2-dense", "jamba-dense", "kimi-k3-moe", "kimi-linear-moe", "laguna-moe", "lfm2-dense",
+    "lfm2moe-moe", "llada-dense", "llada-moe-moe", "llama-dense", "llama-moe", "llama4-moe",
+    "maincoder-dense", "mamba-dense", "mamba2-dense", "maple-moe", "mellum-moe", "mimo2-moe",
+    "minicpm-dense", "minicpm-moe", "minicpm3-dense", "minimax-01-moe", "minimax-m2-moe",
+    "minimax-m3-moe", "mistral3-dense", "mistral3-moe", "mistral4-moe", "mpt-dense",
+    "muse-glimmer-dense", "nanbeige-dense", "nemotron-dense", "nemotron_h-dense",
+    "nemotron_h_moe-dense", "olmo-dense", "olmo2-dense", "olmoe-moe", "openelm-dense", "orion-dense",
+    "paddleocr-moe", "pangu-embedded-dense", "phi2-dense", "phi3-dense", "phimoe-moe", "plamo-dense",
+    "plamo2-dense", "plamo3-dense", "pockettts-dense", "qwen-dense", "qwen2-dense", "qwen2moe-moe",
+    "qwen2vl-dense", "qwen3-dense", "qwen35-dense", "qwen35moe-moe", "qwen3moe-moe", "qwen3next-moe",
+    "qwen3tts-dense", "qwen3vl-dense", "qwen3vlmoe-moe", "qwen4exp-moe", "refact-dense", "refact-moe",
+    "rnd1-moe", "seed_oss-dense", "smallthinker-moe", "smollm3-dense", "spark2_5-dense",
+    "stablelm-dense", "starcoder-dense", "starcoder2-dense", "talkie-dense", "xverse-dense",
+]  # fmt: skip
 
 
 def save(oracle: Oracle, folder: Path, name: str | None = None) -> dict[str, Path]:
