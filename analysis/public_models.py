@@ -75,7 +75,7 @@ QWEN = PublicModel(
     ),
     sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     type="Q4_K_M",
-    megabytes=(1117, 6200),
+    megabytes=(1117, 7121),
 )
 MODELS = {"smollm2": SMOLLM2, "qwen": QWEN}
 

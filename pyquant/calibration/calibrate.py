@@ -27,10 +27,8 @@ from pyquant.calibration.sample import sample_chunks, spread
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
 from pyquant.calibration.wanted import wanted_texts
-from pyquant.errors import ModelFileError
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
-from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -199,12 +197,9 @@ def calibrate_model(
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch
-                run = partial(run_over, context, work, collector, checkpoint_seconds, progress, source)
-                try:
-                    check_logits(source.path, logits, "its first tokens")
-                except ModelFileError:
-                    run(until=1)  # names the first matrix where the model breaks, if there is one
-                    raise
+                run = partial(
+                    run_over, context, work, collector, checkpoint_seconds, progress, source, logits
+                )
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)

@@ -20,6 +20,7 @@ from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
+from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.model import Context
 from pyquant.machine.memory import BLAS, require_memory
@@ -75,11 +76,14 @@ def run(
     checkpoint_seconds: float,
     progress: Progress | None,
     source: ModelFile,
+    logits: NDArray[np.float32],
     *,
     until: int,
 ) -> None:
     """Do the work from where the collector is up to `until`, with checkpoints.
 
+    logits: what `learn_inputs` gave. They are checked behind a batch, which names the first matrix where a
+    model breaks.
     Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix is not finite.
     """
     saved = time.monotonic()
@@ -92,6 +96,7 @@ def run(
                 collector.rethrow()
         except (ValueError, RuntimeError) as error:
             raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
+        check_logits(source.path, logits, "its first tokens")
         if progress:
             progress(unit.n_done, work[-1].n_done)
         if time.monotonic() - saved >= checkpoint_seconds:

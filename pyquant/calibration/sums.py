@@ -12,6 +12,8 @@ from pyquant import _core
 from pyquant.calibration.hessian_file import OUTPUT_SIDE, TOKENS
 from pyquant.calibration.hessian_rows import RowWriter
 from pyquant.calibration.panels import triangle_of, triangle_size
+from pyquant.errors import ModelFileError
+from pyquant.files.npz import read_npz
 from pyquant.files.output_file import OutputFile
 
 TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
@@ -30,6 +32,7 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
 
     output: the Hessian file, beside which they are kept.
     batch: the first batch of random tokens.
+    Raises ModelFileError: what is kept cannot be used.
     """
     path = squares_file(output)
     if collector.batch < batch or not path.exists():
@@ -44,9 +47,26 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
             np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
         partial_file.replace(path)
         collector.checkpoint(batch)
-    with np.load(path) as arrays:
-        names = [i.matrices[0] for i in collector.inputs]
-        return {name: (arrays[f"{name}.squares"], arrays[f"{name}.counts"]) for name in names}
+    try:
+        return _read_squares(path, collector)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelFileError(
+            f"{path}: what an interrupted run kept cannot be used: {error}; remove it and the file "
+            f".{output.name}.spool beside it, and calibration begins anew"
+        ) from None
+
+
+def _read_squares(path: Path, collector: _core.Collector) -> Squares:
+    arrays, squares = read_npz(path), {}
+    for i in collector.inputs:
+        name = i.matrices[0]
+        sums, counts = arrays[f"{name}.squares"], arrays[f"{name}.counts"]
+        if (sums.shape, sums.dtype, counts.shape) != ((i.n_groups, i.n_in), np.float32, (i.n_groups,)):
+            raise ValueError(f"{name} is not what this model has")
+        if not (np.isfinite(sums).all() and np.isfinite(counts).all()):
+            raise ValueError(f"{name} has sums that are no numbers")
+        squares[name] = sums, counts
+    return squares
 
 
 def write_sums(

@@ -48,7 +48,7 @@ class MethodOptions:
             metavar="FILE",
             parser=paths.text,
             help="UTF-8 text: what gptq and best calibrate on, repeatable; default: code, prose and what the "
-            "model writes. With --mode ecsq --like: what to evaluate on.",
+            "model generates. With --mode ecsq --like: what to evaluate on.",
         ),
     ] = None
     evaluate: Annotated[

@@ -25,7 +25,7 @@ def calibrate(
             metavar="FILE",
             parser=paths.text,
             help="UTF-8 text to run it over; - is standard input; repeatable; default: a mixture of Python's "
-            "library and of what the model itself writes, for any text.",
+            "library and of what the model generates, for any text.",
         ),
     ] = None,
     weight: Annotated[

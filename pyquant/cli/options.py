@@ -312,7 +312,8 @@ class WantedSize:
     target_size: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="The file is at most so large, such as 4.1GB; of --mode ecsq the .pqz file."
+            metavar="SIZE",
+            help="The file is at most so large, such as 4.1GB; of `quantize --mode ecsq` the .pqz file.",
         ),
     ] = None
     target_bpw: Annotated[
@@ -325,7 +326,8 @@ class WantedSize:
         Optional[str],
         typer.Option(
             metavar="TYPE",
-            help="The file is at most as large as this type's; of --mode ecsq: of its KLD on --text.",
+            help="The file is at most as large as this type's; of `quantize --mode ecsq`: of its KLD on "
+            "--text.",
         ),
     ] = None
 

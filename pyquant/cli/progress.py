@@ -49,21 +49,30 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 @contextmanager
-def count_bar(what: str, unit: str = "chunks") -> Iterator[Callable[..., None]]:
-    """Shows progress in `unit`, with the time left; called with (done, all[, perplexity so far])."""
+def count_bar(what: str, unit: str | None = "chunks") -> Iterator[Callable[..., None]]:
+    """Shows progress in `unit`, with the time left; called with (done, all[, perplexity so far]).
+
+    unit: None shows no rate and no counts, as of steps that say nothing to people.
+    """
     hear_loggers()
     if not sys.stderr.isatty():
-        lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s")
+        lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s" if unit else "")
         yield lambda done, total, perplexity=None: lines.update(done, total, _note(perplexity))
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
+        *((MofNCompleteColumn(), TextColumn(unit)) if unit else (TaskProgressColumn(),)),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
@@ -80,7 +89,7 @@ class Lines:
     """Progress as lines, at least 10 seconds from one to the next."""
 
     def __init__(self, what: str, rate: Callable[[float], str]) -> None:
-        """what: is done. rate: formats units per second."""
+        """what: is done. rate: formats units per second; an empty text is left out."""
         self._what, self._rate = what, rate
         self._begin = self._last = monotonic()
 
@@ -92,10 +101,8 @@ class Lines:
         self._last = now
         rate = done / (now - self._begin)
         left = duration((total - done) / rate)
-        remark(
-            f"{self._what}: {done / total:.0%}, {self._rate(rate)}, {left} left"
-            + (f", {note}" if note else "")
-        )
+        parts = [f"{done / total:.0%}", self._rate(rate), f"{left} left", note]
+        remark(f"{self._what}: {', '.join(part for part in parts if part)}")
 
 
 def _note(perplexity: float | None) -> str:
@@ -121,7 +128,7 @@ def phases() -> Iterator[Callable[[str, int, int], None]]:
             nonlocal at, update
             if what != at:
                 stack.close()
-                at, update = what, stack.enter_context(count_bar(what, "steps"))
+                at, update = what, stack.enter_context(count_bar(what, None))
             if update is not None:
                 update(done, total)
 

@@ -55,7 +55,7 @@ def quantize(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Quantize a model to a type, to a size, or by a research scheme (--mode)."""
+    """Quantize a model to a type, a size, or by a research scheme."""
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START

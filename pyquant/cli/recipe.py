@@ -31,8 +31,8 @@ def recipe(
     base: Annotated[
         str,
         typer.Option(
-            metavar="MIXTURE",
-            help="Of TYPES.txt: what llama-quantize is asked for beside it: Q5_K_M.",
+            metavar="TYPE",
+            help="Type that llama-quantize is given beside TYPES.txt, such as Q5_K_M.",
         ),
     ] = "Q4_K_M",
     force: options.Force = False,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from pyquant import limits
 from pyquant.cli import options
+from pyquant.cli.number import number_option
 from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
@@ -17,7 +19,9 @@ def sensitivity(
     text: options.TextFiles,
     output: Annotated[Path, options.output_option("FILE.toml", "File for the sensitivities.")],
     ctx: options.Ctx = SENSITIVITY_CTX,
-    chunks: options.Chunks = SENSITIVITY_CHUNKS,
+    chunks: Annotated[
+        int, number_option(limits.CHUNKS, "N", "Use only the first chunks of each text.", "--chunks")
+    ] = SENSITIVITY_CHUNKS,
     threads: options.Threads = None,
     force: options.Force = False,
     json: options.Json = False,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyquant.study.run import Status
 
 app = Commands(
-    help="Run experiments of many quantizers, models and texts, and look at their results.",
+    help="Run experiments of many quantizers, models and texts.",
     no_args_is_help=True,
 )
 
@@ -127,7 +127,10 @@ def run(
 
 @app.command("ls")
 def list_runs(results: Results, json: options.Json = False) -> None:
-    """The runs in a results folder, whether the last study asked for them or not."""
+    """List the runs in a results folder.
+
+    Those that the last study did not ask for, too.
+    """
     from pyquant.study.results.read import understood
     from pyquant.study.store import Store
 
@@ -157,7 +160,10 @@ def show(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """The last study's tables, without lesser columns (--json has all); or one run, whole."""
+    """Show the last study's tables, or one run.
+
+    Tables are without lesser columns; --json has all.
+    """
     from pyquant.study.metrics import MEASURABLE
     from pyquant.study.report.tables import results_table
     from pyquant.study.results.columns import known_columns
@@ -194,7 +200,7 @@ def show(
 
 @app.command()
 def validate(results: Results, json: options.Json = False) -> None:
-    """Check every file of a results folder against its name and its digest."""
+    """Check the files of a results folder by name and digest."""
     from pyquant.errors import StudyError
     from pyquant.study.store import Store
 
@@ -226,7 +232,10 @@ def export(
     ] = "results",
     force: options.Force = False,
 ) -> None:
-    """Write the last study's results for other tools; a database gets all tables but those of items."""
+    """Write the last study's results for other tools.
+
+    A database gets all tables but those of items.
+    """
     from pyquant.study.report.export import export as write
 
     counts = write(results, output, table=table, force=force)

@@ -50,7 +50,7 @@ def show_table(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show the 16 ranges of 8-bit codes of a table, and what each decodes to."""
+    """Show a table's 16 ranges of 8-bit codes and their values."""
     shown, by_name = _tables(table, model)
     result = {
         "schema": "pyquant.tables.show/1",
@@ -96,7 +96,10 @@ def check(
     ],
     json: options.Json = False,
 ) -> None:
-    """Check whether tables are sound; exit status 2 at the first that is not."""
+    """Check whether tables are sound.
+
+    Exit status 2 at the first that is not.
+    """
     checked = {name: _tables(name) for name in tables}
     result = {
         "schema": "pyquant.tables.check/1",

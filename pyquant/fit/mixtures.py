@@ -84,7 +84,7 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
         return WantedSize(target_size=parse_size(name, text))
     except ConfigError:
         raise ConfigError(
-            f"{name}: {text!r} is none of a size such as 92MB, bits per weight such as 4.5, and a mixture: "
+            f"{name}: {text!r} is none of a size such as 92MB, bits per weight such as 4.5, and a type: "
             f"{', '.join(STOCK)}"
         ) from None
 

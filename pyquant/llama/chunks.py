@@ -86,7 +86,7 @@ def cut(model: Model, text: Text, *, n_ctx: int, n_chunks: int | None = None) ->
     if n_whole == 0:
         raise TextError(
             f"{text.path}: too short: {len(tokens)} tokens, a chunk needs {n_ctx}; "
-            f"give more text or a smaller context"
+            f"give more text or a smaller context (--ctx)"
         )
     n = min(n_whole, n_chunks or n_whole)
     return Chunks(tokens[: n * n_ctx].reshape(n, n_ctx))

@@ -122,7 +122,10 @@ def write_plan(
     """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
     model, mode = plan.model, plan.mode
     results: dict[str, TensorResult] = {}
-    finished = Checkpoint(checkpoint, plan, partial_of(output)) if checkpoint else None
+    finished: Checkpoint | None = None
+    if checkpoint:
+        planned = {tensor.name: _result(plan, tensor) for tensor in model.tensors}
+        finished = Checkpoint(checkpoint, plan, partial_of(output), planned)
     done = finished.done if finished else {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,

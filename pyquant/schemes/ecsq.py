@@ -1,4 +1,4 @@
-"""Mode uniform: one step for a whole matrix, and integer codes, which entropy coding stores well."""
+"""Mode ecsq: one step for a whole matrix, and integer codes, which entropy coding stores well."""
 
 from __future__ import annotations
 

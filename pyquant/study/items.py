@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import StudyError
+from pyquant.files.npz import read_npz
 from pyquant.files.output_file import write_bytes
 
-# A file of numbers does not expand to more than so many bytes and times its own.
-MOST_BYTES, MOST_TIMES = 64 << 20, 8
-# Errors that zip and numpy raise of damaged files. Encrypted ones are a RuntimeError.
-BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
 # One array for each column, one value in it for each item.
 Items = dict[str, NDArray[Any]]
 
@@ -46,13 +41,8 @@ def write_items(path: Path, items: Items) -> dict[str, Any]:
 def read_items(path: Path) -> Items:
     """Read a sidecar. Raises StudyError: the file is missing or broken."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            n_bytes = sum(member.file_size for member in archive.infolist())
-        if n_bytes > MOST_BYTES + MOST_TIMES * path.stat().st_size:
-            raise ValueError(f"expands to {n_bytes:,} bytes, which no numbers do")
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except BROKEN as error:
+        return read_npz(path)
+    except (OSError, ValueError) as error:
         raise StudyError(f"{path}: {_repair(path, error)}") from None
 
 

@@ -21,6 +21,7 @@ from tests.support.models import Model
 KIND = Model(n_embd=64, n_ff=320, n_layer=2, n_expert=3, seed=6)
 LARGEST = 4 * (320 + 320 * 256 + 64 * 64)
 OPTIONS = {"n_ctx": 64, "n_chunks": 300}  # ten batches
+FEW = {"n_ctx": 64, "n_chunks": 4}
 
 # Says when a batch is done, and checkpoints after each.
 PROGRAM = """
@@ -190,3 +191,26 @@ def test_what_cannot_be_asked_for(model: Path, text: Path, tmp_path: Path) -> No
     (tmp_path / "short.txt").write_text("short")
     refused(TextError, r"short\.txt: too short", texts=[text, tmp_path / "short.txt"])
     refused(OutputError, "is the input, which is never overwritten", imatrix=text, force=True)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PK\x03\x04 cut off", None])
+def test_sums_of_squares_that_cannot_be_used_are_named(
+    damaged: bytes | None, model: Path, text: Path, tmp_path: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(model, [text], tmp_path / "stats", **FEW, checkpoint_seconds=0, progress=stop)
+    squares = tmp_path / ".stats.squares.npz"
+    if damaged is None:
+        with np.load(squares) as arrays:
+            np.savez(squares, **{name: its[..., :1] for name, its in arrays.items()})
+    else:
+        squares.write_bytes(damaged)
+    with pytest.raises(ModelFileError, match=r"\.squares\.npz: what an interrupted run kept .* remove"):
+        calibrate_model(model, [text], tmp_path / "stats", **FEW)
+    squares.unlink()
+    (tmp_path / ".stats.spool").unlink()
+    assert calibrate_model(model, [text], tmp_path / "stats", **FEW).resumed_at == 0

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients import output_hessians as module
+from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.llama_graph import BIASED, MATRICES, LlamaGraph
 from pyquant.calibration.panels import full_matrix, triangle_of
 from pyquant.errors import ConfigError
+from pyquant.llama.chunks import Chunks
 from pyquant.models.model_file import ModelFile
 from tests.support.command import run
 from tests.support.families import FAMILIES
@@ -137,6 +139,28 @@ def test_a_run_that_ended_is_taken_up(
     assert len(sequences) == 4  # the third one alone was done again
     assert output.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "whole"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chunks done": np.array([1, 2])}, {"chunks done": np.array("x")},
+        {"blk.0.attn_q.weight": np.float32(1)},
+        {"blk.0.attn_q.weight": np.full((64, 64), np.nan, np.float32)}, {"other": np.zeros(3, np.float32)},
+    ],
+)  # fmt: skip
+def test_kept_sums_of_another_form_are_not_used(change: dict[str, np.ndarray], tmp_path: Path) -> None:
+    kept = KeptSums(tmp_path / "stats", "", Chunks(np.zeros((2, 4), np.int32)), 0)
+    sound = {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}
+    kept.keep(1, sound, last=True)
+    n_out = {"blk.0.attn_q.weight": 64}
+    n_done, sums = kept.read(n_out)
+    assert (n_done, sums.keys()) == (1, n_out.keys())
+    path = tmp_path / ".stats.output-side.npz"
+    with np.load(path) as arrays:
+        entries = {**arrays, **change}
+    np.savez(path, **entries)
+    assert kept.read(n_out) == (0, {})
 
 
 def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
+from pyquant.files.kept import kept
 from pyquant.files.text import make_text
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method import stages as stages_module
@@ -250,7 +251,7 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
         ({"memory": 1 << 20}, "--memory: is of method best"),
         ({"type": WantedSize(target_bpw=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
         ({"method": "best", "requantize": True}, "`pyquant dequantize` makes a model for best"),
-        ({"method": "gptq", "imatrix": "x"}, "--imatrix: is of method rtn"),
+        ({"method": "gptq", "imatrix": "x"}, "--imatrix: is for method rtn"),
         ({"method": "rtn", "text": "x"}, "--text: of methods gptq and best"),
     ],
 )
@@ -291,7 +292,20 @@ def test_without_a_cache_nothing_is_kept(
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
     told: list[str] = []
     made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
-    assert any("statistics are not kept in the cache" in line for line in told)
+    said = f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {tmp_path / 'cache'}"
+    assert any(line.startswith(said) and "Errno" not in line for line in told)
+
+
+def test_an_interrupted_run_names_the_folder_of_its_stages(source: Path, short: Path, tmp_path: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "out.gguf", short, method="gptq", progress=interrupt)
+    assert tmp_path / ".out.gguf.stages" in kept()
+    made(source, tmp_path / "out.gguf", short, method="gptq")
+    assert tmp_path / ".out.gguf.stages" not in kept()
 
 
 def test_two_calls_at_once_make_statistics_once(source: Path, short: Path, tmp_path: Path) -> None:
@@ -332,7 +346,7 @@ def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -
     assert largest.result["bits_per_weight"] <= 8.5
     like = quantize(source, tmp_path / "like.gguf", WantedSize(like="Q5_0"))
     assert like.result["mode"] == "ggml:Q5_0"
-    with pytest.raises(ConfigError, match="are less than any mixture takes"):
+    with pytest.raises(ConfigError, match="are less than any type takes"):
         quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
 
 
@@ -421,3 +435,24 @@ def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
     assert (both.returncode, both.stdout) == (2, "")
     assert "--mode: is not for a type or a size" in both.stderr
     assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr
+
+
+@pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])
+def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {"why": "x"})
+    left.__exit__(KeyError, KeyError(), None)
+    state = left.path / "state.json"
+    sound = state.read_text()
+    for text in (damaged, sound.replace('"x"', '["x"]'), sound.replace("why", "kld")):
+        state.write_text(sound)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") == {"why": "x"}
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)
+        state.write_text(text)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") is None
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)

@@ -214,7 +214,8 @@ def test_the_command(generated, stats_of, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_named(generated, stats_of, options, says: str, tmp_path: Path) -> None:
-    mode = ["--mode", "ecsq", "--hessian", stats_of(F32)]
+    mode = [] if "--mode" in options else ["--mode", "ecsq"]
+    mode += ["--hessian", stats_of(F32)]
     told = run("quantize", generated(F32), tmp_path / "out.pqz", *mode, *options)
     assert told.returncode == 2
     assert says in told.stderr

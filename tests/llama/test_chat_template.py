@@ -92,3 +92,34 @@ def test_another_template_is_named_where_it_fails(tmp_path: Path) -> None:
         written("unused", template=Template("{% if %}", path))
     with pytest.raises(TextError, match=r"no\.jinja: No such file"):
         read_template(tmp_path / "no.jinja")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        "{% for a in range(9999) %}{% set x = range(99999) | map('string') | list %}{% endfor %}",
+        "{{ 'x' * 999999999 }}", "{{ 999999999 * [1] }}", "{{ 9 ** 999999999 }}",
+        "{{ 9 ** 99 ** 99 ** 99 ** 99 }}", "{{ '%999999999d' % 1 }}",
+        "{{ '%999999999d' | format(1) }}", "{{ '{:999999999}'.format(1) }}", "{{ 'x' | center(999999999) }}",
+        "{{ 'x'.rjust(999999999) }}", "{{ [1] | batch(999999999, 0) | list }}", "{{ lipsum(n=999999) }}",
+        "{{ {'x': 1} | tojson(indent=999999999) }}",
+        "{% set ns = namespace(x='xx') %}{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='xx') %}{% for a in range(60) %}{% set ns.x %}{{ ns.x + ns.x }}{% endset %}"
+        "{% endfor %}",
+    ],
+)  # fmt: skip
+def test_a_template_takes_no_time_or_memory_without_end(source: str) -> None:
+    with pytest.raises(
+        ModelFileError, match=r"its chat template fails for p: (takes|makes|pads|formats|'lip)"
+    ):
+        written(source)
+
+
+def test_numbers_of_a_conversation_may_be_large() -> None:
+    said = [{"role": "user", "content": "%99999999d {:99999999}"}, {"role": "tool", "content": 123456789}]
+    source = "{% for m in messages %}{{ m.content | tojson }}{{ m.content | string | trim }}{% endfor %}"
+    assert written(source, said) == '"%99999999d {:99999999}"%99999999d {:99999999}123456789123456789'
+    assert written("{% for m in [] %}{% else %}x{% endfor %}{{ loop is defined }}") == "xFalse"
+    assert written("{% for m in messages %}{{ loop.length }}{{ loop.last }}{% endfor %}") == "1True"

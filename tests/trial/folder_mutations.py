@@ -18,16 +18,18 @@ class FolderMutation(JsonMutation):
     """A file of a results folder, of which there is a copy."""
 
     def prepare(self, samples: Samples, folder: Path) -> None:
-        shutil.copytree(samples.folder / "results", folder / "results", dirs_exist_ok=True)
+        results = self._sample[: self._sample.index("results") + len("results")]
+        shutil.copytree(samples.folder / results, folder / results, dirs_exist_ok=True)
         super().prepare(samples, folder)
         self._path = self._sample
 
 
 class RunMutation(FolderMutation):
-    """A result of quality, whose digest is made right, so that what it says is read."""
+    """A result of the metric that the sample ends in, whose digest is made right, so that it is read."""
 
     def prepare(self, samples: Samples, folder: Path) -> None:
-        (path, *_) = sorted((samples.folder / "results" / "runs").glob("quality-*.json"))
+        results, _, metric = self._sample.rpartition("/")
+        (path, *_) = sorted((samples.folder / results / "runs").glob(f"{metric}-*.json"))
         self._sample = str(path.relative_to(samples.folder))
         super().prepare(samples, folder)
 

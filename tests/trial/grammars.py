@@ -43,14 +43,14 @@ def followed(engine: str, language: Language | None = None) -> Callable[[Samples
 
         def use(path: Path) -> None:
             _, made = prepared()
-            _follow(made.compile(read_grammar(path, language)))
+            follow(made.compile(read_grammar(path, language)))
 
         return use
 
     return make
 
 
-def _follow(compiled: Compiled) -> None:
+def follow(compiled: Compiled) -> None:
     state = compiled.start()
     words = np.zeros(compiled.n_words, np.int32)
     for step in range(STEPS):

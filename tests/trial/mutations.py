@@ -17,7 +17,7 @@ Damage = Callable[[bytes, np.random.Generator], bytes]
 
 
 class Mutation(Attack):
-    """One kind of file. sample: a sound one, by its name. use: reads all of it, from a path."""
+    """One kind of file. sample: a sound one, by its name or a pattern. use: reads all of it, from a path."""
 
     forked = True
 
@@ -28,11 +28,11 @@ class Mutation(Attack):
         self._sample, self._make_use = sample, use
 
     def prepare(self, samples: Samples, folder: Path) -> None:
-        source = samples.folder / self._sample
+        (source,) = samples.folder.glob(self._sample)
         self._whole = source.read_bytes()
         self._damage = self.damage_of(source)
         self._use = self._make_use(samples)
-        self._path = Path(self._sample).name
+        self._path = source.name
         self._source = source
 
     def begin(self) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.generation.grammar.grammar import Language
-from pyquant.generation.sampling.prompt import read_prompts
 from pyquant.generation.speculative.policies.costs import read_costs
 from pyquant.inspect.histogram import code_counts, count_codes
 from pyquant.llama.check_types import check_types
@@ -38,11 +35,16 @@ from pyquant.study.store import Store
 from tests.support.stats import everything
 from tests.trial.binary_mutations import HeaderMutation, PqzMutation, StatsMutation
 from tests.trial.folder_mutations import FolderMutation, RunMutation
+from tests.trial.generation import asked, cached, generated, imported, measured_on, read_search, templated
 from tests.trial.grammars import followed
+from tests.trial.language_mutations import GBNF, JINJA, LARK, REGEX, LanguageMutation, SchemaMutation
+from tests.trial.left_behind import gone_on, stopped_early, stopped_gradients, stopped_late
 from tests.trial.mutations import Mutation, Use
-from tests.trial.samples import STOPPED, Samples
-from tests.trial.text_mutations import JsonMutation, TextMutation
+from tests.trial.npz_mutations import NpzMutation
+from tests.trial.samples import Samples
+from tests.trial.text_mutations import JsonLinesMutation, JsonMutation, TextMutation
 
+STAGES, GRADIENTS = "killed/.out.gguf.stages", "stopped-gradients"
 MOST = 1 << 26  # bytes that are expanded
 
 
@@ -62,7 +64,19 @@ def mutations() -> list[Mutation]:
         HeaderMutation("imatrix", "importance matrix", 10, "imatrix.gguf", always(read_imatrix)),
         HeaderMutation("imatrix-quantize", "importance matrix: quantize", 50, "imatrix.gguf", weighted),
         Mutation("imatrix-legacy", "importance matrix, old format", 10, "imatrix.dat", always(read_imatrix)),
-        Mutation("spool", "sums of a stopped calibration", 5000, "stopped/.stats.spool", resumed),
+        Mutation("spool", "sums of a stopped calibration", 5000, "stopped/.stats.spool", stopped_early),
+        NpzMutation(
+            "squares", "sums of squares of one", 2000, "stopped-late/.stats.squares.npz", stopped_late
+        ),
+        NpzMutation(
+            "gradients",
+            "sums of gradients of one",
+            2000,
+            f"{GRADIENTS}/.stats.output-side.npz",
+            stopped_gradients,
+        ),
+        JsonMutation("stages", "work folder of a killed run", 1000, f"{STAGES}/state.json", gone_on),
+        TextMutation("tensors", "checkpoint of a killed stage", 1000, f"{STAGES}/GPTQ.tensors", gone_on),
         TextMutation("mode", "TOML: configuration of a mode", 10, "mode.toml", always(read_mode)),
         TextMutation("study", "TOML: study", 20, "study.toml", always(read_study)),
         TextMutation("table", "TOML: table", 10, "table.toml", always(read_tables)),
@@ -71,24 +85,48 @@ def mutations() -> list[Mutation]:
         JsonMutation("histogram", "JSON: counted codes", 50, "histogram.json", always(code_counts)),
         JsonMutation("hashes", "results folder: hashes.json", 50, "results/hashes.json", hashed),
         FolderMutation("study-json", "results folder: study.json", 100, "results/study.json", always(shown)),
-        RunMutation("run-json", "results folder: a result, digest right", 200, "results/RUN", always(shown)),
-        RunMutation("report", "results folder: the report of it", 10000, "results/RUN", always(reported)),
-        Mutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
+        RunMutation(
+            "run-json", "results folder: a result, digest right", 200, "results/quality", always(shown)
+        ),
+        RunMutation(
+            "drafting", "results folder: of drafts", 500, "generation/results/drafting", always(reported)
+        ),
+        RunMutation(
+            "structured", "results folder: of forms", 500, "generation/results/structured", always(reported)
+        ),
+        RunMutation("report", "results folder: the report of it", 10000, "results/quality", always(reported)),
+        NpzMutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
         TextMutation("text", "a text to evaluate on", 20, "text.txt", always(read_text)),
         TextMutation("recipe", "TOML: recipe", 20, "recipe.toml", typed),
         TextMutation("types", "types by patterns, as llama-quantize reads them", 50, "types.txt", matched),
-        TextMutation("prompts", "JSON lines: prompts", 20, "prompts.jsonl", always(read_prompts)),
-        JsonMutation("draft-costs", "JSON: costs of drafting", 20, "costs.json", always(read_costs)),
-        TextMutation("lark", "grammar in Lark: llguidance", 50, "grammar.lark", followed("llguidance")),
-        TextMutation("lark-lr", "grammar in Lark: lr", 200, "grammar.lark", followed("lr")),
-        TextMutation("gbnf", "grammar in GBNF: llama.cpp", 50, "grammar.gbnf", followed("gbnf")),
-        JsonMutation(
-            "schema",
-            "JSON schema: llguidance",
-            50,
-            "schema.json",
-            followed("llguidance", Language.JSON_SCHEMA),
+        TextMutation("study-wing", "TOML: study that generates", 20, "generating.toml", always(read_study)),
+        JsonLinesMutation(
+            "prompts", "JSON lines: prompts and chats, their tokens", 10, "prompts.jsonl", asked
         ),
+        LanguageMutation("template", "chat template", 10, "template.jinja", templated, JINJA),
+        HeaderMutation("gguf-generate", "GGUF: it answers, by its template", 200, "chat.gguf", generated),
+        JsonMutation("draft-costs", "JSON: costs of drafting", 20, "costs.json", always(read_costs)),
+        JsonMutation(
+            "draft-search", "JSON: policies that were found", 20, "search.json", always(read_search)
+        ),
+        JsonLinesMutation(
+            "series", "JSON lines: completions of a stopped run", 2000, "series.jsonl", measured_on
+        ),
+        LanguageMutation(
+            "lark", "grammar in Lark: llguidance", 20, "grammar.lark", followed("llguidance"), LARK
+        ),
+        LanguageMutation("lark-lr", "grammar in Lark: lr", 100, "grammar.lark", followed("lr"), LARK),
+        LanguageMutation(
+            "lark-import", "grammar that another imports: lr", 100, "words.lark", imported, LARK
+        ),
+        LanguageMutation("gbnf", "grammar in GBNF: llama.cpp", 20, "grammar.gbnf", followed("gbnf"), GBNF),
+        LanguageMutation(
+            "regex", "regular expression", 20, "regex.txt", followed("llguidance", Language.REGEX), REGEX
+        ),
+        SchemaMutation(
+            "schema", "JSON schema", 20, "schema.json", followed("llguidance", Language.JSON_SCHEMA)
+        ),
+        Mutation("grammar-cache", "a grammar in the cache", 50, "*.grammar", cached),
     ]
 
 
@@ -176,20 +214,6 @@ def weighted(samples: Samples) -> Use:
 
 def scored(samples: Samples) -> Use:
     return lambda path: measure_perplexity(path, samples.text_txt, n_ctx=64, n_chunks=1, threads=1)
-
-
-def resumed(samples: Samples) -> Use:
-    """A calibration that takes up the sums, and the statistics that come out of it."""
-    squares = samples.folder / "stopped" / ".stats.squares.npz"
-
-    def use(path: Path) -> None:
-        output = path.with_name("stats")
-        if squares.exists():
-            shutil.copy(squares, path.parent)
-        calibrate_model(samples.model_gguf, [samples.text_txt], output, **STOPPED, threads=1, force=True)
-        everything(output)
-
-    return use
 
 
 def hashed(samples: Samples) -> Use:

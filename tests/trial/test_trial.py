@@ -13,7 +13,7 @@ from tests.trial.attacks import every_attack
 
 N_CASES = 20_000
 QUICK = ["gguf", "pqz", "stats", "imatrix", "mode", "study", "table", "sensitivity", "histogram", "items"]
-QUICK += ["recipe", "types", "prompts", "lark", "gbnf", "schema"]
+QUICK += ["recipe", "types", "prompts", "template", "draft-", "lark", "gbnf", "regex", "schema"]
 
 
 def trial(*words: object) -> dict:

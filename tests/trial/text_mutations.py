@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ WORDS = [
     '"', "\n", "[" * 70, "{a=" * 70, "a.b.c=1\n",
 ]  # fmt: skip
 VALUES = [
-    None, True, 0, -1, 1, 2**63, -(2**63), 0.5, 1e308, "", "x", "../../etc/passwd", [], {}, [None], {"x": 1},
+    None, True, 0, -1, 1, 2**63, -(2**63), 10**400, 0.5, 1e308, math.nan, "", "x", "../../etc/passwd",
+    "two\nlines", "\ud800", [], {}, [None], {"x": 1}, [0, 1], ["x", "x"],
 ]  # fmt: skip
 TOKEN = re.compile(r'"[^"]*"|[\w.+-]+|[\[\]{}=,\n]')
 
@@ -38,8 +40,24 @@ class JsonMutation(Mutation):
         return damage_json
 
 
-def damage_text(content: bytes, rng: np.random.Generator) -> bytes:
-    """Puts other words into a text, repeats and removes some."""
+class JsonLinesMutation(Mutation):
+    """A file of JSON lines: a line is damaged as JSON, or the whole as text."""
+
+    def damage_of(self, source: Path) -> Damage:
+        return damage_json_lines
+
+
+def damage_json_lines(content: bytes, rng: np.random.Generator) -> bytes:
+    if rng.random() < 0.3:
+        return damage_text(content, rng)
+    lines = content.splitlines()
+    chosen = rng.integers(len(lines))
+    lines[chosen] = damage_json(lines[chosen], rng)
+    return b"\n".join(lines)
+
+
+def damage_text(content: bytes, rng: np.random.Generator, words: list[str] = WORDS) -> bytes:
+    """Puts other words into a text, repeats and removes some. words: what may come in."""
     if rng.random() < 0.3:
         return damage(content, rng)
     text = content.decode()
@@ -48,7 +66,11 @@ def damage_text(content: bytes, rng: np.random.Generator) -> bytes:
         if not spans:
             break
         (begin, end), (first, last) = (spans[rng.integers(len(spans))] for _ in range(2))
-        word = str(rng.choice(WORDS)) if rng.random() < 0.6 else text[first:last] * int(rng.integers(0, 3))
+        word = (
+            words[rng.integers(len(words))]
+            if rng.random() < 0.6
+            else text[first:last] * int(rng.integers(0, 3))
+        )
         text = text[:begin] + word + text[end:]
     return text.encode()
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.files.kept import keeping
+from pyquant.files.npz import read_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
 
@@ -37,16 +37,23 @@ class KeptSums:
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
         self._seconds, self._saved = seconds, time.monotonic()
 
-    def read(self) -> tuple[int, Sums]:
-        """Return the chunks done and the sums over them; none where the file is of others, or damaged."""
+    def read(self, n_out: Mapping[str, int]) -> tuple[int, Sums]:
+        """Return the chunks done and the sums over them; none where the file is of others, or damaged.
+
+        n_out: by matrix, rows and columns of its sum.
+        """
         try:
-            with self._path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                entries = dict(file)
-        except (OSError, ValueError, EOFError, BadZipFile):
+            entries = read_npz(self._path)
+        except (OSError, ValueError):
             return 0, {}
-        if str(entries.pop(MADE_OF, "")) != self._made_of or DONE not in entries:
+        made_of, done = entries.pop(MADE_OF, None), entries.pop(DONE, None)
+        if str(made_of) != self._made_of or done is None or done.shape != () or done.dtype.kind not in "iu":
             return 0, {}
-        return int(entries.pop(DONE)), entries
+        for name, its in entries.items():
+            shape = (n_out[name],) * 2 if name in n_out else None
+            if its.shape != shape or its.dtype != np.float32 or not np.isfinite(its).all():
+                return 0, {}
+        return int(done), entries
 
     def keep(self, n_done: int, sums: Sums, *, last: bool) -> None:
         """Write the sums where it is time for that, and the last ones. Raises OutputError."""

@@ -65,7 +65,7 @@ def output_hessians(
     floats = sum(n * n for n in graph.n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
     rng = np.random.default_rng(SEED)
-    n_done, hessian = kept.read()
+    n_done, hessian = kept.read(graph.n_out)
 
     def take(name: str, gradients: Array) -> None:
         squares = np.square(gradients).sum(axis=1, keepdims=True)

@@ -15,7 +15,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collect import Progress
-from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
@@ -95,7 +95,8 @@ class HessianMaker:
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
                 return Hessian(own, True, has_output_hessian)
             except (OSError, OutputError) as error:
-                self._tell(f"statistics are not kept in the cache: {error}")
+                said = said_by_system(error, cache) if isinstance(error, OSError) else error
+                self._tell(f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {said}")
         path = self._beside / "hessian.gguf"
         return Hessian(path, False, self._calibrate(path, output_side))
 

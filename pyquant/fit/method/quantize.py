@@ -15,6 +15,7 @@ from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.evaluate.compare import Comparison, compare_models
+from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output, output_errors
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
@@ -127,7 +128,7 @@ def quantize(
         An importance matrix, for "rtn".
     text
         What to calibrate on, for "gptq" and "best"; None: code and prose of Python's library, and what the
-        model itself writes.
+        model generates.
     hessian
         Where Hessian statistics are kept; None: in the cache. They are made if they are not there.
     n_ctx, n_chunks
@@ -210,7 +211,9 @@ def quantize(
         make = partial(maker.in_file, Path(hessian)) if hessian else maker.in_cache
         statistics = make(output_side=method == "best")
         identity = _identity(model, str(type), pure, method, split, statistics)
-        work = stack.enter_context(WorkFolder(output, identity))
+        work = WorkFolder(output, identity)
+        stack.enter_context(keeping(work.path, "finished stages and tensors"))
+        stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
@@ -242,9 +245,9 @@ def _check_method(
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise ConfigError(f"{', '.join(names)}: of methods gptq and best; add --method gptq or best")
     elif imatrix is not None:
-        raise ConfigError(f"--imatrix: is of method rtn; {method} makes its own statistics of --text")
+        raise ConfigError(f"--imatrix: is for method rtn; {method} makes its own statistics from --text")
     elif requantize:
-        raise ConfigError(f"--requantize: is of method rtn; `pyquant dequantize` makes a model for {method}")
+        raise ConfigError(f"--requantize: is for method rtn; `pyquant dequantize` makes a model for {method}")
     if memory is not None and method != "best":
         raise ConfigError("--memory: is of method best, whose error propagation keeps activations")
 

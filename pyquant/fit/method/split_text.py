@@ -69,7 +69,7 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
     if n < 2:
         raise TextError(
             f"{texts[0].path}: too short: {n} chunk of {n_ctx} tokens, and two are needed, one to calibrate "
-            f"on and one to choose by; give more text or a smaller context"
+            f"on and one to choose by; give more text or a smaller context (--ctx)"
         )
     # At even distances over all texts: those that are held out, and of the others those that are used.
     held = np.linspace(0, n - 1, min(HELD_OUT, max(1, n // 9)) + 2).round().astype(int)[1:-1]

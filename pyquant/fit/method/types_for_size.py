@@ -59,7 +59,7 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str
     if not (fitting := {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}):
         least = min(sizes, key=lambda name: sizes[name])
         raise ConfigError(
-            f"target: {most:,} bytes are less than any mixture takes: {least} has {sizes[least]:,}"
+            f"target: {most:,} bytes are less than any type takes: {least} takes {sizes[least]:,}"
         )
     return max(fitting, key=lambda name: (fitting[name], -STOCK.index(name)))
 

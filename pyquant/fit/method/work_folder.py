@@ -73,7 +73,7 @@ class WorkFolder:
         self.checkpoint(stage).unlink(missing_ok=True)
 
     def _write(self) -> None:
-        state = {"key": self._key, "stages": self._done}
+        state = {"digest": self._digest(self._done), "stages": self._done}
         write_json(self.path / "state.json", state, sources=[], force=True)
 
     def forget(self, stages: Iterable[str]) -> None:
@@ -89,11 +89,15 @@ class WorkFolder:
         """Say whether there is something to go on from."""
         return bool(self._done) or any(self.path.glob("*.tensors"))
 
+    def _digest(self, stages: Any) -> str:
+        """Hash what is noted and the run that it is of: what is damaged is not used either."""
+        return hashlib.sha256(json.dumps([self._key, stages], sort_keys=True).encode()).hexdigest()
+
     def _read(self) -> dict[str, dict[str, Any]] | None:
-        """Return what is noted of stages; None: of another run, or nothing."""
+        """Return what is noted of stages; None: of another run, damaged, or nothing."""
         try:
             state = read_json(self.path / "state.json")
-            return dict(state["stages"]) if state["key"] == self._key else None
+            return dict(state["stages"]) if state["digest"] == self._digest(state["stages"]) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

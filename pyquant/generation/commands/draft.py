@@ -80,7 +80,10 @@ def costs(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure a draft token, and passes of the target over 1 to 32 tokens, for policy expected_value."""
+    """Time draft tokens, and passes of the target.
+
+    Passes over 1 to 32 tokens; policy expected_value needs them.
+    """
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
     from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
@@ -127,7 +130,9 @@ def search(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Find the parameters of policies that take least, beside no draft and the best possible.
+    """Find each policy's fastest parameters.
+
+    Beside them: no draft, and the best possible.
 
     The target generates each completion once; what the draft proposes along it is recorded, and policies are
     replayed on that, which predicts their speed-up.
@@ -226,7 +231,10 @@ def run(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Generate the same completions with no draft and with each policy, in turns, and compare their times."""
+    """Time each policy, and no draft, on the same completions.
+
+    In turns; tests whether the fastest is faster than the next.
+    """
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies import DEFAULT

@@ -66,7 +66,7 @@ def structured(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Measure whether what models generate has the form that was asked for, and is right.
+    """Measure whether completions keep to a form, and are right.
 
     Temperature 1, top-p 0.95. Shares have Wilson's 95 % interval; p is McNemar's test against the first model
     on the same seeds.

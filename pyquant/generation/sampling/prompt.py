@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import TextError
+from pyquant.files.json import parse_json
 from pyquant.files.utf8 import utf8
 from pyquant.llama.chat_template import Message, Template, render
 from pyquant.llama.model import Model
@@ -95,12 +95,15 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 def _prompt(line: str, place: str) -> Prompt:
     try:
-        entry: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        entry = parse_json(line)
+    except ValueError as error:
         raise TextError(f"{place}: is no JSON: {error}") from None
     if not isinstance(entry, dict):
         raise TextError(f"{place}: expected an object with prompt or messages")
     name, tools = str(entry.get("name", place)), entry.get("tools")
+    utf8(name, f"{place}: name")
+    if name.splitlines() != [name]:
+        raise TextError(f"{place}: name: expected a text of one line")
     text, messages = entry.get("prompt"), entry.get("messages")
     if isinstance(text, str) and messages is None and tools is None:
         return Prompt(text, name=name)

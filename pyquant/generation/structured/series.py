@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
 
 from pyquant.files.output_file import write_bytes
 from pyquant.generation.sampling.result import Sample
@@ -24,6 +26,28 @@ Texts = dict[tuple[str, str, int], Sample]
 Answers = dict[tuple[str, str, int], list[Answer]]
 # What the completions of a task under a technique took that were generated now; none where all were there.
 Costs = dict[tuple[str, str], Cost]
+
+
+class Line(BaseModel):
+    """A line of the file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: str
+    technique: str
+    sample: NonNegativeInt
+    name: str
+    text: str
+    tokens: list[NonNegativeInt]
+    finish: str
+    log_p: list[FiniteFloat]
+    allowed: list[FiniteFloat]
+
+    def to_sample(self) -> Sample:
+        """Return the completion."""
+        return Sample(
+            self.sample, self.name, 0, self.tokens, self.log_p, self.allowed, self.text.encode(), self.finish
+        )
 
 
 def measure_series(
@@ -64,13 +88,15 @@ def measure_series(
     ConfigError, ModelFileError, GrammarError, OutputError
     """
     check_settings(techniques, lengths, samples)
-    texts = read_texts(file)
-    _write(file, texts)  # without a line that was cut off
     keys = {name: key_of(name) for name in tasks}
     wanted = set(product(keys.values(), techniques, range(samples)))
     answers: Answers = {}
     costs: Costs = {}
-    with Model(model) as loaded, file.open("a", encoding="utf-8") as lines:
+    with contextlib.ExitStack() as stack:
+        loaded = stack.enter_context(Model(model))
+        texts = read_texts(file, loaded.n_vocab)
+        _write(file, texts)  # without a line that was cut off
+        lines = stack.enter_context(file.open("a", encoding="utf-8"))
         for name in tasks:
             task, label, key = load_task(name), label_of(name), keys[name]
             asked = questions(task, samples)
@@ -98,19 +124,18 @@ def measure_series(
     return answers, costs, _lines({place: texts[place] for place in wanted})
 
 
-def read_texts(file: Path) -> Texts:
-    """Read the completions of a file, if it is there; a line that was cut off is passed over."""
+def read_texts(file: Path, n_vocab: int) -> Texts:
+    """Read the completions of a file, if it is there; what is no whole line of one is passed over.
+
+    n_vocab: tokens of the model's vocabulary.
+    """
     texts: Texts = {}
     if file.exists():
         for line in file.read_bytes().splitlines():
-            try:
-                entry: dict[str, Any] = json.loads(line)
-                name, technique = entry.pop("task"), entry.pop("technique")
-                text = entry.pop("text").encode()
-                sample = Sample(prompt=entry.pop("sample"), number=0, data=text, **entry)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue
-            texts[name, technique, sample.prompt] = sample
+            with contextlib.suppress(ValidationError):
+                kept = Line.model_validate_json(line, strict=True)
+                if max(kept.tokens, default=0) < n_vocab:
+                    texts[kept.task, kept.technique, kept.sample] = kept.to_sample()
     return texts
 
 
@@ -125,6 +150,5 @@ def _lines(texts: Texts) -> bytes:
 
 
 def _line(task: str, technique: str, sample: Sample) -> str:
-    entry = {"task": task, "technique": technique, "sample": sample.prompt, "name": sample.name}
-    entry |= {"text": sample.text, "tokens": sample.tokens, "finish": sample.finish}
-    return json.dumps(entry | {"log_p": sample.log_p, "allowed": sample.allowed}) + "\n"
+    own = {key: getattr(sample, key) for key in ("name", "text", "tokens", "finish", "log_p", "allowed")}
+    return json.dumps({"task": task, "technique": technique, "sample": sample.prompt, **own}) + "\n"
