@@ -116,8 +116,10 @@ def same_figures(case: Case) -> None:
     models = [case.folder / f"{type_}.gguf" for type_ in ("Q4_0", "Q4_K_M")]
     for model, ours in zip(models, compared(case, *models)):
         theirs = case.stock_logits(model)
-        assert ours["perplexity"] == pytest.approx(theirs.perplexity, rel=ROUNDINGS), model.stem
-        assert ours["kld"]["mean"] == pytest.approx(base.kld(theirs), rel=0.05, abs=1e-5), model.stem
+        kld = base.kld(theirs)  # a model that 4 bits change much amplifies every other rounding, too
+        rel = ROUNDINGS * (1 + 10 * kld)
+        assert ours["perplexity"] == pytest.approx(theirs.perplexity, rel=rel), model.stem
+        assert ours["kld"]["mean"] == pytest.approx(kld, rel=0.05, abs=1e-5), model.stem
 
 
 def gptq(case: Case) -> None:
