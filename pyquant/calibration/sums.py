@@ -106,7 +106,9 @@ def importance_of(collector: _core.Collector, squares: Squares) -> Squares:
     importance: Squares = {}
     for i in collector.inputs:
         sums, counts = squares[i.matrices[0]]
-        # llama-imatrix counts per expert only where tokens are routed to them, and knows no tied output.
+        # llama-imatrix has rows and counts of experts only where tokens are routed to them: matrices that all
+        # tokens enter, as those of heads, are in one row. It knows no tied output.
         names = [name for name in i.matrices if name != TIED_OUTPUT]
-        importance |= dict.fromkeys(names, (sums, counts if i.routed else counts[:1]))
+        of_all = (sums.reshape(1, -1), counts[:1])
+        importance |= dict.fromkeys(names, (sums, counts) if i.routed else of_all)
     return importance

@@ -9,10 +9,14 @@ from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 
 
+class NotCausal(ModelFileError):
+    """A model that does not predict each token from those before it."""
+
+
 def check_decoder(llama: ModuleType, model: Any, file: ModelFile) -> None:
     """Refuse diffusion models, and those with an encoder; `model` is llama.cpp's pointer.
 
-    Raises ModelFileError: it says what the model is.
+    Raises NotCausal: it says what the model is.
     """
     if llama.llama_model_is_diffusion(model):
         raise _refusal(file, "a diffusion model, whose tokens see those behind them")
@@ -23,14 +27,14 @@ def check_decoder(llama: ModuleType, model: Any, file: ModelFile) -> None:
 def check_causal(llama: ModuleType, context: Any, file: ModelFile) -> None:
     """Refuse encoders and embedding models; `context` is llama.cpp's pointer.
 
-    Raises ModelFileError: it says what the model is.
+    Raises NotCausal: it says what the model is.
     """
     if not llama.llama_get_causal_attn(context) or not llama.llama_get_memory(context):
         raise _refusal(file, "an encoder or embedding model, whose tokens see those behind them")
 
 
-def _refusal(file: ModelFile, what: str) -> ModelFileError:
-    return ModelFileError(
+def _refusal(file: ModelFile, what: str) -> NotCausal:
+    return NotCausal(
         f"{file.path}: {file.architecture} is {what}; pyquant quantizes it by rounding to nearest, and runs "
         f"models that predict each token from those before it"
     )

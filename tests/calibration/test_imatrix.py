@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from gguf import GGUFWriter
 from pyquant import _core
 from pyquant.calibration import imatrix
 from pyquant.calibration.imatrix import read_imatrix
+from pyquant.calibration.sums import importance_of
 from pyquant.data import model_path
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
@@ -92,6 +94,14 @@ def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path
         quantize_model(source, ours, make_mode({"mode": f"ggml:{kind}", "imatrix": imatrix}), force=True)
         oracle.quantize(source, theirs, kind, "--imatrix", imatrix)
         assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize(("routed", "shapes"), [(True, [(8, 64), (8,)]), (False, [(1, 512), (1,)])])
+def test_matrices_of_heads_are_in_one_row(routed: bool, shapes: list[tuple[int, ...]]) -> None:
+    """As in llama-imatrix's file of DeepSeek 4, whose attn_output_a is 8 matrices with rows of 64."""
+    collector = SimpleNamespace(inputs=[SimpleNamespace(matrices=["m"], routed=routed)])
+    sums = importance_of(collector, {"m": (np.ones((8, 64), np.float32), np.full(8, 7.0))})
+    assert [x.shape for x in sums["m"]] == shapes
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from tests.support.command import ENVIRONMENT, run
+from tests.support.other_models import bert, dream
 
 NAME = "f32, rows of 64 and 96"
 STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]
@@ -54,6 +56,18 @@ def test_rtn_is_the_mode_s_file(source: Path, stats_of: Callable[[str], Path], t
             source, tmp_path / "mode.gguf", make_mode({"mode": "ggml:Q4_K_M", **options}), force=True
         )
         assert (tmp_path / "type.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
+
+
+@pytest.mark.parametrize("write", [dream, bert], ids=lambda write: write.__name__)
+def test_best_of_a_model_that_is_no_decoder_is_rtn(
+    write: Callable[[Path], Path], short: Path, tmp_path: Path
+) -> None:
+    model, told = write(tmp_path / "model.gguf"), list[str]()
+    done = quantize(model, tmp_path / "best.gguf", "Q8_0", method="best", text=short, tell=told.append)
+    quantize(model, tmp_path / "rtn.gguf", "Q8_0")
+    assert done.method == "rtn"
+    assert any(re.match(r"rounded to nearest, .* is an? (diffusion|encoder)", line) for line in told)
+    assert (tmp_path / "best.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
 
 
 def test_the_output_is_the_stage_of_the_least_kld(source: Path, short: Path, tmp_path: Path) -> None:

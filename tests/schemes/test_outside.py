@@ -102,11 +102,11 @@ def test_an_installed_package_brings_modes(
     small_model: Path, tmp_path: Path, package: dict[str, str]
 ) -> None:
     output = tmp_path / "out.gguf"
-    arguments = ["quantize", small_model, output, "--mode", "of_a_package"]
-    assert run(*arguments, "--set", "bound=2", environment=package).returncode == 0
-    assert "of_a_package" in run(*arguments, "--mode", "nothing", environment=package).stderr
+    arguments = ["quantize", small_model, output, "--mode"]
+    assert run(*arguments, "of_a_package", "--set", "bound=2", environment=package).returncode == 0
+    assert "of_a_package" in run(*arguments, "nothing", environment=package).stderr
     (tmp_path / "site" / "my_schemes.py").write_text("1 / 0\n")
-    refused = run(*arguments, environment=package)
+    refused = run(*arguments, "of_a_package", environment=package)
     assert refused.returncode == 2
     assert "installed package my-schemes (my_schemes) cannot be loaded: ZeroDivisionError" in refused.stderr
     # Commands that need no such mode do not notice.

@@ -42,7 +42,7 @@ def test_parameters_and_common_keys() -> None:
     ],
 )
 def test_types_of_ggml(name: str, file_type: LlamaFileType) -> None:
-    assert make_mode({"mode": name}).file_type is file_type
+    assert make_mode({"mode": name}).file_type == file_type
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_o
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
+from pyquant.llama.check_causal import NotCausal
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -121,7 +122,7 @@ def quantize(
         "rtn" makes llama-quantize's file, with `imatrix` what it makes with one. "gptq" calibrates, and
         rounds with error feedback (GPTQ). "best" adds what is known to help: an output-side Hessian,
         cross-layer equalization, error propagation. Both keep the stages of the least KLD on chunks that were
-        held out of the calibration.
+        held out of the calibration. Of a model that is no decoder "best" makes what "rtn" does.
     imatrix
         An importance matrix, for "rtn".
     text
@@ -180,6 +181,9 @@ def quantize(
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
     if not dry_run:
         check_output(output, sources=model.paths, force=force)
+    if method == "best" and (why := _not_causal(model)):
+        tell(f"rounded to nearest, as nothing else applies: {why}")
+        method = "rtn"
     expected: Forecast | None = None
     if method != "rtn":
         n_bytes = make_plan(model, stock, threads=threads).output_bytes  # refuses what cannot be
@@ -261,6 +265,15 @@ def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
         raise ConfigError("evaluate: takes one text; `compare_models` measures a file on each of several")
     with Model(model) as running:
         cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
+
+
+def _not_causal(model: ModelFile) -> str | None:
+    """Say why a model cannot be calibrated, if it does not predict each token from those before it."""
+    try:
+        with Model(model) as running, running.context(n_ctx=1, n_batch=1, n_ubatch=1, threads=1):
+            return None
+    except NotCausal as error:
+        return str(error)
 
 
 def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int) -> SplitText:
