@@ -43,8 +43,8 @@ public:
     const ggml_tensor * experts() const { return seen(stages_.at(to_.value()).experts); }
 
     // Gives a stage's matrix room of its own, with the values that it has: there it can be changed, where the
-    // model is mapped from its file. disown_before() gives matrices of earlier stages the model's values again,
-    // which no pass that goes on behind them sees. Not to be called when the model is gone.
+    // model is mapped from its file. disown_before() gives matrices of earlier stages the model's values
+    // again, which no pass that goes on behind them sees. Not to be called when the model is gone.
     ggml_tensor * own(size_t stage, size_t i);
     void disown_before(size_t stage);
 
