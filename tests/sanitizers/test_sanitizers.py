@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import scipy_openblas32
+
 from pyquant import _core
 from pyquant.generation.grammar.grammar import read_grammar
 from pyquant.generation.grammar.lr.lark_tables import GRAMMARS, make_tables
