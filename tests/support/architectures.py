@@ -17,7 +17,7 @@ UNLIKE = {
     "llama-dense": "dense",
     "qwen3moe-moe": "experts",
     "deepseek2-moe": "compressed keys and values (MLA)",
-    "mamba-dense": "states",
+    "mamba2-dense": "states",
     "smallthinker-moe": "experts that are chosen before attention",
     "lfm2-dense": "convolutions and attention in turns",
     "dream-dense": "attention to what follows",
