@@ -48,7 +48,7 @@ def read_tensor_types(
     """
     path = Path(path)
     patterns = []
-    for word in read_text(path).data.decode().split():
+    for word in map(bytes.decode, read_text(path).data.split()):  # at ASCII's blanks, as llama-quantize does
         pattern, equals, type_name = word.partition("=")
         if not (pattern and equals and type_name):
             raise ConfigError(f"{path}: expected PATTERN=TYPE, got {word!r}")

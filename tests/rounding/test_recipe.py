@@ -58,6 +58,16 @@ def test_expressions_are_those_of_cpp(tmp_path: Path, generated) -> None:
     assert not any("norm" in name for name in types)
 
 
+@pytest.mark.parametrize("blank", ["\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"])
+def test_words_end_where_those_of_cpp_do(tmp_path: Path, generated, blank: str) -> None:
+    """Python's blanks are more than ASCII's: behind them llama-quantize reads on."""
+    (tmp_path / "types.txt").write_text(f"attn_q=q8_0\v_embd{blank}|attn_v=q6_k", encoding="utf-8")
+    chosen = read_tensor_types(tmp_path / "types.txt", ModelFile(generated(EXPERTS)), "Q4_0").tensors
+    assert chosen["blk.0.attn_q.weight"].type.name == "Q8_0"
+    assert chosen["blk.0.attn_v.weight"].type.name == "Q6_K"
+    assert chosen["token_embd.weight"].type.name != "Q6_K"
+
+
 @pytest.mark.oracle
 def test_expressions_of_cpp_beside_llama_quantize(tmp_path: Path, generated, oracle: Oracle) -> None:
     source, patterns = generated(EXPERTS), tmp_path / "types.txt"

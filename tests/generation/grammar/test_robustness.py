@@ -48,6 +48,7 @@ def vocabulary() -> Iterator[Vocabulary]:
     [
         (r"start: A" "\n" r"A: /[^\x00-\U0010ffff]/", "terminal A never comes: it matches nothing"),
         ('start: A "b"\nA: /(.|\\n)+/', "after A may come B, but longest match would read on"),
+        ('start: A\nA: "a\0b"', "line 2: a NUL byte"),
         ("start: A+\nA: /(.|\\n)+/", "after A may come A, but longest match would read on"),
         ('start: "a" | A\nA: /a/', "terminal A never comes: .* others match all its texts first"),
         ("start: A\nA: /(a|b)*a(a|b){20}/", "terminals are too large: the lexer would have to remember"),

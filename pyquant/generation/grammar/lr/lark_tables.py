@@ -130,6 +130,8 @@ def _make_tables(grammar: Grammar) -> Tables:
 
 def _read(grammar: Grammar) -> tuple[list[TerminalDef], list[Any], set[str], dict[str, str], bool]:
     folders = [str(GRAMMARS), str(Path(grammar.name).parent)]
+    if (before := grammar.text.partition("\0")[0]) != grammar.text:  # lark evaluates literals as Python's
+        raise GrammarError(f"line {1 + before.count(chr(10))}: a NUL byte")
     try:
         with bounded_terminals():
             loaded, files = load_grammar(grammar.text, grammar.name, folders, False)
