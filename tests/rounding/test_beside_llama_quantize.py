@@ -239,8 +239,15 @@ def test_an_importance_matrix_that_lacks_a_tensor(tmp_path: Path, type_: str, pu
     assert not (tmp_path / "out.gguf").exists()
 
 
+def slow_to_make(type_: str) -> list[pytest.MarkDecorator]:
+    """IQ1_S and IQ1_M take GGML most of a minute."""
+    return [pytest.mark.slow] if type_.startswith("IQ1") else []
+
+
 @pytest.mark.oracle
-@pytest.mark.parametrize("type_", [*LOW, "Q2_K", "IQ3_S", "IQ3_M", "Q4_K_M"])
+@pytest.mark.parametrize(
+    "type_", [*(pytest.param(type_, marks=slow_to_make(type_)) for type_ in LOW), "Q2_K", "IQ3_M", "Q4_K_M"]
+)
 def test_refusals_of_an_importance_matrix_are_llama_quantizes(
     oracle: Oracle, tmp_path: Path, type_: str, generated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
