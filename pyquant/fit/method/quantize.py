@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,7 @@ def quantize(
             mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
             quantize_model(model, peer, mode, threads=threads)
             compared = _compare(model, [peer, output], evaluate, threads, progress)
+            compared.candidates[0] = replace(compared.candidates[0], model=peer.name)  # its folder goes
         result = {**stages.result, "output": str(output)}
     kept = str(statistics.path) if statistics.kept else None
     return Quantized(method, result, stages.tried, expected, kept, compared, time.perf_counter() - begin)
