@@ -245,7 +245,8 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"method": "awq"}, "choices: rtn, gptq, best"),
+        ({"method": "awq"}, "'awq' is not known; choices: rtn, gptq, best"),
+        ({"method": "bets"}, "'bets' is not known, did you mean best"),
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
         ({"output": "out.pqz"}, "a type makes a GGUF"),
         ({"memory": 1 << 20, "method": "rtn", "text": None}, "--memory: is for methods gptq and best"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, nearest
 from pyquant.evaluate.compare import Comparison, compare_models
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output, output_errors
@@ -247,7 +247,8 @@ def _check_method(
     method: str, given: dict[str, Any], imatrix: object, memory: int | None, requantize: bool
 ) -> None:
     if method not in METHODS:
-        raise ConfigError(f"method: {method!r} is not known; choices: {', '.join(METHODS)}")
+        hint = f", did you mean {close}?" if (close := nearest(method, METHODS)) else ";"
+        raise ConfigError(f"method: {method!r} is not known{hint} choices: {', '.join(METHODS)}")
     if method == "rtn":
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
             raise ConfigError(f"{', '.join(names)}: of methods gptq and best; add --method gptq or best")
