@@ -100,7 +100,9 @@ def _of_norms(block: dict[str, Tensor]) -> Iterator[Link]:
         if not any(name.startswith(("post_", "attn_post")) for name in block):
             behind["attn_norm"] += parallel
     for norm, entered in behind.items():
-        if f"{norm}.weight" in block and entered:
+        weight = block.get(f"{norm}.weight")
+        # Where some are of another width they are behind another norm (kimi-k3's experts).
+        if weight and entered and all(matrix.n_per_row == weight.n_weights for matrix in entered):
             yield _of_norm(block, norm, entered)
 
 
