@@ -169,7 +169,7 @@ class Calibration:
     @cached_property
     def is_collected_later(self) -> bool:
         """Say whether Hessians are collected while a model is rounded: the file has tokens, and diagonals."""
-        return self.has_tokens and not any(self._stored_counts(name) for name in self._inputs)
+        return self.has_tokens and not any(self._stores_hessian(name) for name in self._inputs)
 
     def hold(self, name: str, collected: Collected) -> None:
         """Take what was collected of a matrix's input, in the place of what was before."""
@@ -198,13 +198,13 @@ class Calibration:
         """(n_experts,) weighted tokens in the Hessians; (0,) where there are none."""
         if name in self._inputs and self.is_collected_later:
             return self.counts(name)  # of the texts' tokens, of which those that are kept are a sample
-        if not self._stored_counts(name):
+        if not self._stores_hessian(name):
             return np.empty(0)
         counts = self._all(name, "hessian_counts", np.float64)[0]
         check_values(self.path, f"the counts of tokens in the Hessian statistics of {name}", counts)
         return counts
 
-    def _stored_counts(self, name: str) -> bool:
+    def _stores_hessian(self, name: str) -> bool:
         return self._rows is not None and f"{self._inputs.get(name)}.hessian" in self._rows.tensors
 
     def hessian(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
@@ -222,20 +222,20 @@ class Calibration:
         ModelFileError
             They are damaged or not finite.
         """
-        stored, counts = self._inputs[name], self._hessian_counts(name)
+        called, stored = f"the Hessian statistics of what enters {name}", self._inputs[name]
         if self.is_collected_later:
             held = self._held.get(stored)
             hessian = held.hessian(expert) if held else None
             if hessian is not None:
-                called = f"the Hessian statistics of what enters {name}"
                 check_values(self.path, called, hessian, least=-LARGEST)
             return hessian
+        counts = self._hessian_counts(name)
         if self._rows is None or not len(counts) or counts[expert] == 0:
             return None
         triangle = self._rows.read(f"{stored}.hessian", np.float32, expert, 1)[0]
         with np.errstate(all="ignore"):  # what comes out infinite is refused
             triangle *= np.float32(1 / counts[expert])
-        check_values(self.path, f"the Hessian statistics of what enters {name}", triangle, least=-LARGEST)
+        check_values(self.path, called, triangle, least=-LARGEST)
         return full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
 
     def first_token(self, name: str) -> NDArray[np.float32] | None:

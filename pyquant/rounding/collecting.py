@@ -22,8 +22,6 @@ from pyquant.models.tensor import Tensor
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 
-DOING = "collecting Hessians"
-
 
 def write_collected(
     model: ModelFile,
@@ -65,11 +63,11 @@ def write_collected(
     with Model(model.path) as running:
         tokens = tokens_of(calibration, running)
         with StagedContext(running, by_name, pieces_of(tokens), threads) as passing:
-            needed = StagedMemory.of(model, passing, memory, n_passes=1)
-            needed.check(folder, DOING)
+            needed = StagedMemory.of(model, passing, memory, n_passes=1, doing="collecting Hessians")
+            needed.check(folder)
             if tell:
-                tell(needed.describe(DOING))
-            with needed.states_in(folder, DOING) as states:
+                tell(needed.describe())
+            with needed.states_in(folder) as states:
                 left: int | None = None  # the stage that all pieces were left at
                 for number, stage in enumerate(passing.stages):
                     if not set(stage.matrices) <= set(done):

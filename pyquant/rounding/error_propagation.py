@@ -33,8 +33,6 @@ from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 from pyquant.schemes.dampening import CORRECTION, STREAM
 
-DOING = "error propagation"
-
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
 # into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
 Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8] | None], None]
@@ -83,35 +81,35 @@ def write_propagated(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    _check_tokens(calibration, by_name.values(), n_chunks, tell)
     with Model(model.path) as as_it_is:
-        pieces = pieces_of(tokens_of(calibration, as_it_is, n_chunks))
+        tokens = tokens_of(calibration, as_it_is, n_chunks)
+        _check_tokens(tokens, by_name.values(), calibration.called, tell)
+        pieces = pieces_of(tokens)
         with StagedContext(as_it_is, by_name, pieces, threads) as original:
-            needed = StagedMemory.of(model, original, memory, n_passes=2)
-            needed.check(folder, DOING)
+            needed = StagedMemory.of(model, original, memory, n_passes=2, doing="error propagation")
+            needed.check(folder)
             if tell:
-                tell(needed.describe(DOING))
+                tell(needed.describe())
             with (
                 Model(model.path, as_stored=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
-                needed.states_in(folder, DOING) as states,
+                needed.states_in(folder) as states,
             ):
                 _run_together(original, changed, states, by_name, calibration, write, done, threads)
 
 
 def _check_tokens(
-    calibration: Calibration,
+    tokens: NDArray[np.int32],
     tensors: Collection[Tensor],
-    n_chunks: int,
+    called: Path,
     tell: Callable[[str], None] | None,
 ) -> None:
     """Say or refuse that tokens are too few; `_run_together` leaves out the corrections that they are for."""
-    tokens = calibration.tokens(n_chunks)
     short = [tensor for tensor in tensors if tokens.size < ENOUGH * tensor.n_per_row]
     if not short:
         return
     widest = max(short, key=lambda tensor: tensor.n_per_row)
-    chunks = f"{len(tokens)} chunks of {tokens.shape[1]} tokens of {calibration.called} are too few"
+    chunks = f"{len(tokens)} chunks of {tokens.shape[1]} tokens of {called} are too few"
     if len(short) == len(tensors):
         raise ConfigError(
             f"error_propagation: {chunks}: {widest.name}, with rows of {widest.n_per_row:,}, needs "
@@ -141,8 +139,9 @@ def _run_together(
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
         changes: list[NDArray[np.float32] | None] = [None]  # of each expert
         corrects = EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
-        held = sums_of(stage, original.n_ctx, threads) if calibration.is_collected_later else None
-        if not set(stage.matrices) <= set(done) and (corrects or held):
+        collects = calibration.is_collected_later
+        if not set(stage.matrices) <= set(done) and (corrects or collects):
+            held = sums_of(stage, original.n_ctx, threads) if collects else None
             first = tensors[stage.matrices[0]]
             n_experts = first.n_rows // first.shape[1] if stage.routed else 1
             stream = CorrectedTarget(first.weights(), threads) if corrects and stage.in_stream else None

@@ -35,15 +35,16 @@ class StagedMemory:
     states: int  # what is kept of all pieces between matrices
     in_memory: int  # how much of that may be in memory; the rest is on disk
     n_states: int  # how many states there are: of each piece one for each pass
+    doing: str  # what it is taken for
 
     @classmethod
     def of(
-        cls, model: ModelFile, running: StagedContext, memory: int | None, *, n_passes: int
+        cls, model: ModelFile, running: StagedContext, memory: int | None, *, n_passes: int, doing: str
     ) -> StagedMemory:
         """Add it up.
 
         memory: bytes that states may take in memory; None: MEMORY.
-        n_passes: 1, or 2 with that of a quantized copy.
+        n_passes: 1, or 2 with that of a quantized copy. doing: what it is taken for.
         """
         n_states, n_tokens = n_passes * running.n_pieces, running.n_together
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
@@ -57,6 +58,7 @@ class StagedMemory:
             states=states,
             in_memory=min(MEMORY if memory is None else memory, states),
             n_states=n_states,
+            doing=doing,
         )
 
     @property
@@ -69,16 +71,16 @@ class StagedMemory:
         """All that is on disk, beside the output."""
         return self.states - self.in_memory
 
-    def describe(self, doing: str) -> str:
-        """Say it in one line. doing: what it is taken for."""
+    def describe(self) -> str:
+        """Say it in one line."""
         disk = f", and {_gb(self.on_disk)} on disk" if self.on_disk else ""
         copy = f"weights {_gb(self.weights)}, " if self.weights else ""
         return (
-            f"{doing}: about {_gb(self.total)} of memory: {copy}passes {_gb(self.passes)}, sums "
+            f"{self.doing}: about {_gb(self.total)} of memory: {copy}passes {_gb(self.passes)}, sums "
             f"{_gb(self.sums)}, what is kept of the pieces {_gb(self.in_memory)}{disk}"
         )
 
-    def check(self, folder: Path, doing: str) -> None:
+    def check(self, folder: Path) -> None:
         """Refuse what does not fit: a system that gives memory that it lacks kills the process in the end.
 
         Raises ConfigError, OutputError: with the sizes.
@@ -86,15 +88,15 @@ class StagedMemory:
         free = available_memory()
         if free is not None and self.total > free:
             raise ConfigError(
-                f"{self.describe(doing)}; {_gb(free)} of memory are free: give fewer chunks, or "
+                f"{self.describe()}; {_gb(free)} of memory are free: give fewer chunks, or "
                 f"--memory SIZE, which keeps the rest of the pieces on disk"
             )
         room = shutil.disk_usage(folder).free
         if self.on_disk > room:
-            raise OutputError(f"{folder}: no room: {self.describe(doing)}; {_gb(room)} are free there")
+            raise OutputError(f"{folder}: no room: {self.describe()}; {_gb(room)} are free there")
 
     @contextmanager
-    def states_in(self, folder: Path, doing: str) -> Iterator[_core.PassStates]:
+    def states_in(self, folder: Path) -> Iterator[_core.PassStates]:
         """Make room for the states. What is on disk has no name, and goes with the process.
 
         Raises OutputError.
@@ -108,7 +110,7 @@ class StagedMemory:
                     file=file.fileno(),
                 )
         except OSError as error:
-            raise OutputError(f"{folder}: {self.describe(doing)}: {error.strerror}") from None
+            raise OutputError(f"{folder}: {self.describe()}: {error.strerror}") from None
 
 
 def weights_at_work(model: ModelFile) -> int:

@@ -137,28 +137,22 @@ def forecast(
     widest = max(tensor.n_per_row for tensor in matrices)
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
-
-    def staged(n_kept: int, n_passes: int) -> tuple[int, int]:
-        """Return bytes in memory and on disk."""
-        states = n_passes * n_kept * n_ctx * of_token
-        in_memory = min(MEMORY if memory is None else memory, states)
-        of_sums = BYTES_OF_SUMS * widest**2
-        return of_sums + weights_at_work(model) * (
-            n_passes - 1
-        ) + in_memory + n_passes * a_pass, states - in_memory
-
-    collecting, propagating = staged(n_collected, 1), staged(n_propagated, 2) if n_propagated else (0, 0)
+    rounds, on_disk = context_memory(model, n_ctx), 0
+    for n_kept, n_passes in ((n_collected, 1), (n_propagated, 2)):
+        if n_kept:
+            states = n_passes * n_kept * n_ctx * of_token
+            in_memory = min(MEMORY if memory is None else memory, states)
+            weights = weights_at_work(model) * (n_passes - 1)
+            rounds = max(rounds, BYTES_OF_SUMS * widest**2 + weights + in_memory + n_passes * a_pass)
+            on_disk = max(on_disk, states - in_memory)
     held_out = bytes_in_memory(n_vocab, n_ctx)
-    rounds = max(collecting[0] if n_collected else 0, propagating[0], context_memory(model, n_ctx))
     return Forecast(
         stages,
         seconds=passes * chunk_seconds + (len(stages) - 1) * rounding,
         memory=int(PROCESS) + max(calibration, held_out + rounds),
         hessian=sums + output_hessians,
         # Two stages' files, activations, and the equalized model.
-        beside=2 * output_bytes
-        + max(collecting[1], propagating[1])
-        + (model.n_bytes + sums if n_propagated else 0),
+        beside=2 * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
         keeps_hessians=keeps,
     )
 

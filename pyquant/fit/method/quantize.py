@@ -181,13 +181,17 @@ def quantize(
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
     if not dry_run:
         check_output(output, sources=model.paths, force=force)
-    if method == "best" and (why := _not_causal(model)):
-        tell(f"rounded to nearest, as nothing else applies: {why}")
-        method = "rtn"
     expected: Forecast | None = None
     if method != "rtn":
         n_bytes = make_plan(model, stock, threads=threads).output_bytes  # refuses what cannot be
-        split = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
+        try:
+            split = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
+        except NotCausal as error:
+            if method != "best":
+                raise
+            tell(f"rounded to nearest, as nothing else applies: {error}")
+            method = "rtn"
+    if method != "rtn":
         expected = forecast(
             model, method, split, n_bytes, in_file=hessian is not None, memory=memory, threads=threads
         )
@@ -269,17 +273,10 @@ def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
         cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
 
 
-def _not_causal(model: ModelFile) -> str | None:
-    """Say why a model cannot be calibrated, if it does not predict each token from those before it."""
-    try:
-        with Model(model) as running, running.context(n_ctx=1, n_batch=1, n_ubatch=1, threads=1):
-            return None
-    except NotCausal as error:
-        return str(error)
-
-
 def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int) -> SplitText:
     with Model(model) as running:
+        with running.context(n_ctx=1, n_batch=1, n_ubatch=1, threads=1):
+            pass  # NotCausal here, before texts are cut
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         return split_text(running, texts, n_ctx, n_chunks)
