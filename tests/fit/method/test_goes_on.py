@@ -1,0 +1,165 @@
+"""A method that ended goes on: the same call ends with the same bytes, another one begins anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyquant.errors import OutputError
+from pyquant.files.kept import kept
+from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.fit.mixtures import WantedSize
+from tests.support.command import ENVIRONMENT
+from tests.support.methods import STAGES, made
+
+
+def test_a_call_that_ended_goes_on_to_the_same_bytes(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short)
+    for number, stage in enumerate(STAGES):
+        begun: list[str] = []
+
+        def progress(what: str, done: int, total: int, stage: str = stage, begun: list[str] = begun) -> None:
+            begun.append(what)
+            if what == stage:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            made(source, output, short, progress=progress)
+        # Of those before, only the one that was interrupted is done again.
+        assert set(begun) - {"calibration"} == set(STAGES[max(0, number - 1) : number + 1])
+        assert not output.exists()
+    made(source, output, short)
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("stage", ["GPTQ", "error propagation"])
+def test_a_stage_that_ended_goes_on_behind_its_last_tensor(
+    source: Path, short: Path, tmp_path: Path, stage: str
+) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short)
+    seen: list[int] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == stage:
+            seen.append(done)
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, output, short, progress=stop)
+    seen_again: list[int] = []
+    made(
+        source, output, short,
+        progress=lambda what, done, total: seen_again.append(done) if what == stage else None,
+    )  # fmt: skip
+    assert seen_again[0] >= seen[3]  # the fifth was at work
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
+def test_another_call_does_not_use_what_is_left(source: Path, short: Path, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {"type": "Q4_0"})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {})
+    left.__exit__(KeyError, KeyError(), None)  # as a killed process leaves it
+    with WorkFolder(tmp_path / "out.gguf", {"type": "Q4_0"}) as folder:
+        assert folder.known("imatrix") == {}
+        with pytest.raises(OutputError, match="another process is writing it"):
+            WorkFolder(tmp_path / "out.gguf", {})
+    with WorkFolder(tmp_path / "out.gguf", {"type": "Q8_0"}) as folder:
+        assert folder.known("imatrix") is None
+        assert not folder.file("imatrix").exists()
+
+
+def test_an_interrupted_run_names_the_folder_of_its_stages(source: Path, short: Path, tmp_path: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "out.gguf", short, method="gptq", progress=interrupt)
+    assert tmp_path / ".out.gguf.stages" in kept()
+    made(source, tmp_path / "out.gguf", short, method="gptq")
+    assert tmp_path / ".out.gguf.stages" not in kept()
+
+
+def test_two_calls_at_once_make_statistics_once(source: Path, short: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
+    command = ["-m", "pyquant", "quantize", source, "OUT", "Q4_0", "--method", "gptq", "--text", short]
+    environment = {**ENVIRONMENT, "PYQUANT_CACHE": str(tmp_path / "cache")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *(str(output if word == "OUT" else word) for word in command)],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, text=True,
+        )
+        for output in outputs
+    ]  # fmt: skip
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert len(list((tmp_path / "cache" / "hessian").glob("*.gguf"))) == 1
+
+
+def test_a_stage_whose_file_went_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
+    whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
+    made(source, whole, short, method="gptq")
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, output, short, method="gptq", progress=interrupt)
+    for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
+        path.unlink()
+    made(source, output, short, method="gptq")
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.ci
+def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    largest = WantedSize(target_bpw=8)
+    options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(source, output, largest, progress=interrupt, **options)
+    for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
+        path.unlink()
+    assert quantize(source, output, largest, **options).result["mode"] == "recipe"
+    assert output.exists()
+
+
+@pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])
+def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> None:
+    left = WorkFolder(tmp_path / "out.gguf", {})
+    left.file("imatrix").write_text("left")
+    left.note("imatrix", {"why": "x"})
+    left.__exit__(KeyError, KeyError(), None)
+    state = left.path / "state.json"
+    sound = state.read_text()
+    for text in (damaged, sound.replace('"x"', '["x"]'), sound.replace("why", "kld")):
+        state.write_text(sound)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") == {"why": "x"}
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)
+        state.write_text(text)
+        with WorkFolder(tmp_path / "out.gguf", {}) as folder:
+            assert folder.known("imatrix") is None
+            folder.path.rename(tmp_path / "kept")
+        (tmp_path / "kept").rename(left.path)

@@ -1,0 +1,220 @@
+"""`pyquant quantize IN OUT TYPE`: rtn is llama-quantize's, stages are kept where they help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyquant import make_mode, quantize_model
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ModelFileError, TextError
+from pyquant.files.text import make_text
+from pyquant.fit.candidate import Evaluation
+from pyquant.fit.method import stages as stages_module
+from pyquant.fit.method.held_out import HeldOut, Kld
+from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.split_text import split_text
+from pyquant.llama.model import Model
+from tests.support.methods import NAME, STAGES, made
+from tests.support.other_models import bert, dream
+
+
+def test_rtn_is_the_mode_s_file(source: Path, stats_of: Callable[[str], Path], tmp_path: Path) -> None:
+    imatrix = stats_of(NAME).with_name("imatrix.gguf")
+    for options in ({}, {"imatrix": imatrix}, {"pure": True}):
+        quantize(source, tmp_path / "type.gguf", "Q4_K_M", force=True, **options)
+        quantize_model(
+            source, tmp_path / "mode.gguf", make_mode({"mode": "ggml:Q4_K_M", **options}), force=True
+        )
+        assert (tmp_path / "type.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
+
+
+@pytest.mark.parametrize("write", [dream, bert], ids=lambda write: write.__name__)
+def test_best_of_a_model_that_is_no_decoder_is_rtn(
+    write: Callable[[Path], Path], short: Path, tmp_path: Path
+) -> None:
+    model, told = write(tmp_path / "model.gguf"), list[str]()
+    done = quantize(model, tmp_path / "best.gguf", "Q8_0", method="best", text=short, tell=told.append)
+    quantize(model, tmp_path / "rtn.gguf", "Q8_0")
+    assert done.method == "rtn"
+    assert any(re.match(r"rounded to nearest, .* is an? (diffusion|encoder)", line) for line in told)
+    assert (tmp_path / "best.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
+
+
+def test_the_output_is_the_stage_of_the_least_kld(source: Path, short: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    done = made(source, output, short)
+    assert [stage.name for stage in done.stages] == STAGES
+    least = min(stage.kld.mean for stage in done.stages if stage.kld)
+    with Model(source) as model:
+        held = split_text(model, [make_text(short, short.read_bytes())], 64, 16).held_out
+    with HeldOut(source, held, None) as held_out:
+        assert held_out.kld(output).mean == pytest.approx(least, rel=1e-6)
+    assert done.result["output_bytes"] == output.stat().st_size
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_does_not_help_is_undone(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klds = iter([0.1, 0.2, 0.3, 0.4, 0.5])
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld((next(klds),)))
+    done = made(source, tmp_path / "out.gguf", short)
+    assert [stage.kept for stage in done.stages] == [True, False, False, False, False]
+    mode = make_mode({"mode": "ggml:Q4_0", "imatrix": done.statistics})
+    quantize_model(source, tmp_path / "imatrix.gguf", mode)
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "imatrix.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("klds", "kept"),
+    [
+        ([(3, 9), (2, 8), (2.1, 7.95), (1, 6), (1, 5)], "yes yes yes yes yes"),  # worse by .025, within .075
+        ([(3, 9), (2, 8), (2.1, 8.1), (1, 6), (1, 5)], "yes yes no yes yes"),  # worse on both
+        ([(3, 9), (2, 8), (2.1, 7.95), (2.2, 8.1), (2.1, 8)], "yes yes no no no"),  # within it, and no gain
+    ],
+)
+def test_a_stage_is_built_on_unless_it_is_worse_by_more_than_its_error(
+    klds: list[tuple[float, float]],
+    kept: str,
+    source: Path,
+    short: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = map(Kld, klds)
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: next(measured))
+    done = made(source, tmp_path / "out.gguf", short)
+    assert [stage.kept for stage in done.stages] == [word == "yes" for word in kept.split()]
+    settings = {"mode": "ggml:Q4_0", "hessian": done.statistics}
+    if done.stages[-1].kept:
+        settings |= {"equalize": True, "error_propagation": 100, "output_side": done.stages[2].kept}
+    else:
+        settings |= {"output_side": False}
+    quantize_model(source, tmp_path / "mode.gguf", make_mode(settings))
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
+
+
+def test_what_does_not_apply_is_left_out(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: object, path: Path, mode: object, **options: object) -> object:
+        if mode.equalize:  # type: ignore[attr-defined]
+            raise ModelFileError("a family of its own")
+        return quantize_model(model, path, mode, **options)
+
+    monkeypatch.setattr(stages_module, "quantize_model", refuse)
+    done = made(source, tmp_path / "out.gguf", short)
+    by_name = {stage.name: stage for stage in done.stages}
+    assert by_name["cross-layer equalization"].why == "a family of its own"
+    assert by_name["error propagation"].why is None
+
+
+def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> None:
+    with Model(source) as model:
+        read = make_text(short, short.read_bytes())
+        split = split_text(model, [read], 64, 1000)
+        (taken,) = [built_in.take(model, 64, 1000, None) for built_in in split.texts or ()]
+        seen = {chunk.tobytes() for chunk in taken.tokens}
+        assert split.held_out.n_chunks == 3
+        assert not seen & {chunk.tobytes() for chunk in split.held_out.tokens}
+        assert len(seen) == split.n_chunks
+        two = make_text(short, short.read_bytes()[:800])
+        assert split_text(model, [two], 64, 1000).held_out.n_chunks == 1
+        with pytest.raises(TextError, match="two are needed"):
+            split_text(model, [make_text(short, short.read_bytes()[:150])], 64, 1000)
+
+
+def test_statistics_are_kept_and_made_again_where_they_are_damaged(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))  # another test may read the common one
+    told: list[str] = []
+    first = made(source, tmp_path / "out.gguf", short, method="gptq", tell=told.append)
+    assert first.statistics is not None
+    kept = Path(first.statistics)
+    before = kept.stat().st_mtime_ns
+    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(kept.read_bytes()[:-100])
+    again = made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    assert any("made again" in line for line in told)
+    Calibration.read(again.statistics)
+
+
+def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: Path) -> None:
+    hessian = tmp_path / "hessian.gguf"
+    done = made(source, tmp_path / "out.gguf", short, method="gptq", hessian=hessian)
+    assert done.statistics == str(hessian)
+    assert Calibration.read(hessian).has_tokens
+
+
+def test_chunks_are_taken_from_all_texts(source: Path, short: Path, tmp_path: Path) -> None:
+    words = short.read_text()
+    texts = [make_text(tmp_path / f"{n}.txt", words[300 * n : 300 * n + 300].encode()) for n in range(4)]
+    with Model(source) as model:
+        split = split_text(model, texts, 64, 1000)
+    assert split.held_out.n_chunks == 1
+    assert sum(chunks.n_chunks for chunks in split.calibration) == split.n_chunks >= 3
+    done = quantize(source, tmp_path / "out.gguf", "Q4_0", method="gptq", text=texts, n_ctx=64)
+    assert done.stages[0].kld is not None
+    assert done.stages[0].kld.error is None  # of a single chunk
+
+
+@pytest.mark.ci
+def test_hessians_that_take_much_are_collected_layer_by_layer(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = made(source, tmp_path / "whole.gguf", short)
+    assert whole.forecast is not None
+    assert whole.forecast.keeps_hessians
+    monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", whole.forecast.hessian - 1)
+    told: list[str] = []
+    done = made(source, tmp_path / "out.gguf", short, tell=told.append)
+    assert [stage.name for stage in done.stages] == [name for name in STAGES if name != "output-side Hessian"]
+    assert done.forecast is not None
+    assert done.forecast.stages == [stage.name for stage in done.stages]
+    assert done.statistics is not None
+    assert Path(done.statistics).stat().st_size < done.forecast.hessian + 20_000  # tokens and names
+    assert any(line.startswith("collecting Hessians: about ") for line in told)
+    klds = [{stage.name: stage.kld.mean for stage in of.stages if stage.kld} for of in (whole, done)]
+    assert klds[0]["imatrix"] == pytest.approx(klds[1]["imatrix"], rel=1e-6)
+    assert klds[0]["GPTQ"] == pytest.approx(klds[1]["GPTQ"], rel=0.3)  # a sample of tokens, and few
+    seen: list[str] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "GPTQ" and done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "again.gguf", short, progress=stop)
+    made(source, tmp_path / "again.gguf", short, progress=lambda what, done, total: seen.append(what))
+    assert "imatrix" not in seen
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "out.gguf").read_bytes()
+
+
+def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
+    made(source, tmp_path / "all.gguf", short)
+    done = made(source, tmp_path / "some.gguf", short, memory=1 << 20)
+    assert [stage.why for stage in done.stages] == [None] * 5
+    assert (tmp_path / "all.gguf").read_bytes() == (tmp_path / "some.gguf").read_bytes()
+
+
+def test_without_a_cache_nothing_is_kept(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", "")
+    evaluation = Evaluation(make_text(short, short.read_bytes()), 64, 2)
+    done = made(source, tmp_path / "out.gguf", short, method="gptq", evaluate=evaluation)
+    assert done.statistics is None
+    assert done.evaluation is not None
+    assert len(done.evaluation.to_json()["candidates"]) == 2
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
+    told: list[str] = []
+    made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
+    said = f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {tmp_path / 'cache'}"
+    assert any(line.startswith(said) and "Errno" not in line for line in told)

@@ -1,0 +1,14 @@
+"""A call of a method, over few tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyquant.fit.method.quantize import Quantized, quantize
+
+NAME = "f32, rows of 64 and 96"
+STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]
+
+
+def made(source: Path, output: Path, short: Path, method: str = "best", **options: object) -> Quantized:
+    return quantize(source, output, "Q4_0", method=method, text=short, n_ctx=64, n_chunks=16, **options)
