@@ -7,7 +7,7 @@
 
 #include "ggml.h"
 
-// Of the OpenMP that GGML's threads are made by, if they are.
+// Part of the OpenMP that makes GGML's threads; null where another library makes them.
 extern "C" [[gnu::weak]] int omp_get_level();
 
 namespace pyquant::in_llama {

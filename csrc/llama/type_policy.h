@@ -24,7 +24,7 @@ struct PolicyRequest {
     bool pure;
     bool copy;  // COPY: every tensor keeps its type
     bool has_importance;
-    // Of tensors whose name an expression finds, the type, as by --tensor-type.
+    // Types by expressions that find tensors' names, as by --tensor-type.
     std::vector<std::pair<std::string, int>> by_pattern;
 };
 

@@ -20,6 +20,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import Model
 from tests.support.oracle import Oracle
 
@@ -50,10 +51,7 @@ def write_imatrix(path: Path, model: Path) -> Path:
     for name, x in ones.items():
         writer.add_tensor(f"{name}.in_sum2", x[None])
         writer.add_tensor(f"{name}.counts", np.ones((1, 1), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -98,7 +96,7 @@ def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path
 
 @pytest.mark.parametrize(("routed", "shapes"), [(True, [(8, 64), (8,)]), (False, [(1, 512), (1,)])])
 def test_matrices_of_heads_are_in_one_row(routed: bool, shapes: list[tuple[int, ...]]) -> None:
-    """As in llama-imatrix's file of DeepSeek 4, whose attn_output_a is 8 matrices with rows of 64."""
+    """llama-imatrix writes one row for DeepSeek 4, whose attn_output_a is 8 matrices with rows of 64."""
     collector = SimpleNamespace(inputs=[SimpleNamespace(matrices=["m"], routed=routed)])
     sums = importance_of(collector, {"m": (np.ones((8, 64), np.float32), np.full(8, 7.0))})
     assert [x.shape for x in sums["m"]] == shapes

@@ -19,7 +19,7 @@ def test_every_pattern_is_of_a_call() -> None:
 
 
 def test_calls_are_found() -> None:
-    """By a parenthesis, as what frees, by address, and through ctypes."""
+    """A function is named before a parenthesis, as a deleter, by its address, or through ctypes."""
     assert calls() >= {
         "llama_decode",
         "llama_quant_free",

@@ -15,6 +15,7 @@ from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.inspect.histogram import count_codes
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import Model
 
 MODE = make_mode({"mode": "q4_0"})
@@ -34,10 +35,7 @@ MODE = make_mode({"mode": "q4_0"})
 def test_it_is_named(use: Callable[[Path, Path, Path], object], text: Path, tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "nonsuch")
     Model().add_to(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(ModelFileError, match=r"model\.gguf: .*unknown (model )?architecture:? 'nonsuch'"):
         use(tmp_path / "model.gguf", text, tmp_path / "output")
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]

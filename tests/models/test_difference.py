@@ -11,6 +11,7 @@ from gguf import GGUFWriter
 
 from pyquant.errors import ModelFileError
 from pyquant.inspect.error_map import measure_error
+from tests.support.gguf_file import finish
 from tests.support.models import Model
 
 
@@ -40,10 +41,7 @@ def write_tensors(
         writer.add_string(key, value)
     for name, x in tensors.items():
         writer.add_tensor(name, x)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

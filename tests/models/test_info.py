@@ -19,6 +19,7 @@ from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import Model
 
 
@@ -67,10 +68,7 @@ def test_metadata_of_any_kind_becomes_json(tmp_path: Path) -> None:
     writer.add_array("odd.short", [1.5, float("inf")])
     writer.add_array("odd.texts", ["a", "b"])
     writer.add_string("odd.text", "colour \x1b[31m")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     info = model_info(path)
     assert info.bits_per_weight is None
     assert info.metadata["odd.nan"] == "nan"
@@ -117,10 +115,7 @@ def test_what_is_left_alone(tmp_path: Path) -> None:
 def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "no_such_thing")
     writer.add_tensor("blk.0.attn_q.weight", np.zeros((32, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     (left,) = model_info(tmp_path / "model.gguf").untreated
     assert (left.kind, left.what) == ("attn_q", "quantized")
     assert "unknown model architecture: 'no_such_thing'" in left.why

@@ -54,7 +54,7 @@ def compare(
 
 @pytest.mark.parametrize("name", CLASS_70B)
 def test_the_70b_class_gets_more_bits_for_attn_v(tmp_path: Path, name: str) -> None:
-    """As llama.cpp's rule has it: Q5_K where others get Q3_K or Q4_K."""
+    """llama.cpp's rule takes Q5_K where others get Q3_K or Q4_K."""
     n_layer = CLASS_70B[name]
     for layers, wanted in ((n_layer, "Q5_K"), (n_layer - 1, "Q3_K"), (n_layer + 1, "Q3_K")):
         header = Header(name, layers, n_head_kv=2, kinds=("attn_v",))

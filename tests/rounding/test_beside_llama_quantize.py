@@ -18,6 +18,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.ggml_type import ALIASES, CHOICES, COPY
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import EXPERTS, Model
 from tests.support.oracle import Oracle
 from tests.support.vendored import patched_llama
@@ -51,10 +52,7 @@ def numbers(path: Path) -> Path:
     writer.add_tensor("blk.0.scale", rng.normal(size=64))
     for dtype in (np.int8, np.int16, np.int32, np.int64):
         writer.add_tensor(f"blk.0.{np.dtype(dtype).name}", rng.integers(0, 9, 32).astype(dtype))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -81,10 +79,7 @@ def mmproj(path: Path) -> Path:
     for name, shape in shapes.items():
         x = rng.normal(size=shape) / 16
         writer.add_tensor(name, x.astype(np.float32 if len(shape) == 1 else np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -149,14 +144,11 @@ def test_a_tensor_of_every_type_beside_the_weights(tmp_path: Path, type_: Type) 
 
 @pytest.mark.parametrize(("dtype", "name"), [(np.float64, "F64"), (np.int32, "I32")])
 def test_numbers_to_be_quantized_are_refused(tmp_path: Path, dtype: type, name: str) -> None:
-    """As llama-quantize does: "cannot dequantize/convert tensor type i32"."""
+    """llama-quantize says "cannot dequantize/convert tensor type i32"."""
     writer = GGUFWriter(tmp_path / "m.gguf", "llama")
     Model(n_layer=1).add_to(writer)
     writer.add_tensor("blk.0.more.weight", np.zeros((32, 64), dtype))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(
         ModelFileError, match=rf"'blk.0.more.weight' is {name}, of which GGML makes no other type"
     ):
@@ -167,10 +159,7 @@ def test_f64_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "m.gguf", "llama")
     Model(n_layer=1).add_to(writer)
     writer.add_tensor("blk.0.scale", np.array([1, np.nan, *[0.0] * 30]))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(ModelFileError, match=r"'blk.0.scale', weight \[1\]: nan"):
         quantize_model(tmp_path / "m.gguf", tmp_path / "out.gguf", make_mode({"mode": "ggml:Q8_0"}))
 
@@ -215,10 +204,7 @@ def imatrix_of(path: Path, model: Path, lacks: Callable[[str], bool]) -> Path:
                 f"{tensor.name}.in_sum2", np.ones((tensor.n_experts, tensor.n_per_row), np.float32)
             )
             writer.add_tensor(f"{tensor.name}.counts", np.ones((tensor.n_experts, 1), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

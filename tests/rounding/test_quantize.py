@@ -16,6 +16,7 @@ from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.fold_table import balanced, basic
 from pyquant.schemes.q8_table import q8_table
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import IN_THE_BOX, MODELS, Model
 from tests.support.oracle import Oracle
 from tests.twins import kernels as reference
@@ -41,10 +42,7 @@ def source_and_imatrix(source: Path, tmp_path: Path) -> tuple[Path, Path]:
             counts = np.arange(n_experts, dtype=np.float32)[:, None] + (n_experts == 1)  # one expert unseen
             writer.add_tensor(f"{tensor.name}.in_sum2", sums * counts)
             writer.add_tensor(f"{tensor.name}.counts", counts)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return source, tmp_path / "imatrix.gguf"
 
 

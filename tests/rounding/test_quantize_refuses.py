@@ -11,6 +11,7 @@ from gguf import GGUFWriter
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import Model
 
 
@@ -87,10 +88,7 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "no.gguf", "")
     writer.kv_data[0].clear()
     writer.add_tensor("a", np.zeros((4, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(ModelFileError, match=r"no 'general\.architecture'"):
         quantize_model(tmp_path / "no.gguf", tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
 

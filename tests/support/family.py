@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from pyquant.data.generated import FILE_TYPES, GeneratedModel
 from tests.support.byte_pairs import add_byte_pairs
+from tests.support.gguf_file import finish
 from tests.support.structured_weights import structured_weights
 
 # Sizes by the names that llama.cpp's metadata have for them; those of a family replace some of them.
@@ -172,8 +173,5 @@ class Family:
                 writer.add_tensor(name, x)
             else:
                 writer.add_tensor(name, quantize(x, self.type), raw_dtype=self.type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         return path

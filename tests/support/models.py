@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.data.generated import GeneratedModel
 from pyquant.models.pqz.index import CHECKSUM, FRAME, HEAD, HEAD_BYTES
+from tests.support.gguf_file import finish
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,7 @@ class Model(GeneratedModel):
             return super().write(path)
         writer = GGUFWriter(path, "llama", split_max_tensors=tensors_per_shard)
         self.add_to(writer)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
 
     def add_to(self, writer: GGUFWriter) -> None:

@@ -9,6 +9,7 @@ from gguf import MODEL_ARCH, GGUFWriter
 
 from pyquant.data.generated import GeneratedModel
 from tests.support.family import Family
+from tests.support.gguf_file import finish
 
 WIDTH, FF, LATENT, ROPE, HEAD = 64, 96, 64, 16, 32
 N_VOCAB = 320
@@ -35,10 +36,7 @@ def write(path: Path, architecture: str, keys: dict[str, object], shapes: dict[s
     for name, shape in shapes.items():
         x = rng.normal(size=shape).astype(np.float32)
         writer.add_tensor(name, x / 8 if len(shape) > 1 else 1 + x / 8)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -52,10 +50,7 @@ def embedding(path: Path) -> Path:
     writer = GGUFWriter(path, "llama")
     GeneratedModel(n_vocab=N_VOCAB, n_layer=1).add_to(writer)
     writer.add_bool("llama.attention.causal", False)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -29,6 +29,7 @@ from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.pqz.unpack import unpack_model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.gguf_file import finish
 from tests.support.models import MODELS, Model
 from tests.support.plain_reader import read
 
@@ -48,10 +49,7 @@ def one_tensor(path: Path, kind: Type, rows: np.ndarray) -> Path:
     """A GGUF of a tensor with these bytes. rows: (n_rows, bytes of a row) uint8."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("weights", rows, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
