@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pyquant import _core
@@ -54,8 +53,13 @@ class StagedMemory:
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
         logits = min(LOGITS_BYTES, 4 * n_tokens * running.n_vocab)
         states = n_states * max((stage.n_bytes for stage in running.stages), default=0)
-        routed = (
-            n_passes * running.n_pieces * max(map(partial(_routed_bytes, model), running.stages), default=0)
+        routed = max(
+            (
+                routed_bytes(model, stage.matrices[0], stage.n_in, n_passes * running.n_tokens(number))
+                for number, stage in enumerate(running.stages)
+                if stage.routed
+            ),
+            default=0,
         )
         limit = MEMORY if memory is None else memory
         widest = max((stage.n_in for stage in running.stages), default=0)
@@ -144,13 +148,10 @@ def _floats(model: ModelFile, running: StagedContext) -> int:
     return max((4 * tensor.n_weights for tensor in model.tensors if tensor.name in wanted), default=0)
 
 
-def _routed_bytes(model: ModelFile, stage: _core.Stage) -> int:
-    """Count the bytes of inputs that a piece's tokens have for experts."""
-    if not stage.routed:
-        return 0
-    made_by_experts = kind_of(stage.matrices[0]).startswith(MADE_BY_EXPERTS)
-    n_used = model.hyperparameter("expert_used_count", 1) if made_by_experts else 1
-    return 4 * stage.n_tokens * n_used * stage.n_in
+def routed_bytes(model: ModelFile, matrix: str, n_in: int, n_tokens: int) -> int:
+    """Count the bytes of what tokens bring to a matrix of experts: one input, or one for each expert."""
+    made_by_experts = kind_of(matrix).startswith(MADE_BY_EXPERTS)
+    return 4 * n_tokens * n_in * (model.hyperparameter("expert_used_count", 1) if made_by_experts else 1)
 
 
 def _gb(n_bytes: int) -> str:
