@@ -13,6 +13,9 @@ logger = logging.getLogger("pyquant.llama")
 
 # llama.cpp tells how it cleans up after a decoding that was stopped or failed. An exception says the rest.
 AFTER_A_FAILURE = "removing memory module entries"
+LONG = (
+    "possible training context overflow"  # of a cache's cells, which are rounded up; `Model.context` says it
+)
 
 
 class _Log:
@@ -40,7 +43,8 @@ class _Log:
                 self._errors.append(line.partition(": ")[2] or line)
                 logger.debug("%s", line)  # an exception will say it
             else:
-                logger.log(logging.DEBUG if AFTER_A_FAILURE in line else self._level, "%s", line)
+                is_said = AFTER_A_FAILURE in line or LONG in line
+                logger.log(logging.DEBUG if is_said else self._level, "%s", line)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[list[str]]:
