@@ -42,7 +42,8 @@ void on_abort(const char * message) {
     if (guards > 0 && !is_shared()) {
         throw std::runtime_error(text);
     }
-    static std::atomic_flag said;  // by one of the threads that fail together: the others wait for the end
+    // One of the threads that fail together says it, and the others wait for the end.
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
     while (said.test_and_set()) {
         pause();
     }
@@ -67,8 +68,10 @@ AbortGuard::AbortGuard(std::string doing) : doing_(std::move(doing)) {
 
 AbortGuard::~AbortGuard() {
     --guards;
-    const std::lock_guard<std::mutex> lock(mutex);
-    in_progress.erase(std::remove(in_progress.begin(), in_progress.end(), &doing_), in_progress.end());
+    if (!doing_.empty()) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        in_progress.erase(std::remove(in_progress.begin(), in_progress.end(), &doing_), in_progress.end());
+    }
 }
 
 void set_say_and_end(void (*function)(const std::string & text)) {
