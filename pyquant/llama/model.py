@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,16 @@ def path_of(model: AnyModel) -> Path:
 def padded_ctx(n_ctx: int) -> int:
     """Return the cells that llama.cpp's cache has for a sequence of n_ctx tokens."""
     return -(-n_ctx // CTX_PADDING) * CTX_PADDING
+
+
+@cache
+def warn_of_length(path: Path, n_ctx_train: int) -> None:
+    """Say once of a model that a context is longer than those that it was trained with."""
+    logger.warning(
+        "%s: was trained with contexts of %d tokens; behind these, what it says may be nonsense",
+        path,
+        n_ctx_train,
+    )
 
 
 class Model:
@@ -172,11 +183,7 @@ class Model:
                 f"tokens; got {n_ctx:,}"
             )
         if n_ctx > self.n_ctx_train > 0:
-            logger.warning(
-                "%s: was trained with contexts of %d tokens; behind these, what it says may be nonsense",
-                self.path,
-                self.n_ctx_train,
-            )
+            warn_of_length(self.path, self.n_ctx_train)
         n_views = 0 if self.has_states else n_views
         return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), observer)
 
