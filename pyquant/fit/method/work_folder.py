@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 from pyquant.errors import OutputError
 from pyquant.files.json import read_json, write_json
-from pyquant.files.output_file import output_errors, partial_of
+from pyquant.files.output_file import output_errors
 
 
 class WorkFolder:
@@ -55,8 +56,12 @@ class WorkFolder:
         self._write()
 
     def file(self, stage: str) -> Path:
-        """Return where a stage's file is, or is to be."""
+        """Return where a stage's file is to be; its shards have longer names."""
         return self.path / f"{stage}.gguf"
+
+    def made(self, stage: str) -> list[Path]:
+        """Return where the file, or the shards, of a stage that is done are, or were."""
+        return [self.path / Path(file).name for file in self._done[stage]["result"]["files"]]
 
     def checkpoint(self, stage: str) -> Path:
         """Return where finished tensors of a stage's file are listed."""
@@ -80,9 +85,11 @@ class WorkFolder:
         """Remove what is there of some stages, for them to be done anew. Raises OutputError."""
         for stage in stages:
             self._done.pop(stage, None)
+            its_own = re.compile(rf"\.?{re.escape(stage)}(-\d+-of-\d+)?\.(gguf|gguf\.partial|tensors)")
             with output_errors(self.path):
-                for path in (self.file(stage), partial_of(self.file(stage)), self.checkpoint(stage)):
-                    path.unlink(missing_ok=True)
+                for path in self.path.iterdir():
+                    if its_own.fullmatch(path.name):
+                        path.unlink()
 
     @property
     def has_files(self) -> bool:
