@@ -97,7 +97,7 @@ def quantize_model(
         if mode.equalize and not dry_run:
             from pyquant.rounding.equalize.equalize_model import equalized
 
-            model, mode = stack.enter_context(equalized(model, mode, threads))
+            model, mode = stack.enter_context(equalized(model, mode, threads, tell))
         plan = make_plan(model, mode, threads=threads, sharding=sharding)
         results = (
             [_result(plan, tensor) for tensor in plan.model.tensors]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -103,6 +104,20 @@ def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Pat
     changed = {tensor.name for tensor in file.tensors if tensor.data() != alone[tensor.name]}
     assert "blk.1.ffn_down.weight" in changed
     assert "token_embd.weight" not in changed
+
+
+def test_a_file_says_how_it_was_made(quantize: Quantize, stats_of, text: Path) -> None:
+    stats = stats_of(F32)
+    _, file = quantize(F32, mode="ggml:Q4_0", hessian=str(stats))
+    assert file.get("pyquant.version") == pyquant.__version__
+    assert file.get("pyquant.method") == "GPTQ"
+    less_a_newline = text.read_bytes().removesuffix(b"\n")
+    assert file.get("pyquant.texts.sha256") == hashlib.sha256(less_a_newline).hexdigest()
+    _, file = quantize(F32, mode="ggml:Q4_0", hessian=str(stats), error_propagation=16, equalize=True)
+    assert file.get("pyquant.method") == "GPTQ, cross-layer equalization, error propagation"
+    for settings in ({"mode": "ggml:Q4_0"}, {"mode": "q8_0", "hessian": str(stats)}):
+        _, file = quantize(F32, **settings)
+        assert not {"pyquant.version", "pyquant.method", "pyquant.texts.sha256"} & file.keys
 
 
 def test_an_importance_matrix_absorbs_nothing(quantize: Quantize, stats_of) -> None:

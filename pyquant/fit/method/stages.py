@@ -146,7 +146,9 @@ class Stages:
             known = self._folder.known(stage.name)
             if known is None:
                 by_gptq = "hessian" in settings
-                known = self._make(stage.name, settings) if by_gptq or not self._built_on else {"why": NO_GPTQ}
+                known = (
+                    self._make(stage.name, settings) if by_gptq or not self._built_on else {"why": NO_GPTQ}
+                )
                 self._folder.note(stage.name, known)
             self._take(stage.name, settings, known)
 
