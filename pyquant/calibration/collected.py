@@ -19,7 +19,10 @@ class Collected(Protocol):
         """The mean of x over the first tokens of chunks, (n_in,); None for experts."""
 
     def hessian(self, expert: int) -> NDArray[np.float32] | None:
-        """Give the mean of x x^T over the tokens of an expert, (n_in, n_in); None if it has none."""
+        """Give the mean of x x^T over the tokens of an expert, (n_in, n_in); None if it has none.
+
+        It may be the sums' own array, which nobody else is to change.
+        """
 
 
 class OfAllTokens:
@@ -31,11 +34,12 @@ class OfAllTokens:
     def __init__(self, n_in: int, n_ctx: int, threads: int | None = None) -> None:
         self._n_ctx, self._threads = n_ctx, threads
         self._hessian, self._first = np.zeros((n_in, n_in), np.float32), np.zeros((1, n_in), np.float32)
-        self._n_tokens = 0
+        self._n_tokens, self._is_mean = 0, False
 
     def add(self, inputs: NDArray[np.float32], experts: NDArray[np.int32] | None = None) -> None:
         """Add the tokens of some chunks, (n_tokens, n_in), which are sent to no experts."""
         assert experts is None
+        assert not self._is_mean
         begins = (np.arange(len(inputs)) % self._n_ctx == 0).astype(np.float32)[:, None]
         add_products(inputs, begins, self._hessian, self._first, threads=self._threads)
         self._n_tokens += len(inputs)
@@ -46,12 +50,14 @@ class OfAllTokens:
         return self._first[0] / np.float32(max(1, self._n_tokens // self._n_ctx))
 
     def hessian(self, expert: int) -> NDArray[np.float32] | None:
-        """See `Collected`; the array is a new one."""
+        """See `Collected`; no tokens can be added then."""
         if not self._n_tokens:
             return None
-        mean = self._hessian * np.float32(1 / self._n_tokens)
-        mirror(mean)
-        return mean
+        if not self._is_mean:  # in place: of wide inputs it is the largest array there is
+            self._hessian *= np.float32(1 / self._n_tokens)
+            mirror(self._hessian)
+            self._is_mean = True
+        return self._hessian
 
 
 class OfExperts:

@@ -143,7 +143,7 @@ def write_plan(
             list(zip(paths, plan.file_bytes)), sources=model.paths, force=force, keep=checkpoint is not None
         ) as files,
         TensorReader(model, model.tensors, threads, progress) as reader,
-        plan.factors() as factors,
+        plan.factors(threads) as factors,
     ):
         writer = TensorWriter(plan, factors, reader, files, threads)
 

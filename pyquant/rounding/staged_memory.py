@@ -17,10 +17,11 @@ from pyquant.llama.cache import cache_memory
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
+from pyquant.rounding.correction import ENOUGH
+from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
 
-# For each element of a stage's Hessian: sums and equations, and copies of both; or sums, and their factors.
-BYTES_OF_SUMS = 24
+CORRECTING = 8  # for each element of a stage's Hessian: sums and equations that its matrices are corrected by
 
 MEMORY = 1 << 30  # that states take unless more is allowed; the others are on disk
 
@@ -50,11 +51,16 @@ class StagedMemory:
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
         logits = min(LOGITS_BYTES, 4 * n_tokens * running.n_vocab)
         states = n_states * max((stage.n_bytes for stage in running.stages), default=0)
-        widest = max((stage.n_in for stage in running.stages), default=0)
         return cls(
             weights=weights_at_work(model) * (n_passes - 1),
             passes=n_passes * (cache + activation_memory(model, n_tokens) + logits),
-            sums=BYTES_OF_SUMS * widest**2,
+            sums=max(
+                (
+                    bytes_of_sums(stage.n_in, running.n_tokens(i) if n_passes > 1 else 0)
+                    for i, stage in enumerate(running.stages)
+                ),
+                default=0,
+            ),
             states=states,
             in_memory=min(MEMORY if memory is None else memory, states),
             n_states=n_states,
@@ -111,6 +117,11 @@ class StagedMemory:
                 )
         except OSError as error:
             raise OutputError(f"{folder}: {self.describe()}: {error.strerror}") from None
+
+
+def bytes_of_sums(n_in: int, n_tokens: int) -> int:
+    """Count what a stage's sums and factor take, n_in wide, where its matrices are corrected by n_tokens."""
+    return (BYTES + CORRECTING * (n_tokens >= ENOUGH * n_in)) * n_in**2
 
 
 def weights_at_work(model: ModelFile) -> int:

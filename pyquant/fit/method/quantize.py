@@ -241,11 +241,21 @@ def quantize(
                 mixed_for(model, statistics.path, parts, type, recipe, threads=threads, progress=progress)
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
+<<<<<<< HEAD
         held_out = stack.enter_context(HeldOut(model, parts.held_out, threads))
         options = {"threads": threads, "tell": tell, "split": split}
         stages = Stages(model, settings, held_out, work, options, memory, progress)
         stages.run(stages_of(method, statistics.path, output_side=statistics.output_side))
         files = _publish(stages, model, output, force, is_split=split is not None)
+=======
+        held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
+        stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
+        collected = not hessian and not expected.keeps_hessians
+        stages.run(
+            stages_of(method, statistics.path, output_side=statistics.output_side, collected=collected)
+        )
+        _publish(stages, model, output, force)
+>>>>>>> fbfbb2c3d466a6f90bea80c76d952d4748f9e32e
         compared = None
         if evaluate is not None:
             peer = folder / f"llama-quantize-{name}.gguf"
