@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
+from pyquant.calibration.collect import BrokenInput
 from pyquant.errors import ConfigError, nearest
 from pyquant.evaluate.compare import Comparison, compare_models
 from pyquant.files.kept import keeping
@@ -20,9 +22,10 @@ from pyquant.files.output_files import rename_together
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
-from pyquant.fit.method.forecast import Forecast, forecast
+from pyquant.fit.method.forecast import Forecast, forecast, probe
 from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian, HessianMaker
+from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
@@ -201,15 +204,20 @@ def quantize(
             tell(f"rounded to nearest, as nothing else applies: {error}")
             method = "rtn"
     if method != "rtn":
-        expected = forecast(
-            model, method, parts, plan.output_bytes, in_file=hessian is not None, memory=memory,
-            threads=threads,
+        expecting = partial(
+            forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
+            probed=probe(model, parts.held_out.n_ctx, threads), threads=threads,
         )  # fmt: skip
+        expected = expecting(parts, memory=memory)
         for line in expected.lines():
             tell(line)
-    if method == "rtn" or dry_run:
-        if method != "rtn" and not isinstance(type, str):
-            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
+        if not dry_run:
+            require_room(
+                lambda n_chunks, memory: expecting(replace(parts, n_chunks=n_chunks), memory=memory),
+                parts.n_chunks, memory, output, Path(hessian) if hessian else None,
+            )  # fmt: skip
+
+    def to_nearest(method: str) -> Quantized:
         done = quantize_model(
             model, output, stock, progress=lambda done, total, _name: progress(name, done, total),
             threads=threads, force=force, dry_run=dry_run, split=split, tell=tell,
@@ -218,6 +226,13 @@ def quantize(
         if evaluate is not None and not dry_run:
             compared = _compare(model, [Path(done.output)], evaluate, threads, progress)
         return Quantized(method, done.to_json(), [], expected, None, compared, time.perf_counter() - begin)
+
+    if method == "rtn":
+        return to_nearest(method)
+    if dry_run:
+        if not isinstance(type, str):
+            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
+        return to_nearest(method)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         maker = HessianMaker(
@@ -225,13 +240,17 @@ def quantize(
             progress=lambda done, total: progress("calibration", done, total),
         )  # fmt: skip
         assert expected is not None
-        if hessian:
-            statistics = maker.in_file(Path(hessian), output_side=method == "best")
-        else:
-            with_rows = method == "best" and expected.keeps_hessians
-            statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
+        try:
+            if hessian:
+                statistics = maker.in_file(Path(hessian), output_side=method == "best")
+            else:
+                with_rows = method == "best" and expected.keeps_hessians
+                statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
+        except BrokenInput as error:
+            tell(f"rounded to nearest, as nothing else applies: {error}")
+            return to_nearest("rtn")
         identity = _identity(model, str(type), pure, method, parts, statistics) | {"split": split}
-        work = WorkFolder(output, identity)
+        work = WorkFolder(output, identity, tell)
         stack.enter_context(keeping(work.path, "finished stages and tensors"))
         stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
@@ -241,21 +260,14 @@ def quantize(
                 mixed_for(model, statistics.path, parts, type, recipe, threads=threads, progress=progress)
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
-<<<<<<< HEAD
         held_out = stack.enter_context(HeldOut(model, parts.held_out, threads))
         options = {"threads": threads, "tell": tell, "split": split}
         stages = Stages(model, settings, held_out, work, options, memory, progress)
-        stages.run(stages_of(method, statistics.path, output_side=statistics.output_side))
-        files = _publish(stages, model, output, force, is_split=split is not None)
-=======
-        held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
-        stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
         collected = not hessian and not expected.keeps_hessians
         stages.run(
             stages_of(method, statistics.path, output_side=statistics.output_side, collected=collected)
         )
-        _publish(stages, model, output, force)
->>>>>>> fbfbb2c3d466a6f90bea80c76d952d4748f9e32e
+        files = _publish(stages, model, output, force, is_split=split is not None)
         compared = None
         if evaluate is not None:
             peer = folder / f"llama-quantize-{name}.gguf"

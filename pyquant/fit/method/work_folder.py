@@ -7,13 +7,18 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
 from pyquant.errors import OutputError
 from pyquant.files.json import read_json, write_json
 from pyquant.files.output_file import output_errors
+
+
+def stages_folder(output: Path) -> Path:
+    """Say where the work of an output is."""
+    return output.with_name(f".{output.name}.stages")
 
 
 class WorkFolder:
@@ -27,6 +32,8 @@ class WorkFolder:
         The file that is being made; the folder is `.NAME.stages` beside it.
     made_of
         All that decides the result, as JSON: of another run the folder's content is not used.
+    tell
+        Told of content that is not used.
 
     Raises
     ------
@@ -34,8 +41,10 @@ class WorkFolder:
         Another process works on the same output, or the folder cannot be made.
     """
 
-    def __init__(self, output: Path, made_of: dict[str, Any]) -> None:
-        self.path = output.with_name(f".{output.name}.stages")
+    def __init__(
+        self, output: Path, made_of: dict[str, Any], tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.path = stages_folder(output)
         self._key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
         with output_errors(self.path):
             self.path.mkdir(exist_ok=True)
@@ -49,10 +58,12 @@ class WorkFolder:
         if (known := self._read()) is not None:
             self._done = known
             return
-        with output_errors(self.path):  # of another run
-            for path in self.path.iterdir():
-                if path.name != ".lock":
-                    path.unlink()
+        with output_errors(self.path):
+            others = [path for path in self.path.iterdir() if path.name != ".lock"]
+            for path in others:
+                path.unlink()
+        if others:
+            tell(f"{self.path}: is of another model, version or setting, or damaged: not used, begun anew")
         self._write()
 
     def file(self, stage: str) -> Path:
