@@ -119,7 +119,11 @@ class Plan:
             return False
         if scheme := self._scheme_of(tensor):
             return scheme.searches(tensor.name, self.calibration)
-        return self.calibration is not None and self.types[tensor.name] in GPTQ_TYPES
+        return (
+            self.calibration is not None
+            and self.types[tensor.name] in GPTQ_TYPES
+            and not self.calibration.is_dead(tensor.name)
+        )
 
     def by_gptq(self, tensor: Tensor) -> bool:
         """Say whether errors in a tensor's columns are made up for by its other columns."""
@@ -135,7 +139,8 @@ class Plan:
         """
         if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
             return None
-        if tensor.name in self.calibration.matrices and not self.searched(tensor):
+        known = tensor.name in self.calibration.matrices and not self.calibration.is_dead(tensor.name)
+        if known and not self.searched(tensor):
             if self._scheme_of(tensor):
                 return f"mode {self.mode.mode} rounds every weight to the nearest code"
             return f"type {self.types[tensor.name].name} is not one that GPTQ rounds to"
@@ -226,7 +231,8 @@ class Plan:
                     encoder = _core.gptq_encoder(type_, factor)
                 yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
         else:
-            importance = self.importance.of(tensor) if self.importance else None
+            dead = self.calibration is not None and self.calibration.is_dead(tensor.name)
+            importance = self.importance.of(tensor) if self.importance and not dead else None
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
@@ -20,6 +22,7 @@ from pyquant.fit.method.split_text import split_text
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from tests.support.methods import NAME, STAGES, made
+from tests.support.models import Model as Generated
 from tests.support.other_models import bert, dream
 
 
@@ -151,6 +154,21 @@ def test_what_does_not_apply_is_left_out(
     by_name = {stage.name: stage for stage in done.stages}
     assert by_name["cross-layer equalization"].why == "a family of its own"
     assert by_name["error propagation"].why is None
+
+
+def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Path, tmp_path: Path) -> None:
+    def huge(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.float32(1e21) * x if name == "blk.1.ffn_norm.weight" else x
+
+    source, told = Generated(change=huge).write(tmp_path / "huge.gguf"), list[str]()
+    done = made(source, tmp_path / "gptq.gguf", short, "gptq", tell=told.append)
+    assert done.method == "rtn"
+    assert re.match(
+        r"rounded to nearest, .*: .*huge.gguf: what enters blk.1.ffn_gate.weight is not finite, or too large",
+        told[-1],
+    )
+    quantize(source, tmp_path / "rtn.gguf", "Q4_0")
+    assert (tmp_path / "gptq.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
 
 
 def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> None:
