@@ -21,9 +21,9 @@ from pyquant.llama.check_numbers import check_numbers
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
-from pyquant.llama.latent_attention import has_latent_attention_of_one_head
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.repacking import must_not_be_repacked
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.cpu import n_threads
@@ -92,7 +92,7 @@ class Model:
         require_for_model(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
-        repacked = not writable and not as_stored and not has_latent_attention_of_one_head(file)
+        repacked = not writable and not as_stored and not must_not_be_repacked(file)
         parameters.use_extra_bufts = parameters.use_extra_bufts and repacked
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
