@@ -45,7 +45,9 @@ def in_words(outcome: Outcome) -> str:
     if isinstance(best, str):
         refused.add(f"best: {best}")
     elif best["method"] == "rtn":
-        return f"`best` rounds to nearest, as {outcome['calibrate']}"
+        return "Rounded to nearest, and not run: " + re.sub(
+            r"^\S+ is an? ([^,]*),.*", r"\1", outcome["calibrate"]
+        )
     else:
         refused |= {
             f"`best` leaves out {stage}: {why}" for stage, why in best["left out"].items() if stage != OF_FEW

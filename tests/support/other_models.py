@@ -147,5 +147,27 @@ def gemma3n(path: Path) -> Path:
     return write(path, "gemma3n", keys, shapes)
 
 
+def glm4(path: Path) -> Path:
+    """GLM 4 with a layer that predicts one more token (MTP), which llama.cpp does not run."""
+    block = {
+        "attn_norm": (WIDTH,), "attn_q": (WIDTH, WIDTH), "attn_k": (HEAD, WIDTH), "attn_v": (HEAD, WIDTH),
+        "attn_output": (WIDTH, WIDTH), "post_attention_norm": (WIDTH,), "ffn_norm": (WIDTH,),
+        "ffn_up": (2 * FF, WIDTH), "ffn_down": (WIDTH, FF), "post_ffw_norm": (WIDTH,),
+    }  # fmt: skip
+    keys = {
+        "block_count": 2, "nextn_predict_layers": 1, "attention.head_count": 2, "attention.head_count_kv": 1,
+        "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, WIDTH), "output_norm.weight": (WIDTH,),
+        "output.weight": (N_VOCAB, WIDTH), "blk.1.nextn.eh_proj.weight": (WIDTH, 2 * WIDTH),
+        "blk.1.nextn.enorm.weight": (WIDTH,), "blk.1.nextn.hnorm.weight": (WIDTH,),
+    }  # fmt: skip
+    for layer in range(2):
+        shapes |= {f"blk.{layer}.{kind}.weight": shape for kind, shape in block.items()}
+    return write(path, "glm4", keys, shapes)
+
+
 # What test-llama-archs does not save, by architecture.
-OTHERS = {"bert": bert, "t5": t5, "gemma3n": gemma3n}
+OTHERS = {"bert": bert, "t5": t5, "gemma3n": gemma3n, "glm4 with MTP": glm4}
