@@ -41,7 +41,7 @@ from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
-from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, weights_at_work
+from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, weights_at_work
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
@@ -146,7 +146,9 @@ def forecast(
     rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
     sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
     all_hessians = sums + output_hessians
-    keeps = in_file or all_hessians <= MOST_BYTES
+    experts = [tensor for tensor in matrices if tensor.n_experts > 1]
+    # Those of experts are shrunk towards each other, and for that collected anew.
+    keeps = in_file or (not experts and all_hessians <= MOST_BYTES)
     if not keeps:
         sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
@@ -174,11 +176,17 @@ def forecast(
     for n_kept, n_passes in ((n_collected, 1), (n_propagated, 2)):
         if n_kept:
             states = n_passes * n_kept * n_ctx * of_token
-            in_memory = min(MEMORY if memory is None else memory, states)
-            weights = weights_at_work(model) * (n_passes - 1)
+            limit = MEMORY if memory is None else memory
+            routed = max(
+                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_kept * n_ctx) for t in experts),
+                default=0,
+            )
+            in_memory = min(limit, states) + (routed if states + routed <= limit else 0)
+            corrected = 4 * max(tensor.n_weights for tensor in matrices)
+            weights = (weights_at_work(model) + corrected) * (n_passes - 1)
             of_sums = max(bytes_of_sums(each.n_in, n_ctx * n_propagated) for each in inputs)
             rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
-            on_disk = max(on_disk, states - in_memory)
+            on_disk = max(on_disk, states + routed - in_memory)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     return Forecast(
         names,
