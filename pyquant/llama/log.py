@@ -13,6 +13,9 @@ logger = logging.getLogger("pyquant.llama")
 
 # llama.cpp tells how it cleans up after a decoding that was stopped or failed. An exception says the rest.
 AFTER_A_FAILURE = "removing memory module entries"
+LONG = (
+    "possible training context overflow"  # of a cache's cells, which are rounded up; `Model.context` says it
+)
 
 
 class _Log:
@@ -45,7 +48,8 @@ class _Log:
 
     def _level_of(self, line: str) -> int:
         """A warning is one once: the same model is loaded again and again."""
-        if AFTER_A_FAILURE in line or (self._level == logging.WARNING and line in self._warned):
+        is_said = AFTER_A_FAILURE in line or LONG in line
+        if is_said or (self._level == logging.WARNING and line in self._warned):
             return logging.DEBUG
         if self._level == logging.WARNING:
             self._warned.add(line)

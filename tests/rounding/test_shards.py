@@ -130,7 +130,9 @@ def test_what_is_there_is_refused(generated: Callable[[str], Path], tmp_path: Pa
     assert f"{done.files[-1]}: exists; --force replaces it" in refused.stderr
     assert len(names(tmp_path)) == 1
     assert run(*words, "30k", "--force").returncode == 0
-    kept = run("quantize", done.files[0], tmp_path / "out.gguf", "F16", "--keep-split", "--force")
+    kept = run(
+        "quantize", done.files[0], tmp_path / "out.gguf", "F16", "--requantize", "--keep-split", "--force"
+    )
     assert kept.returncode == 1
     assert "is the input, which is never overwritten" in kept.stderr
 
