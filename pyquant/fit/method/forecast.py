@@ -93,17 +93,29 @@ class Forecast:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """What a short pass tells.
+
+    chunk_seconds: what a pass over a chunk takes. collector: knows the matrices' inputs.
+    """
+
+    chunk_seconds: float
+    collector: _core.Collector
+
+
 def forecast(
     model: ModelFile,
     method: str,
     texts: SplitText,
-    output_bytes: int,
     *,
+    output_bytes: int,
+    probed: Probe,
     in_file: bool,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
-    """Time a short pass, and add up from that and from the model's header.
+    """Add up from a short pass, and from the model's header.
 
     Parameters
     ----------
@@ -111,20 +123,17 @@ def forecast(
         What is quantized by "gptq" or "best", calibrated on what.
     output_bytes
         Of a stage's file.
+    probed
+        What `probe` gives.
     in_file
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
     memory
         Bytes that what is kept of tokens between layers may take; None: 1 GiB.
     threads
         None: one for each core.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be run.
     """
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
-    chunk_seconds, collector = _probe(model, n_ctx, threads)
+    chunk_seconds, collector = probed.chunk_seconds, probed.collector
     by_name = {tensor.name: tensor for tensor in model.tensors}
     n_used = model.hyperparameter("expert_used_count", 1)
     inputs = [
@@ -191,14 +200,14 @@ def forecast(
     )
 
 
-def _probe(model: ModelFile, n_ctx: int, threads: int | None) -> tuple[float, _core.Collector]:
-    """Return the seconds that a pass over a chunk takes, and a collector that knows the matrices' inputs."""
+def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
+    """Run a short pass. Raises ModelFileError: the model cannot be run."""
     collector = _core.Collector(quantizable(model), with_output=True, n_threads=n_threads(threads))
     with Model(model.path) as running:
         seconds = _pass_seconds(running, threads) * n_ctx / PROBE
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
-    return seconds, collector
+    return Probe(seconds, collector)
 
 
 def _gb(n_bytes: int) -> str:
