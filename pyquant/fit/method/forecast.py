@@ -32,7 +32,7 @@ from pyquant.fit.method.forecast_time import (
 )
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS
 from pyquant.fit.method.split_text import SplitText
-from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.stages import PROPAGATED, PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -85,8 +85,10 @@ class Forecast:
         if not self.keeps_hessians:
             yield (
                 f"Hessians of all matrices would take {_gb(self.all_hessians)}: they are collected layer by "
-                f"layer, without output-side ones; --hessian FILE keeps them"
+                f"layer; --hessian FILE keeps them"
             )
+            if PROPAGATED in self.stages:
+                yield "output-side Hessian: left out: Hessians are collected layer by layer"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""

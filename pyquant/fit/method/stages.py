@@ -18,6 +18,8 @@ from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
+PROPAGATED = "GPTQ, error propagation, cross-layer equalization"  # a stage of all three
+
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over
 
 NO_GPTQ = f"it is of {GPTQ}, which raises the KLD"
@@ -86,11 +88,11 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     if method != "best":
         return [imatrix, gptq]
     if collected:
-        without = replace(gptq, name=f"{GPTQ}, {PROPAGATION}", settings=gptq.settings | propagated.settings)
+        without = gptq.settings | propagated.settings
         return [
             imatrix,
-            Stage(f"{without.name}, {equalized.name}", without.settings | equalized.settings),
-            replace(without, instead=True),
+            Stage(PROPAGATED, without | equalized.settings),
+            Stage("GPTQ, error propagation", without, instead=True),
             replace(gptq, instead=True),
         ]
     of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []
