@@ -154,9 +154,9 @@ def forecast(
     if not keeps:
         sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
-    n_propagated = min(PROPAGATION_CHUNKS, n_chunks) if method == "best" else 0
-    # Random tokens are among those that are kept.
-    n_collected = 0 if keeps or n_propagated else min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))
+    n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
+    n_propagated = min(PROPAGATION_CHUNKS, n_kept) if method == "best" else 0
+    n_collected = 0 if keeps or n_propagated else n_kept
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
     names = [stage.name for stage in stages if not stage.instead]
 
@@ -175,12 +175,12 @@ def forecast(
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
     rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2, 0
-    for n_kept, n_passes in ((n_collected, 1), (n_propagated, 2)):
-        if n_kept:
-            states = n_passes * n_kept * n_ctx * of_token
+    for n_run, n_passes in ((n_collected, 1), (n_propagated, 2)):
+        if n_run:
+            states = n_passes * n_run * n_ctx * of_token
             limit = MEMORY if memory is None else memory
             routed = max(
-                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_kept * n_ctx) for t in experts),
+                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_run * n_ctx) for t in experts),
                 default=0,
             )
             in_memory = min(limit, states) + (routed if states + routed <= limit else 0)
