@@ -192,7 +192,8 @@ class Calibration:
     def _dead(self) -> set[str]:
         if self._imatrix is not None:
             return set()
-        return {stored for stored in set(self._inputs.values()) if not self.diagonal(stored).any()}
+        names = {stored: name for name, stored in self._inputs.items()}  # one of each input
+        return {stored for stored, name in names.items() if not self.diagonal(name).any()}
 
     def why_no_hessian(self, name: str) -> str | None:
         """Say why Hessian statistics of a matrix's input are not known; None if they are, for all experts."""
