@@ -113,15 +113,8 @@ def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, proc
     """Hash all that decides what is spooled."""
     build = _core.build_info()
     cpu = [build["system"], _core.HAS_BF16_PRODUCTS]
-    contents = [
-        asdict(origin),
-        work[-1].n_done,
-        BATCH,
-        process_output,
-        collector.sizes,
-        build["pyquant"],
-        cpu,
-    ]
+    run = [asdict(origin), work[-1].n_done, BATCH, process_output]
+    contents = [*run, collector.sizes, build["pyquant"], cpu]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 

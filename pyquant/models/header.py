@@ -11,13 +11,13 @@ from gguf import GGUFValueType
 from pyquant import _core
 from pyquant.models.pqz.pqz_file import path_of, scratch_errors, scratch_file
 
-# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
-# the default nevertheless, and then no reader finds the tensors.
 SPLIT_KEYS = {
     "split.no": ("H", GGUFValueType.UINT16),
     "split.count": ("H", GGUFValueType.UINT16),
     "split.tensors.count": ("i", GGUFValueType.INT32),
 }
+# Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
+# the default nevertheless, and then no reader finds the tensors.
 LAYOUT_KEYS = ("general.alignment", *SPLIT_KEYS)
 EQUALIZED_FROM = "pyquant.equalized_from"  # the hash of the model whose channels had other scales
 

@@ -59,14 +59,10 @@ class Sharding:
 
         number: the shard's, from 0. n_tensors: in all shards.
         """
-        no, count, tensors = (
-            {"split.no": number},
-            {"split.count": n_shards},
-            {"split.tensors.count": n_tensors},
-        )
-        if self.most is not None:
-            return no | tensors | count
-        return no | count | tensors if n_shards > 1 else {}
+        keys = {"split.no": number, "split.count": n_shards, "split.tensors.count": n_tensors}
+        if self.most is None:
+            return keys if n_shards > 1 else {}
+        return {key: keys[key] for key in ("split.no", "split.tensors.count", "split.count")}
 
     def _by_place(self, tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         for number in range(1 + max(shard for shard, _ in self.places.values())):

@@ -47,7 +47,7 @@ def test_files_are_those_of_llama_quantize(oracle: Oracle, write, type_: str, tm
 
 @pytest.mark.oracle
 def test_experts_in_mxfp4(oracle: Oracle, tmp_path: Path) -> None:
-    """As gpt-oss is published: they are named, and rounded again where that is asked for."""
+    """Experts of gpt-oss as it is published are named, and rounded again where that is asked for."""
     plain = Model(n_embd=256, n_ff=256, n_layer=1, n_expert=3, type=Type.F16).write(tmp_path / "plain.gguf")
     source = oracle.quantize(plain, tmp_path / "mxfp4.gguf", "MXFP4_MOE")
     quantize_model(plain, tmp_path / "ours.gguf", make_mode({"mode": "ggml:MXFP4_MOE"}), threads=1)

@@ -139,17 +139,18 @@ def test_an_importance_matrix_says_enough(outlying: tuple[Path, Path], text: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gguf", "b.gguf", "imatrix.gguf", "stats"]
 
 
+def link_that_is_none(file: ModelFile) -> Link:
+    """Takes gate for what gives ffn_down its channels, though an activation follows it."""
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+    return Link((Giver(tensors["blk.0.ffn_gate.weight"]),), (tensors["blk.0.ffn_down.weight"],), 96)
+
+
 def test_a_model_that_computes_otherwise_is_refused(
     outlying: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, stats = outlying
 
-    def wrong(file: ModelFile) -> list[Link]:
-        tensors = {tensor.name: tensor for tensor in file.tensors}
-        gate = Giver(tensors["blk.0.ffn_gate.weight"])  # an activation follows
-        return [Link((gate,), (tensors["blk.0.ffn_down.weight"],), 96)]
-
-    monkeypatch.setattr(module, "links_of", wrong)
+    monkeypatch.setattr(module, "links_of", lambda file: [link_that_is_none(file)])
     monkeypatch.setattr(module, "exponents_of", lambda link, _: np.full((1, 96), 2, np.int8))
     with pytest.raises(ModelFileError, match=r"of architecture llama computes something else"):
         equalize_model(model, stats, tmp_path / "out.gguf", threads=1)
@@ -162,10 +163,7 @@ def test_links_that_a_model_computes_otherwise_are_left_out(
     model, stats = outlying
 
     def with_a_wrong_one(file: ModelFile) -> list[Link]:
-        tensors = {tensor.name: tensor for tensor in file.tensors}
-        gate = Giver(tensors["blk.0.ffn_gate.weight"])  # an activation follows
-        wrong = Link((gate,), (tensors["blk.0.ffn_down.weight"],), 96)
-        return [*(link for link in links_of(file) if link.kind != "ffn_down"), wrong]
+        return [*(link for link in links_of(file) if link.kind != "ffn_down"), link_that_is_none(file)]
 
     def exponents(link: Link, _: object) -> np.ndarray:
         return np.full((1, link.n_channels), 2, np.int8)

@@ -49,12 +49,14 @@ def outcome(commands: ForkedCommands, model: Path, folder: Path, text: Path) -> 
         if done.status:
             last = done.stderr.strip().splitlines()[-1]
             assert (done.status, last[:9]) == (1, "pyquant: "), done.stderr[-2000:]
-            found[name] = in_general(last.removeprefix("pyquant: "))
+            found[name] = in_general(last.removeprefix("pyquant: "), model)
         elif name == "best":
             said = json.loads(done.stdout)
-            left_out = {stage["name"]: in_general(stage["why"]) for stage in said["stages"] if stage["why"]}
+            left_out = {
+                stage["name"]: in_general(stage["why"], model) for stage in said["stages"] if stage["why"]
+            }
             left_out |= {
-                line.partition(":")[0]: in_general(line.partition("left out: ")[2])
+                line.partition(":")[0]: in_general(line.partition("left out: ")[2], model)
                 for line in done.stderr.splitlines()
                 if ": left out: " in line
             }
@@ -64,8 +66,9 @@ def outcome(commands: ForkedCommands, model: Path, folder: Path, text: Path) -> 
     return found
 
 
-def in_general(why: str) -> str:
+def in_general(why: str, model: Path) -> str:
     """Take out of a reason what is of a single model: its path, a tensor, a figure."""
+    why = why.replace(f"{model}: ", "")  # which may have blanks
     why = re.sub(r"\S*/\S+\.gguf(: )?", "", why)
     why = re.sub(r"^(configuration: )?\w+: ", "", why)
     why = re.sub(r", and this model is .*", "", why)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.calibration.collect import learn_inputs
-from pyquant.calibration.gradients.llama_graph import NEIGHBORS
+from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.calibration.panels import triangle_size
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
@@ -80,11 +80,11 @@ class Forecast:
         """Say it."""
         yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
-        yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
-        yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
+        yield f"memory: about {gb(self.memory)}, the mapped model not counted"
+        yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
         if not self.keeps_hessians:
             yield (
-                f"Hessians of all matrices would take {_gb(self.all_hessians)}: they are collected layer by "
+                f"Hessians of all matrices would take {gb(self.all_hessians)}: they are collected layer by "
                 f"layer; --hessian FILE keeps them"
             )
             if PROPAGATED in self.stages:
@@ -144,7 +144,7 @@ def forecast(
     ]
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
+    known = why_unknown(model) is None
     rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
     sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
     all_hessians = sums + output_hessians
@@ -212,7 +212,8 @@ def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
     return Probe(seconds, collector)
 
 
-def _gb(n_bytes: int) -> str:
+def gb(n_bytes: int) -> str:
+    """Say a size."""
     return f"{n_bytes / 1e9:.2f} GB"
 
 

@@ -15,7 +15,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collect import Progress
-from pyquant.calibration.gradients.llama_graph import check_known
+from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
@@ -121,12 +121,9 @@ class HessianMaker:
 
     def _has_gradients(self) -> bool:
         """Say whether gradients are known of the model's family, and if not tell why."""
-        try:
-            check_known(self._model)
-        except ConfigError as error:
-            self._tell(f"output-side Hessian: left out: {error}")
-            return False
-        return True
+        if why := why_unknown(self._model):
+            self._tell(f"output-side Hessian: left out: {why}")
+        return why is None
 
     def _key(self, output_side: bool, whole: bool) -> str:
         made_of = {

@@ -227,10 +227,8 @@ def quantize(
             compared = _compare(model, [Path(done.output)], evaluate, threads, progress)
         return Quantized(method, done.to_json(), [], expected, None, compared, time.perf_counter() - begin)
 
-    if method == "rtn":
-        return to_nearest(method)
-    if dry_run:
-        if not isinstance(type, str):
+    if method == "rtn" or dry_run:
+        if method != "rtn" and not isinstance(type, str):
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
         return to_nearest(method)
     with ExitStack() as stack:

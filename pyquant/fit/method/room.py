@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import output_errors
-from pyquant.fit.method.forecast import Forecast
+from pyquant.fit.method.forecast import Forecast, gb
 from pyquant.fit.method.work_folder import stages_folder
 from pyquant.machine.memory import available_memory
 
@@ -60,7 +60,7 @@ def _smaller(n_chunks: int, memory: int | None) -> Iterator[tuple[int, int | Non
 def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | None:
     free_memory = available_memory()
     if free_memory is not None and expected.memory > free_memory:
-        return f"memory: about {_gb(expected.memory)} are needed, and {_gb(free_memory)} are available"
+        return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
     wanted = [(output.parent, expected.beside)]
     if hessian:
         wanted.append((hessian.parent, expected.hessian))
@@ -69,14 +69,10 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
         with output_errors(folder):
             free = shutil.disk_usage(folder).free + _left(output)
         if n_bytes > free:
-            return f"disk: about {_gb(n_bytes)} are needed in {folder}, and {_gb(free)} are free"
+            return f"disk: about {gb(n_bytes)} are needed in {folder}, and {gb(free)} are free"
     return None
 
 
 def _left(output: Path) -> int:
     """Bytes that a run of before has taken already, for work that this one goes on with."""
     return sum(path.stat().st_blocks * 512 for path in stages_folder(output).glob("*"))
-
-
-def _gb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.2f} GB"
