@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -32,9 +33,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     print_table(["model", *COLUMNS], rows, title=_title(result), width=WIDTH)
     for line in _differences(result["paired"], candidates, names):
         print(line)
-    floor = result["noise_floor"]
-    most = f"at most {floor['kld_max']:.1e}"
-    print(f"noise floor: KLD {floor['kld']:.1e}, {most}: the base beside itself, with sums in another order")
+    print(f"noise floor: KLD {_rounded_up(result['noise_floor']['kld'])}")
 
 
 def short_names(models: Sequence[str]) -> dict[str, str]:
@@ -44,11 +43,16 @@ def short_names(models: Sequence[str]) -> dict[str, str]:
     return {model: name if often[name] == 1 else model for model, name in names.items()}
 
 
+def _rounded_up(kld: float) -> str:
+    """Give the next power of ten: of noise no more is known."""
+    return f"{10.0 ** math.ceil(math.log10(kld)):.0e}" if kld > 0 else "0"
+
+
 def _title(result: dict[str, Any]) -> str:
     base = result["base"]
     return (
         f"{result['name']}: {result['n_tokens']:,} tokens in {result['n_chunks']} chunks of "
-        f"{result['n_ctx']}, perplexity of the base {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
+        f"{result['n_ctx']}, base's perplexity {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
     )
 
 
