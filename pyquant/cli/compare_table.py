@@ -33,7 +33,6 @@ def print_comparison(result: dict[str, Any]) -> None:
     print_table(["model", *COLUMNS], rows, title=_title(result), width=WIDTH)
     for line in _differences(result["paired"], candidates, names):
         print(line)
-    print(f"noise floor: KLD {_rounded_up(result['noise_floor']['kld'])}")
 
 
 def short_names(models: Sequence[str]) -> dict[str, str]:
@@ -49,10 +48,12 @@ def _rounded_up(kld: float) -> str:
 
 
 def _title(result: dict[str, Any]) -> str:
-    base = result["base"]
+    base, n_chunks = result["base"], result["n_chunks"]
+    chunks = f"{n_chunks} chunk{'s' if n_chunks != 1 else ''} of {result['n_ctx']}"
     return (
-        f"{result['name']}: {result['n_tokens']:,} tokens in {result['n_chunks']} chunks of "
-        f"{result['n_ctx']}, base's perplexity {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
+        f"{shorten(result['name'], LONGEST_NAME)}: {result['n_tokens']:,} tokens in {chunks}, "
+        f"base's perplexity {base['perplexity']:.2f} ± {base['perplexity_error']:.2f}, "
+        f"noise floor {_rounded_up(result['noise_floor']['kld'])}"
     )
 
 
