@@ -224,6 +224,8 @@ class Form:
             raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
         if grammar is None and self.trigger is not None:
             raise ConfigError("generate: --trigger needs --grammar, --json-schema or --regex")
+        if grammar is None and self.engine is not None:
+            raise ConfigError("generate: --engine needs --grammar, --json-schema or --regex")
 
         def compile_form(vocabulary: Vocabulary) -> Compiled | None:
             from pyquant.generation.grammar.engines import compile_for
