@@ -363,6 +363,14 @@ def test_whole_numbers_that_llguidance_would_round(key: str, vocabulary: Vocabul
     compiled({"type": "integer", "maximum": 2**63 - 1}, vocabulary)
 
 
+@pytest.mark.parametrize("key", ["const", "minimum", "maximum"])
+def test_fractions_of_more_than_15_digits_are_refused(vocabulary: Vocabulary, key: str) -> None:
+    """It wrote 123456789.1234568 for a constant of 123456789.123456789."""
+    with pytest.raises(GrammarError, match=rf"/{key}: 123456789\.12345679: .* give 123456789\.123457, or"):
+        compiled({"type": "number", key: 123456789.123456789}, vocabulary)
+    assert takes(compiled({"const": 123456789.123457}, vocabulary), vocabulary, 123456789.123457)
+
+
 def test_formats_of_no_meaning_are_ignored(vocabulary: Vocabulary) -> None:
     """As JSON Schema has it: OpenAPI's schemas have `int32`, `binary`, `password`."""
     state = compiled({"type": "string", "format": "password"}, vocabulary)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
@@ -20,6 +19,7 @@ LEAST, MOST = (
 WRITABLE = f"numbers from {LEAST} to {MOST}"
 _NUMBER = re.compile(r"\d{4301}")  # by default, Python reads 4,300 digits
 LEAST_FRACTION = 1e-30  # llguidance nests a group for each digit, up to 250
+DIGITS = 15  # of a fraction; it reads others as one beside them
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 VALUES = ("const", "enum")
 DATA = (*VALUES, "default", "examples", "required", "x-guidance")  # they hold no schemas
@@ -98,6 +98,11 @@ class _Writer:
                         f"{self._name}: {place}/{key}: {number}: above 2^53 llguidance counts in steps; "
                         f"give {int(float(number))}, or leave it out"
                     )
+                if float(f"{number:.{DIGITS}g}") != number and not isinstance(number, int):
+                    raise GrammarError(
+                        f"{self._name}: {place}/{key}: {number}: llguidance reads {DIGITS} digits of a "
+                        f"fraction; give {number:.{DIGITS}g}, or leave it out"
+                    )
                 if not LEAST <= number <= MOST:
                     raise GrammarError(
                         f"{self._name}: {place}/{key}: {number}: {WRITABLE} may be there; "
@@ -119,7 +124,8 @@ def _with_bounds_beside(node: dict[str, Any]) -> None:
             continue
         if 0 <= sign * bound < 2**40 and bound == int(bound) and (bound or sign > 0):
             del node[key]
-            node[inclusive] = math.nextafter(bound, sign * math.inf) if bound else LEAST_FRACTION
+            last = 10.0 ** (len(str(abs(int(bound)))) - DIGITS)
+            node[inclusive] = bound + sign * last if bound else LEAST_FRACTION
 
 
 def _with_format(node: dict[str, Any]) -> dict[str, Any]:
