@@ -59,6 +59,7 @@ _HOME = {
     "calibrate_model": "calibration.calibrate",
     "measure_perplexity": "evaluate.perplexity",
     "compare_models": "evaluate.compare",
+    "measure_accuracy": "evaluate.accuracy",
     "measure_error": "inspect.error_map",
     "measure_speed": "evaluate.speed",
     "read_study": "study.config",

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pyquant.cli import (
+    accuracy,
     calibrate,
     compare,
     completion,
@@ -62,6 +63,7 @@ app.command(cls=CommandWithPanels)(mix.mix)
 app.command(cls=CommandWithPanels)(recipe.recipe)
 app.command(cls=CommandWithPanels)(perplexity.perplexity)
 app.command(cls=CommandWithPanels)(compare.compare)
+app.command(cls=CommandWithPanels)(accuracy.accuracy)
 app.command(cls=CommandWithPanels)(error.error)
 app.command(cls=CommandWithPanels)(speed.speed)
 app.add_typer(study.app, name="study")

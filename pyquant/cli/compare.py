@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -12,18 +13,37 @@ from pyquant.cli import options, paths
 from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 
+if TYPE_CHECKING:
+    from pyquant.llama.cache_types import CacheTypes
+
 
 def compare(
     base: Annotated[
         Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
     ],
     models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Models with the same vocabulary."),
-    ],
+        Optional[list[Path]],
+        typer.Argument(
+            metavar="[MODEL.gguf]...",
+            parser=paths.source,
+            help="Models with the same vocabulary.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
     text: options.TextFile,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
+    cache_type_k: options.CacheTypeK = None,
+    cache_type_v: options.CacheTypeV = None,
+    shares: Annotated[
+        bool,
+        typer.Option(
+            "--shares",
+            help="Say what part of each KLD weights, rounded activations and the cache have; runs each model "
+            "once more, dequantized to F16 in the folder for temporary files.",
+        ),
+    ] = False,
     threads: options.Threads = None,
     budget_memory: Annotated[
         Optional[str],
@@ -40,12 +60,36 @@ def compare(
     from pyquant.evaluate.compare import compare_models
     from pyquant.fit.target import parse_size
 
+    caches = _caches(cache_type_k or [], cache_type_v or [])
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
+    models = models or []
     with count_bar("comparing") as progress:
         comparison = compare_models(
-            base, models, text, n_ctx=ctx, n_chunks=chunks, threads=threads, budget=budget, progress=progress
+            base,
+            models,
+            text,
+            n_ctx=ctx,
+            n_chunks=chunks,
+            caches=caches,
+            threads=threads,
+            budget=budget,
+            progress=progress,
         )
-    show(comparison.to_json(), json, print_comparison, keep=True)
+    result = comparison.to_json()
+    if shares:
+        from pyquant.inspect.kld_shares import kld_shares
+
+        with count_bar("splitting") as progress:
+            parts = kld_shares(comparison, base, models, text, threads=threads, progress=progress)
+        result["shares"] = [part.to_json() for part in parts]
+    show(result, json, print_comparison, keep=True)
+
+
+def _caches(keys: list[str], values: list[str]) -> list[CacheTypes]:
+    """Pair types of keys with types of values, in their order."""
+    from pyquant.llama.cache_types import CacheTypes
+
+    return [CacheTypes(*pair) for pair in zip_longest(keys, values, fillvalue="f16")]
 
 
 def print_comparison(result: dict[str, Any]) -> None:
@@ -67,10 +111,28 @@ def print_comparison(result: dict[str, Any]) -> None:
         )
     measures = ["perplexity", "PPL ratio %", "mean KLD", "RMS Δp %", "same top %", "expected acceptance %"]
     print_table(["model", "bits", *measures], rows)
+    if "shares" in result:
+        _print_shares(result["shares"])
     for line in _warnings(result["candidates"]):
         remark(line)
     remark(f"{result['n_tokens']:,} tokens in {result['n_chunks']} chunks of {result['n_ctx']}")
     remark(f"noise floor: the base computed in other portions has a KLD of {floor['kld']:.1e} from itself")
+
+
+def _print_shares(shares: list[dict[str, Any]]) -> None:
+    """Print which part of a KLD comes of what."""
+    rows = []
+    for own in shares:
+        parts = [own["weights"], own["activations"], own["cache"], own["total"]]
+        rows.append([own["model"], *(_part(part, own["total"]["kld"]) for part in parts)])
+    print_table(["mean KLD by cause", "weights", "8-bit activations", "cache", "all"], rows)
+
+
+def _part(part: dict[str, float] | None, total: float) -> str:
+    if part is None:
+        return "-"
+    share = f" ({100 * part['kld'] / total:.1f} %)" if total else ""
+    return f"{part['kld']:.6f} ± {part['error']:.6f}{share}"
 
 
 def _beginning(model: dict[str, Any]) -> list[str]:

@@ -17,8 +17,9 @@ from pyquant.errors import ModelFileError
 from pyquant.evaluate.kept_logits import KeptLogits
 from pyquant.evaluate.kld import Kld, Scores, kld
 from pyquant.files.text import AnyText, Text, read_texts
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
-from pyquant.llama.model import Model
+from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
 
 # Called with the number of tokens that were scored.
@@ -84,6 +85,13 @@ class Baseline:
     def kld_of(self, model: AnyModel, *, progress: Progress | None = None) -> Kld:
         """Run a model over the same chunks, and compare it with the base.
 
+        Takes and raises what `scores_of` does.
+        """
+        return kld(str(path_of(model)), self.scores, self.scores_of(model, progress=progress))
+
+    def scores_of(self, model: AnyModel, *, progress: Progress | None = None) -> Scores:
+        """Run a model over the same chunks, and score each token beside what the base says.
+
         Parameters
         ----------
         model
@@ -101,7 +109,7 @@ class Baseline:
                 check_vocabulary(self._base, candidate, chunks, text)
             scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
         scores.check(candidate.path, self._chunks.n_scored)
-        return kld(str(candidate.path), self.scores, scores)
+        return scores
 
     @property
     def n_chunks(self) -> int:
@@ -156,11 +164,19 @@ class BaseRun:
             self._stack = stack.pop_all()
 
     def score(
-        self, model: Model, advance: Advance, *, n_chunks: int | None = None, n_ubatch: int = UBATCH
+        self,
+        model: Model,
+        advance: Advance,
+        *,
+        n_chunks: int | None = None,
+        n_ubatch: int = UBATCH,
+        cache: CacheTypes = F16_CACHE,
     ) -> Scores:
         """Run a model over the first n_chunks of the same chunks, beside what the base said of them."""
         chunks = Chunks(self._chunks.tokens[:n_chunks])
-        with make_context(model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch) as context:
+        with make_context(
+            model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch, cache=cache
+        ) as context:
             parts = ((piece.logits, piece.targets) for piece in forward(context, chunks))
             return self._kept.score(parts, chunks.n_chunks * chunks.n_scored, context.n_threads, advance)
 

@@ -26,6 +26,7 @@ from pyquant.evaluate.kld import (
 )
 from pyquant.evaluate.memory import check_budget
 from pyquant.files.text import Text, read_text
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import Chunks, cut, together
 from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel, open_model
@@ -70,7 +71,9 @@ class Comparison:
     base : BasePerplexity
     noise_floor : NoiseFloor
     candidates : list of KLD
-        In the order in which they were given.
+        In the order in which they were given; then, for each cache's types, the base and all of them.
+    caches : list of CacheTypes
+        Of each model that was run, the base first.
     sizes : list of int
         Bytes of each model's files, the base first.
     bits : list of float
@@ -87,6 +90,7 @@ class Comparison:
     base: BasePerplexity
     noise_floor: NoiseFloor
     candidates: list[Kld]
+    caches: list[CacheTypes]
     sizes: list[int]
     bits: list[float]
     scores: list[Scores] = field(repr=False)
@@ -103,25 +107,36 @@ class Comparison:
             "base": asdict(self.base) | {"bits": self.bits[0]},
             "noise_floor": asdict(self.noise_floor),
             "candidates": [
-                candidate.to_json() | {"bits": bits, "dominated_by": peer}
-                for candidate, bits, peer in zip(self.candidates, self.bits[1:], self.dominated_by())
+                candidate.to_json()
+                | {
+                    "cache_type_k": cache.keys,
+                    "cache_type_v": cache.values,
+                    "bits": bits,
+                    "dominated_by": peer,
+                }
+                for candidate, cache, bits, peer in zip(
+                    self.candidates, self.caches[1:], self.bits[1:], self.dominated_by()
+                )
             ],
         }
 
     def dominated_by(self) -> list[str | None]:
         """Name for each candidate the nearest one to the base that is smaller and yet nearer than it.
 
+        Both have caches of the same types.
+
         Nearer is a mean KLD that is lower by more than ERRORS standard errors of the difference of
         both, token by token. None: there is no such candidate.
         """
         kld = [scores.kld for scores in self.scores[1:]]
-        sizes = self.sizes[1:]
+        sizes, caches = self.sizes[1:], self.caches[1:]
         peers: list[str | None] = []
-        for ours, size in zip(kld, sizes):
+        for ours, size, cache in zip(kld, sizes, caches):
             better = [
                 (theirs.mean(), peer.model)
-                for theirs, peer, peer_size in zip(kld, self.candidates, sizes)
+                for theirs, peer, peer_size, peer_cache in zip(kld, self.candidates, sizes, caches)
                 if peer_size < size
+                and peer_cache == cache
                 and ours.mean() - theirs.mean() > ERRORS * error_of_difference(ours, theirs)
             ]
             peers.append(min(better)[1] if better else None)
@@ -135,6 +150,7 @@ def compare_models(
     *,
     n_ctx: int = 512,
     n_chunks: int | None = None,
+    caches: Sequence[CacheTypes] = (),
     threads: int | None = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -156,6 +172,8 @@ def compare_models(
         The text, or the path of one.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of the text are used; None: all.
+    caches
+        Types of keys and values: for each, the base and all candidates are run with them too.
     threads
         None: all cores.
     budget
@@ -176,6 +194,10 @@ def compare_models(
     text = read_text(text)
     if len({path_of(model) for model in (base, *candidates)}) < 1 + len(candidates):
         raise ConfigError("compare: a model is given twice")
+    if len({F16_CACHE, *caches}) < 1 + len(caches):
+        raise ConfigError("compare: the same types of cache are given twice; f16 and f16 are always run")
+    if not candidates and not caches:
+        raise ConfigError("compare: give a model beside the base, or types of its cache")
     if budget is not None:
         check_budget([base, *candidates], n_ctx=n_ctx, budget=budget)
     files = [open_model(model) for model in (base, *candidates)]
@@ -185,8 +207,9 @@ def compare_models(
         chunks = cut(models[0], text, n_ctx=n_ctx, n_chunks=n_chunks)
         for model in models[1:]:
             check_vocabulary(models[0], model, chunks, text)
-        scores, noise = _run(models, chunks, threads, progress)
-    for model, model_scores in zip([*models, models[0]], [*scores, noise]):
+        runs = [(model, cache) for cache in (F16_CACHE, *caches) for model in models]
+        scores, noise = _run(runs, chunks, threads, progress)
+    for model, model_scores in zip([*(model for model, _ in runs), models[0]], [*scores, noise]):
         model_scores.check(model.path, chunks.n_scored)
     floor = token_kld(noise.kld)
     return Comparison(
@@ -202,30 +225,38 @@ def compare_models(
             kld_max=floor.max,
             same_top=float(noise.same_top.mean()),
         ),
-        candidates=[kld(str(model.path), scores[0], own) for model, own in zip(models[1:], scores[1:])],
-        sizes=sizes,
-        bits=[8 * size / file.n_weights for size, file in zip(sizes, files)],
+        candidates=[
+            kld(_name(model, cache), scores[0], own) for (model, cache), own in zip(runs[1:], scores[1:])
+        ],
+        caches=[cache for _, cache in runs],
+        sizes=sizes * (1 + len(caches)),
+        bits=[8 * size / file.n_weights for size, file in zip(sizes, files)] * (1 + len(caches)),
         scores=scores,
     )
 
 
+def _name(model: Model, cache: CacheTypes) -> str:
+    return str(model.path) if cache == F16_CACHE else f"{model.path} ({cache})"
+
+
 def _run(
-    models: Sequence[Model], chunks: Chunks, threads: int | None, progress: Progress | None
+    runs: Sequence[tuple[Model, CacheTypes]], chunks: Chunks, threads: int | None, progress: Progress | None
 ) -> tuple[list[Scores], Scores]:
-    """Score all models, the base first, and the base beside itself over the first chunks."""
+    """Score all runs, the base's first, and the base beside itself over the first chunks."""
     n_scored, n_noise = chunks.n_scored, min(NOISE_CHUNKS, chunks.n_chunks)
-    scores = [Scores.empty(chunks.n_chunks * n_scored) for _ in models]
+    base = runs[0][0]
+    scores = [Scores.empty(chunks.n_chunks * n_scored) for _ in runs]
     noise = Scores.empty(n_noise * n_scored)
-    advance = in_chunks(progress, chunks, len(models))
-    for first, span in _spans(chunks, models[0].n_vocab):
+    advance = in_chunks(progress, chunks, len(runs))
+    for first, span in _spans(chunks, base.n_vocab):
         begin, end = first * n_scored, (first + span.n_chunks) * n_scored
-        with BaseRun(models[0], span, threads, advance) as run:
+        with BaseRun(base, span, threads, advance) as run:
             scores[0].part(begin, end).set(run.scores)
             if first < n_noise:
-                again = run.score(models[0], lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH)
+                again = run.score(base, lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH)
                 noise.part(begin, begin + len(again.nll)).set(again)
-            for model, model_scores in zip(models[1:], scores[1:]):
-                model_scores.part(begin, end).set(run.score(model, advance))
+            for (model, cache), model_scores in zip(runs[1:], scores[1:]):
+                model_scores.part(begin, end).set(run.score(model, advance, cache=cache))
     return scores, noise
 
 

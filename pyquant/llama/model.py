@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.check_causal import check_causal, check_decoder
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -145,6 +146,7 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
+        cache: CacheTypes = F16_CACHE,
         observer: _core.Collector
         | _core.StagedPass
         | _core.RunningWeights
@@ -166,6 +168,8 @@ class Model:
             Tokens of them that are computed together.
         threads
             None: all cores.
+        cache
+            Types that keys and values are kept in.
         observer
             What sees the nodes of the model's graph; it may end a pass before there are logits.
 
@@ -185,7 +189,7 @@ class Model:
         if n_ctx > self.n_ctx_train > 0:
             warn_of_length(self.path, self.n_ctx_train)
         n_views = 0 if self.has_states else n_views
-        return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), observer)
+        return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), cache, observer)
 
     def __enter__(self) -> Model:
         return self
@@ -206,6 +210,7 @@ class Context:
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
+        cache: CacheTypes,
         observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.ResidualStream | None,
     ) -> None:
         self._llama = llama = model._llama
@@ -221,6 +226,7 @@ class Context:
         parameters.n_batch = self.n_batch
         parameters.n_ubatch = n_ubatch
         parameters.n_threads = parameters.n_threads_batch = n_threads
+        parameters.type_k, parameters.type_v = cache.numbers
         parameters.swa_full = False  # as llama.cpp's tools; llama_cpp's default is the costly one
         self._interrupt = interrupt = Interrupt()
         parameters.abort_callback = llama.ggml_abort_callback(interrupt.callback)
@@ -237,6 +243,7 @@ class Context:
             n_ubatch=min(n_ubatch, self.n_batch),
             n_vocab=model.n_vocab,
             n_threads=n_threads,
+            cache=cache,
         )
         doing = f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens"
         with collect_errors() as errors, interrupt.held(), _core.AbortGuard(os.fsencode(doing)):

@@ -1,0 +1,46 @@
+"""Compare two models' answers to the same questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Questions that a model answers otherwise than its base.
+
+    Attributes
+    ----------
+    right_to_wrong, wrong_to_right : int
+        Questions that the base alone, and the model alone, answers rightly.
+    wrong_to_wrong : int
+        Questions to which both give wrong answers, and not the same one.
+    p : float
+        McNemar's exact test: how probable it is, if either is as likely to be right alone, that their
+        numbers differ at least as much.
+    """
+
+    right_to_wrong: int
+    wrong_to_right: int
+    wrong_to_wrong: int
+    p: float
+
+
+def flips(
+    base: NDArray[np.int64], model: NDArray[np.int64], base_right: NDArray[np.bool_], right: NDArray[np.bool_]
+) -> Flips:
+    """Count flips. base, model: (n,) chosen answers. base_right, right: (n,) whether they are right."""
+    lost, won = int((base_right & ~right).sum()), int((~base_right & right).sum())
+    other = int((~base_right & ~right & (base != model)).sum())
+    return Flips(lost, won, other, mcnemar(lost, won))
+
+
+def mcnemar(lost: int, won: int) -> float:
+    """Return the two-sided p of a binomial distribution with 1/2, exactly; 1 where nothing flips."""
+    n, fewer = lost + won, min(lost, won)
+    tail = sum(comb(n, i) for i in range(fewer + 1))
+    return min(1.0, 2 * tail / 2**n)
