@@ -167,9 +167,9 @@ def measure_accuracy(
     asked = {format_: _read(format_, Path(file), n_questions) for format_, file in files.items()}
     done, total = 0, len(models) * sum(len(questions) for questions, _ in asked.values())
 
-    def advance() -> None:
+    def advance(n: int) -> None:
         nonlocal done
-        done += 1
+        done += n
         if progress:
             progress(done, total)
 

@@ -295,6 +295,7 @@ class Context:
         positions: NDArray[np.integer[Any]],
         sequences: NDArray[np.integer[Any]],
         wanted: NDArray[np.bool_],
+        counts: NDArray[np.integer[Any]] | None = None,
     ) -> NDArray[np.float32]:
         """Continue sequences, each from where it is. Ctrl-C is heard as in `decode`.
 
@@ -302,6 +303,9 @@ class Context:
         ----------
         tokens, positions, sequences, wanted : (n,)
             Each token's number, its position, its sequence, and whether logits are wanted after it.
+        counts : (n,)
+            How many sequences each token is in; `sequences` has those of the first token, then those of the
+            second, and so on. None: one. A model with states has no tokens in several.
 
         Returns
         -------
@@ -315,14 +319,15 @@ class Context:
         llama, n = self._llama, len(tokens)
         token = np.ascontiguousarray(tokens, np.int32)
         position, sequence = positions.astype(np.int32), sequences.astype(np.int32)
-        own_sequence = sequence.ctypes.data + 4 * np.arange(n, dtype=np.uintp)
-        ones, output = np.ones(n, np.int32), wanted.astype(np.int8)
+        n_sequences = np.ones(n, np.int32) if counts is None else counts.astype(np.int32)
+        first = np.cumsum(n_sequences, dtype=np.uintp) - n_sequences.astype(np.uintp)
+        own_sequences, output = sequence.ctypes.data + 4 * first, wanted.astype(np.int8)
         batch = llama.llama_batch(
             n_tokens=n,
             token=_pointer(token, ctypes.c_int32),
             pos=_pointer(position, ctypes.c_int32),
-            n_seq_id=_pointer(ones, ctypes.c_int32),
-            seq_id=_pointer(own_sequence, ctypes.POINTER(ctypes.c_int32)),
+            n_seq_id=_pointer(n_sequences, ctypes.c_int32),
+            seq_id=_pointer(own_sequences, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(output, ctypes.c_int8),
         )
         with self._interrupt.held():

@@ -1,11 +1,10 @@
-"""Ask a model questions: it reads what the answers of a question share once, and then all answers at once."""
+"""Ask a model questions, in the batches of llama-perplexity, so that scores are its to the last bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
@@ -13,7 +12,9 @@ from pyquant.evaluate.questions.question import Question, Tokenized, tokenized
 from pyquant.llama.chunks import BATCH
 from pyquant.llama.model import Context, Model
 
-Advance = Callable[[], None]
+SEQUENCES = 4  # of a batch; llama-perplexity's default
+Advance = Callable[[int], None]
+Place = tuple[int, int, int]  # number of a question in its batch, answer, and position
 
 
 def ask(
@@ -21,9 +22,9 @@ def ask(
     questions: Sequence[Question],
     *,
     threads: int | None = None,
-    advance: Advance = lambda: None,
+    advance: Advance = lambda n: None,
 ) -> list[list[float]]:
-    """Score the answers to questions. A question's scores do not depend on which others are asked.
+    """Score the answers to questions.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def ask(
     threads
         None: all cores.
     advance
-        Called after each question.
+        Called with the number of questions that were answered.
 
     Returns
     -------
@@ -44,64 +45,107 @@ def ask(
     ModelFileError, TextError
     """
     asked = [tokenized(question, model.vocabulary) for question in questions]
-    n_answers = max(len(question.answers) for question in asked)
-    n_tokens = max(question.n_tokens for question in asked)
-    # A model with states has no views, but sequences with room of their own.
-    n_seq = n_answers if model.has_states else 1
-    scores = []
+    n_seq = max(SEQUENCES, *(len(question.answers) for question in asked))
+    groups = list(_groups(asked, n_seq))
+    scores: list[list[float]] = []
+    # A model with states has no tokens in several sequences: there each answer is read from its beginning.
+    apart = model.has_states
     with model.context(
-        n_ctx=n_tokens, n_seq=n_seq, n_views=n_answers - 1, n_batch=BATCH, threads=threads
+        n_ctx=max(max(len(answer.tokens) for answer in question.answers) for question in asked)
+        if apart
+        else max(sum(question.n_tokens for question in group) for group in groups),
+        n_seq=n_seq if apart else 1,
+        n_views=n_seq - 1,
+        n_batch=BATCH * (SEQUENCES if apart else 1),
+        threads=threads,
     ) as context:
-        for question in asked:
-            scores.append(_scores(context, question))
-            if not np.isfinite(scores[-1]).all():
-                raise ModelFileError(f"{model.path}: not finite logits at {question.question.place}")
-            advance()
+        for group in groups:
+            found = _scores(context, group, apart)
+            for question, own in zip(group, found):
+                if not np.isfinite(own).all():
+                    raise ModelFileError(f"{model.path}: not finite logits at {question.question.place}")
+            scores += found
+            advance(len(group))
     return scores
 
 
-def _scores(context: Context, question: Tokenized) -> list[float]:
+def _groups(questions: Sequence[Tokenized], n_seq: int) -> Iterator[list[Tokenized]]:
+    """Put as many questions together as sequences and tokens of a batch allow."""
+    group: list[Tokenized] = []
+    for question in questions:
+        more = [*group, question]
+        n_answers = sum(len(one.answers) for one in more)
+        if group and (n_answers > n_seq or sum(one.n_tokens for one in more) > BATCH):
+            yield group
+            more = [question]
+        group = more
+    yield group
+
+
+def _scores(context: Context, questions: Sequence[Tokenized], apart: bool) -> list[list[float]]:
+    """Run the model over questions at once, of which each answer is a sequence."""
+    batch = _Batch()
+    for question in questions:
+        batch.add(question, apart)
     context.clear()
-    answers, shared = question.answers, question.shared
-    losses: dict[tuple[int, int], float] = {}  # by answer, and the position of the token that is predicted
-    sources = {(i, answer.first): answer.source for i, answer in enumerate(answers)}
-    if shared:
-        positions = np.arange(shared)
-        logits = context.run(
-            answers[0].tokens[:shared], positions, np.zeros(shared, int), positions == shared - 1
-        )
-        first = [i for i, answer in enumerate(answers) if answer.source == (i, shared - 1)]
-        targets = np.array([answers[i].tokens[shared] for i in first], np.int32)
-        rows = np.zeros(len(first), int)
-        losses |= zip(((i, shared) for i in first), _losses(context, logits[rows], targets))
-        for i in range(1, len(answers)):
-            context.copy(0, i)
-    wanted = {
-        (i, position): sources.get((i, position), (i, position - 1))
-        for i, answer in enumerate(answers)
-        for position in range(answer.first, answer.end)
-        if (i, position) not in losses
-    }
-    lengths = [len(answer.tokens) - shared for answer in answers]
-    sequences = np.repeat(np.arange(len(answers)), lengths)
-    positions = np.concatenate([shared + np.arange(length) for length in lengths])
-    places = list(zip(sequences.tolist(), positions.tolist()))
-    is_source = np.array([place in set(wanted.values()) for place in places])
     logits = context.run(
-        np.concatenate([answer.tokens[shared:] for answer in answers]), positions, sequences, is_source
+        np.array(batch.tokens, np.int32),
+        np.array(batch.positions),
+        np.array(batch.sequences),
+        np.array([place in batch.sources for place in batch.places]),
+        np.array(batch.counts),
     )
-    if wanted:
-        row = {
-            place: i for i, place in enumerate(place for place, is_one in zip(places, is_source) if is_one)
-        }
-        targets = np.array([answers[i].tokens[position] for i, position in wanted], np.int32)
-        chosen = logits[[row[source] for source in wanted.values()]]
-        losses |= zip(wanted, _losses(context, chosen, targets))
-    return [
-        -float(np.mean([losses[i, position] for position in range(answer.first, answer.end)]))
-        for i, answer in enumerate(answers)
-    ]
+    row = {place: i for i, place in enumerate(place for place in batch.places if place in batch.sources)}
+    rows, targets = [row[source] for source in batch.predicted_by], np.array(batch.targets, np.int32)
+    losses = _core.negative_log_likelihood(logits[rows], targets, context.n_threads)
+    means, begin = [], 0
+    for n in batch.lengths:
+        means.append(-float(losses[begin : begin + n].mean()))
+        begin += n
+    scores = iter(means)
+    return [[next(scores) for _ in question.answers] for question in questions]
 
 
-def _losses(context: Context, logits: NDArray[np.float32], targets: NDArray[np.int32]) -> list[float]:
-    return _core.negative_log_likelihood(logits, targets, context.n_threads).tolist()
+class _Batch:
+    """Tokens that are computed together, and those that are scored.
+
+    tokens, positions, counts, sequences: as `Context.run` takes them. places: where each token is.
+    targets, predicted_by: tokens that are scored, answer by answer, and the places whose logits predict them.
+    lengths: how many tokens of each answer are scored.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.counts: list[int] = []
+        self.sequences: list[int] = []
+        self.places: list[Place] = []
+        self.targets: list[int] = []
+        self.predicted_by: list[Place] = []
+        self.lengths: list[int] = []
+        self.sources: set[Place] = set()
+        self._n_questions = self._n_answers = 0
+
+    def add(self, question: Tokenized, apart: bool) -> None:
+        """Add a question; apart: whether each answer has what they share for itself."""
+        number, first = self._n_questions, self._n_answers
+        shared = 0 if apart else question.shared
+        everyone = range(first, first + len(question.answers))
+        self._append(number, 0, question.answers[0].tokens[:shared].tolist(), 0, list(everyone))
+        for i, answer in enumerate(question.answers):
+            self._append(number, i, answer.tokens[shared:].tolist(), shared, [first + i])
+            sources = [answer.source, *((i, position) for position in range(answer.first, answer.end - 1))]
+            self.predicted_by += [(number, i if at >= shared else 0, at) for i, at in sources]
+            self.targets += answer.tokens[answer.first : answer.end].tolist()
+            self.lengths.append(len(sources))
+        self.sources.update(self.predicted_by)
+        self._n_questions += 1
+        self._n_answers += len(question.answers)
+
+    def _append(self, number: int, answer: int, tokens: list[int], begin: int, sequences: list[int]) -> None:
+        n = len(tokens)
+        self.tokens += tokens
+        self.positions += range(begin, begin + n)
+        self.counts += [len(sequences)] * n
+        self.sequences += sequences * n
+        self.places += [(number, answer, position) for position in range(begin, begin + n)]

@@ -41,7 +41,10 @@ def read_winogrande(path: Path) -> list[Question]:
 
     Raises TextError: it names the line.
     """
-    return [_gap(f"{path}:{number}", line) for number, line in enumerate(_lines(path), 1) if line]
+    questions = [_gap(f"{path}:{number}", line) for number, line in enumerate(_lines(path), 1) if line]
+    if not questions:
+        raise TextError(f"{path}: has no questions")
+    return questions
 
 
 def _gap(place: str, line: bytes) -> Question:
