@@ -15,6 +15,7 @@ import typer
 from pyquant.cli import (
     accuracy,
     calibrate,
+    card,
     compare,
     completion,
     dequantize,
@@ -66,6 +67,7 @@ app.command(cls=CommandWithPanels)(compare.compare)
 app.command(cls=CommandWithPanels)(accuracy.accuracy)
 app.command(cls=CommandWithPanels)(error.error)
 app.command(cls=CommandWithPanels)(speed.speed)
+app.command(cls=CommandWithPanels)(card.card)
 app.add_typer(study.app, name="study")
 app.command(cls=CommandWithPanels)(pack.pack)
 app.command(cls=CommandWithPanels)(unpack.unpack)

@@ -10,7 +10,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
-from pyquant.cli.output import print_table, remark, show
+from pyquant.cli.output import made_by, print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.errors import ConfigError
 
@@ -59,7 +59,7 @@ def accuracy(
         report = measure_accuracy(
             base, models or [], files, n_questions=questions, threads=threads, progress=progress
         )
-    show(report.to_json(), json, _print, keep=True)
+    show({**report.to_json(), "made_by": made_by()}, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant.cli import options, paths
-from pyquant.cli.output import print_table, remark, show
+from pyquant.cli.output import made_by, print_table, remark, show
 from pyquant.cli.progress import count_bar
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def compare(
             budget=budget,
             progress=progress,
         )
-    result = comparison.to_json()
+    result = {**comparison.to_json(), "made_by": made_by()}
     if shares:
         from pyquant.inspect.kld_shares import kld_shares
 

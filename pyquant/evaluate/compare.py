@@ -109,6 +109,7 @@ class Comparison:
             "candidates": [
                 candidate.to_json()
                 | {
+                    "file": candidate.model.removesuffix(f" ({cache})"),
                     "cache_type_k": cache.keys,
                     "cache_type_v": cache.values,
                     "bits": bits,

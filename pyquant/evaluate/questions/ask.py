@@ -13,6 +13,9 @@ from pyquant.llama.chunks import BATCH
 from pyquant.llama.model import Context, Model
 
 SEQUENCES = 4  # of a batch; llama-perplexity's default
+# Tokens of a batch: fewer would go through attention of pyquant's own (csrc/generation/few), which sums in
+# F32 what llama-perplexity sums in F16.
+FEWEST = 33
 Advance = Callable[[int], None]
 Place = tuple[int, int, int]  # number of a question in its batch, answer, and position
 
@@ -50,13 +53,16 @@ def ask(
     scores: list[list[float]] = []
     # A model with states has no tokens in several sequences: there each answer is read from its beginning.
     apart = model.has_states
-    with model.context(
-        n_ctx=max(max(len(answer.tokens) for answer in question.answers) for question in asked)
+    lengths = (
+        [len(answer.tokens) for question in asked for answer in question.answers]
         if apart
-        else max(sum(question.n_tokens for question in group) for group in groups),
-        n_seq=n_seq if apart else 1,
-        n_views=n_seq - 1,
-        n_batch=BATCH * (SEQUENCES if apart else 1),
+        else [sum(question.n_tokens for question in group) for group in groups]
+    )
+    with model.context(
+        n_ctx=max(FEWEST, *lengths),
+        n_seq=n_seq + 1 if apart else 1,
+        n_views=n_seq,
+        n_batch=BATCH * (n_seq if apart else 1),
         threads=threads,
     ) as context:
         for group in groups:
@@ -87,6 +93,7 @@ def _scores(context: Context, questions: Sequence[Tokenized], apart: bool) -> li
     batch = _Batch()
     for question in questions:
         batch.add(question, apart)
+    batch.fill(FEWEST)
     context.clear()
     logits = context.run(
         np.array(batch.tokens, np.int32),
@@ -141,6 +148,12 @@ class _Batch:
         self.sources.update(self.predicted_by)
         self._n_questions += 1
         self._n_answers += len(question.answers)
+
+    def fill(self, n_tokens: int) -> None:
+        """Add a sequence that nobody asks for, up to so many tokens."""
+        self._append(
+            self._n_questions, 0, self.tokens[:1] * (n_tokens - len(self.tokens)), 0, [self._n_answers]
+        )
 
     def _append(self, number: int, answer: int, tokens: list[int], begin: int, sequences: list[int]) -> None:
         n = len(tokens)
