@@ -17,14 +17,16 @@ TEMPLATES = Path(__file__).parent
 
 def render(template: str, **what: Any) -> str:
     """Fill in a template of this folder."""
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     environment.filters |= {"cell": cell, "yaml": yaml, "gb": size}
     return environment.from_string((TEMPLATES / template).read_text(encoding="utf-8")).render(what)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table in Markdown, of cells that need no escaping; the first column is a label."""
-    marks = [":--", *["--:"] * (len(columns) - 1)]
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], labels: int = 1) -> str:
+    """Write a table in Markdown, of cells that need no escaping; the first columns are labels."""
+    marks = [*[":--"] * labels, *["--:"] * (len(columns) - labels)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, marks, *rows))
 
 
@@ -38,14 +40,19 @@ def bits(file: ListedFile) -> str:
     return "-" if file.bits is None else f"{file.bits:.2f}"
 
 
-def kld_table(compared: Compared, files: dict[str, ListedFile], chosen: ListedFile | None = None) -> str:
+def kld_table(
+    compared: Compared, files: dict[str, ListedFile], cached: bool, chosen: ListedFile | None = None
+) -> str:
     """Write the KLD and perplexity of models beside their base on one text, the smallest file first.
 
-    chosen: a file whose rows are in bold.
+    cached: of those with caches of other types than F16. chosen: a file whose rows are in bold.
     """
     base = compared.base
-    rows = [[*_name(files[base.model]), *[""] * 5, _error(base.perplexity, base.perplexity_error, 4)]]
-    for own in sorted(compared.candidates, key=lambda own: (files[own.path].n_bytes, own.cache)):
+    first = [*_name(files[base.model]), *[""] * 5, _error(base.perplexity, base.perplexity_error, 4)]
+    rows = [] if cached else [first]
+    for own in sorted(compared.candidates, key=lambda own: (own.cache, files[own.path].n_bytes)):
+        if bool(own.cache) is not cached:
+            continue
         name, *sizes = _name(files[own.path], own.cache)
         rows.append(
             [
@@ -72,6 +79,16 @@ def kld_table(compared: Compared, files: dict[str, ListedFile], chosen: ListedFi
     return table(columns, rows)
 
 
+def shares_table(compared: Compared) -> str:
+    """Write what mean KLDs come of."""
+    rows = []
+    for own in compared.shares:
+        parts = (own.weights, own.activations, own.cache)
+        kld = [f"{part.kld:.5f} ± {part.error:.5f}" if part else "-" for part in parts]
+        rows.append([cell(_base(own.model)), *kld, f"{own.total.kld:.5f}"])
+    return table(["file", "weights", "8-bit activations", "cache", "mean KLD"], rows)
+
+
 def accuracy_table(results: Results, files: dict[str, ListedFile]) -> str:
     """Write accuracies, and questions whose answers flip."""
     rows = []
@@ -85,7 +102,9 @@ def accuracy_table(results: Results, files: dict[str, ListedFile]) -> str:
             flips = f"{other.right_to_wrong:,}", f"{other.wrong_to_right:,}", f"{other.p:.3g}"
             score = _error(100 * other.accuracy, 100 * other.error, 2)
             rows.append([what, cell(files[other.model].name), score, *flips])
-    return table(["questions", "file", "accuracy %", "right to wrong", "wrong to right", "McNemar's p"], rows)
+    return table(
+        ["questions", "file", "accuracy %", "right to wrong", "wrong to right", "McNemar's p"], rows, 2
+    )
 
 
 def speed_tables(results: Results, files: dict[str, ListedFile], chosen: ListedFile | None = None) -> str:
@@ -107,7 +126,7 @@ def _speed_table(
         rows.append([f"**{name}**" if files[own.model] is chosen else name, *sizes, *rates])
     tests = [f"prompt {speed.n_prompt:,}, t/s", f"generation {speed.n_generate:,}, t/s"]
     machine = cell(speed.made_by.cpu) or "an unnamed CPU"
-    title = f"On {speed.n_threads} threads of {machine}:"
+    title = f"CPU: {machine}; threads: {speed.n_threads}."
     return f"{title}\n\n{table(['file', 'size', 'bits per weight', *tests], rows)}"
 
 

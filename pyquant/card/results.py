@@ -17,8 +17,8 @@ from pyquant.evaluate.speed import SCHEMA as SPEED
 from pyquant.files.json import read_json
 
 MOST_MODELS = 1000  # of a result
-Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\Z")]
-Share = Annotated[float, Field(ge=0, le=1)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Ratio = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[FiniteFloat, Field(gt=0, le=1e300)]
 Nats = Annotated[FiniteFloat, Field(ge=-1, le=1e6)]
 Error = Annotated[FiniteFloat, Field(ge=0, le=1e300)]
@@ -49,7 +49,7 @@ class KldOfTokens(_Part):
 class SameTop(_Part):
     """Share of tokens."""
 
-    share: Share
+    share: Ratio
     error: Error
 
 
@@ -84,6 +84,23 @@ class Candidate(Base):
         return "" if types == ("f16", "f16") else "K {}, V {}".format(*types)
 
 
+class Share(_Part):
+    """A part of a mean KLD, in nats."""
+
+    kld: Nats
+    error: Error
+
+
+class Shares(_Part):
+    """What the KLD of a model comes of."""
+
+    model: str
+    weights: Share
+    activations: Share
+    cache: Share | None
+    total: Share
+
+
 class Compared(_Part):
     """Models beside a base on one text. name: what the text is called."""
 
@@ -95,13 +112,14 @@ class Compared(_Part):
     n_tokens: PositiveInt
     base: Base
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=MOST_MODELS)]
+    shares: Annotated[list[Shares], Field(max_length=MOST_MODELS)] = []
 
 
 class AnsweredBy(_Part):
     """One model's accuracy."""
 
     model: str
-    accuracy: Share
+    accuracy: Ratio
     error: Error
 
 
@@ -110,7 +128,7 @@ class Beside(AnsweredBy):
 
     right_to_wrong: NonNegativeInt
     wrong_to_right: NonNegativeInt
-    p: Share
+    p: Ratio
 
 
 class Asked(_Part):
@@ -121,7 +139,7 @@ class Asked(_Part):
     sha256: Sha256
     n_in_file: PositiveInt
     n_questions: PositiveInt
-    chance: Share
+    chance: Ratio
     base: AnsweredBy
     candidates: Annotated[list[Beside], Field(max_length=MOST_MODELS)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -83,7 +83,7 @@ def write_card(
         raise ConfigError(f"card: results of several bases, {names}: a card has one")
     others = [file for file in dict.fromkeys(files.values()) if file is not base]
     chosen = None if new_type is None else _chosen(found, files, others, new_type)
-    license = license or str(base.metadata.get("general.license", ""))
+    license = license or str(base.metadata.get("general.license", "")).lower()  # as hubs write them
     what = _what(found, files, base, chosen, figure.name if drawn else "")
     if chosen is None:
         text = page.render(
@@ -124,12 +124,25 @@ def _what(
     return {
         "base": base,
         "figure": quote(figure),
-        "kld": [(_heading(one), page.kld_table(one, files, chosen)) for one in found.compared],
+        "kld": list(_kld(found, files, chosen)),
         "speed": page.speed_tables(found, files, chosen) if found.speeds else "",
         "texts": page.texts(found),
         "versions": found.versions,
         "commands": page.commands(found),
     }
+
+
+def _kld(
+    found: Results, files: dict[str, ListedFile], chosen: ListedFile | None
+) -> Iterator[tuple[str, str]]:
+    """Yield a heading and a table for each text, and for what else was measured on it."""
+    for one in found.compared:
+        if any(not own.cache for own in one.candidates):
+            yield _heading(one), page.kld_table(one, files, False, chosen)
+        if any(own.cache for own in one.candidates):
+            yield f"{_heading(one)}, cache of other types", page.kld_table(one, files, True, chosen)
+        if one.shares:
+            yield f"{_heading(one)}: what it comes of", page.shares_table(one)
 
 
 def _heading(compared: Compared) -> str:
