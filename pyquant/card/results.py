@@ -81,7 +81,7 @@ class Candidate(Base):
     def cache(self) -> str:
         """The cache's types; empty for f16."""
         types = self.cache_type_k, self.cache_type_v
-        return "" if types == ("f16", "f16") else "K {}, V {}".format(*types)
+        return "" if types == ("f16", "f16") else "KV {}/{}".format(*types)
 
 
 class Share(_Part):

@@ -128,22 +128,6 @@ HessianFile = Annotated[
         "--hessian", metavar="FILE", parser=paths.source, help="Hessian statistics of `pyquant calibrate`."
     ),
 ]
-CacheTypeK = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--cache-type-k",
-        "-ctk",
-        metavar="TYPE",
-        help="Run all models with a cache of this type of keys too: f32, f16, bf16, q8_0, q4_0, q4_1, "
-        "iq4_nl, q5_0, q5_1; repeatable, the n-th belongs to the n-th -ctv.",
-    ),
-]
-CacheTypeV = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--cache-type-v", "-ctv", metavar="TYPE", help="The same of values; f16 where there is none."
-    ),
-]
 Dampening = Annotated[
     Optional[float],
     number_option(

@@ -7,18 +7,18 @@ round activations to 8 bits; and the model itself with a cache of other types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.evaluate.baseline import Baseline, Progress
-from pyquant.evaluate.compare import Comparison
+from pyquant.evaluate.baseline import Progress
+from pyquant.evaluate.compare import Comparison, compare_texts
 from pyquant.evaluate.kld import mean_and_error
+from pyquant.evaluate.samples import Named
 from pyquant.files.temporary import temporary_folder
-from pyquant.files.text import AnyText
 from pyquant.models.model_file import AnyModel
 from pyquant.rounding.dequantize import dequantize_model
 
@@ -49,7 +49,7 @@ class KldShares:
     activations : Share
         What rounding activations to 8 bits adds.
     cache : Share or None
-        What the cache's types add; None for f16.
+        What the cache's types add; None for F16.
     total : Share
     """
 
@@ -60,35 +60,36 @@ class KldShares:
     total: Share
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as `pyquant compare --shares --json` prints each of its `shares`."""
+        """Return it as `pyquant compare --shares --json` prints each of a text's `shares`."""
         return asdict(self)
 
 
 def kld_shares(
-    comparison: Comparison,
+    comparisons: Sequence[Comparison],
     base: AnyModel,
     candidates: Sequence[AnyModel],
-    text: AnyText,
+    texts: Sequence[Named],
     *,
+    n_ctx: int = 512,
+    n_chunks: int | None = None,
     threads: int | None = None,
+    every_position: bool = False,
     progress: Progress | None = None,
-) -> list[KldShares]:
-    """Run what a comparison has not run yet: the base again, and each candidate's dequantized weights.
+) -> list[list[KldShares]]:
+    """Run what comparisons have not run: each candidate's dequantized weights, beside the base again.
 
     They are in the folder for temporary files, one model at a time, 2 bytes for each weight.
 
     Parameters
     ----------
-    comparison
-        Of the base and the candidates, in this order, on the text.
-    base, candidates, text, threads
-        What it was made of.
+    comparisons
+        What `compare_texts` makes of the other parameters, and of caches.
     progress
-        Called with the chunks that are done of the model at work, and all of them.
+        Called with the chunks that are done of all candidates, and all of them.
 
     Returns
     -------
-    shares : list of KldShares
+    shares : for each text
         Of each candidate, or of each candidate with each cache.
 
     Raises
@@ -97,25 +98,41 @@ def kld_shares(
         Also where a weight is too large for F16.
     OutputError
         The folder for temporary files has no room.
-    TextError, RuntimeLibraryError
     """
-    scores, names = comparison.scores[1:], [candidate.model for candidate in comparison.candidates]
-    n = len(candidates)
-    with_cache = range(n + 1, len(scores))  # the base with a cache, then candidates with it, and so on
-    shares = []
-    with Baseline(
-        base, text, n_ctx=comparison.n_ctx, n_chunks=comparison.n_chunks, threads=threads, progress=progress
-    ) as baseline:
-        for i, candidate in enumerate(candidates):
-            with temporary_folder() as folder:
-                output = folder / "weights.gguf"
-                dequantize_model(candidate, output, "F16", threads=threads)
-                weights = baseline.scores_of(output, progress=progress).kld
-            own = scores[i].kld
-            alone = Share.of(weights), Share.of(own - weights)
-            caches = [j for j in with_cache if (j - n) % (n + 1) == i + 1]
-            shares += [
-                KldShares(names[j], *alone, Share.of(scores[j].kld - own), Share.of(scores[j].kld))
-                for j in caches
-            ] or [KldShares(names[i], *alone, None, Share.of(own))]
-    return shares
+    weights: list[list[NDArray[np.float64]]] = []
+    for i, candidate in enumerate(candidates):
+
+        def told(done: int, total: int, before: int = i) -> None:
+            if progress:
+                progress(before * total + done, len(candidates) * total)
+
+        with temporary_folder() as folder:
+            output = folder / "weights.gguf"
+            dequantize_model(candidate, output, "F16", threads=threads)
+            alone = compare_texts(
+                base,
+                [output],
+                texts,
+                n_ctx=n_ctx,
+                n_chunks=n_chunks,
+                threads=threads,
+                every_position=every_position,
+                progress=told,
+            )
+        weights.append([one.scores[1].kld for one in alone])
+    return [list(_shares(one, [own[i] for own in weights])) for i, one in enumerate(comparisons)]
+
+
+def _shares(comparison: Comparison, weights: Sequence[NDArray[np.float64]]) -> Iterator[KldShares]:
+    """Split one text's KLDs. weights: of each candidate's dequantized weights, token by token."""
+    # Of the base and all candidates, first with a cache of F16, then with each cache.
+    names = [comparison.base.model, *(candidate.model for candidate in comparison.candidates)]
+    kld = [scores.kld for scores in comparison.scores]
+    period = 1 + len(weights)
+    for i, of_weights in enumerate(weights, 1):
+        parts = Share.of(of_weights), Share.of(kld[i] - of_weights)
+        with_caches = range(i + period, len(kld), period)
+        for j in with_caches:
+            yield KldShares(names[j], *parts, Share.of(kld[j] - kld[i]), Share.of(kld[j]))
+        if not with_caches:
+            yield KldShares(names[i], *parts, None, Share.of(kld[i]))

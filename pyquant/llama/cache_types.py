@@ -30,7 +30,7 @@ class CacheTypes:
                 )
 
     def __str__(self) -> str:
-        return f"K {self.keys}, V {self.values}"
+        return f"KV {self.keys}/{self.values}"
 
     @property
     def numbers(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
 
 from pyquant import _core
-from pyquant.cli.compare import _warnings
+from pyquant.cli.compare_table import verdicts
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.kld import Scores, kld
@@ -192,8 +192,8 @@ def test_a_model_that_is_larger_and_no_better_is_dominated(
 
 def test_a_broken_model_is_said_aloud():
     candidate = {"model": "m.pqz", "dominated_by": None}
-    assert list(_warnings([{**candidate, "ratio": 9.9}])) == []
-    (said,) = _warnings([{**candidate, "ratio": 12.34}])
+    assert list(verdicts([{**candidate, "ratio": 9.9}])) == []
+    (said,) = verdicts([{**candidate, "ratio": 12.34}])
     assert said == "m.pqz is of no use: its perplexity is 12.3 times the base's"
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from pyquant.calibration import own_texts
-from pyquant.calibration.own_texts import draw, uniform, write_tokens
+from pyquant.llama import own_texts
+from pyquant.llama.own_texts import draw, uniform, write_tokens
 from pyquant.data import model_path
 from pyquant.llama.model import Model
 
