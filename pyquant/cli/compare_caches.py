@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -52,14 +52,18 @@ class ComparedCaches:
 
 
 def print_shares(shares: list[dict[str, Any]], names: dict[str, str], width: int) -> None:
-    """Print which part of a KLD comes of what. names: what the table calls models."""
-    rows = []
-    for own in shares:
-        parts = [own["weights"], own["activations"], own["cache"]]
-        total = own["total"]["kld"]
-        rows.append([names[own["model"]], *(_part(part, total) for part in parts), f"{total:.5f}"])
-    columns = ["mean KLD comes of", "weights", "8-bit activations", "cache", "all"]
-    print_table(columns, rows, width=width)
+    """Print which part of a KLD comes of what, a table for each cache. names: of files."""
+    for cache, group in groupby(sorted(shares, key=_cache), _cache):
+        rows = []
+        for own in group:
+            parts, total = (own["weights"], own["activations"], own["cache"]), own["total"]["kld"]
+            rows.append([names[own["file"]], *(_part(part, total) for part in parts), f"{total:.5f}"])
+        columns = [f"KLD, KV {'/'.join(cache)}", "weights", "8-bit activations", "cache", "all"]
+        print_table(columns, rows, width=width)
+
+
+def _cache(own: dict[str, Any]) -> tuple[str, str]:
+    return own["cache_type_k"], own["cache_type_v"]
 
 
 def _part(part: dict[str, float] | None, total: float) -> str:

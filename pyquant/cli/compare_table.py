@@ -30,7 +30,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     base, floor = result["base"], result["noise_floor"]
     names = short_names([base["model"], *(candidate["file"] for candidate in result["candidates"])])
     rows = [[names[base["model"]], size(base["size"]), f"{base['bits']:.2f}", *[""] * 6]]
-    title, heading = _title(result), "model"
+    title: str | None = _title(result)
+    heading = "model"
     for cache, candidates in _by_cache(result["candidates"]).items():
         if cache != F16:
             rows, title, heading = [], None, f"KV {'/'.join(cache)}"
@@ -39,8 +40,7 @@ def print_comparison(result: dict[str, Any]) -> None:
         labels = {candidate["model"]: names[candidate["file"]] for candidate in candidates}
         for line in _differences(result["paired"], candidates, labels):
             print(line)
-    if shares := result.get("shares"):
-        print_shares(shares, short_names([own["model"] for own in shares]), WIDTH)
+    print_shares(result.get("shares", []), names, WIDTH)
     most = f"at most {floor['kld_max']:.1e}"
     print(f"noise floor: KLD {floor['kld']:.1e}, {most}: the base beside itself, with sums in another order")
 

@@ -44,6 +44,7 @@ class KldShares:
     ----------
     model : str
         With types of the cache, if it has such.
+    file, cache_type_k, cache_type_v : str
     weights : Share
         KLD of the dequantized weights.
     activations : Share
@@ -54,6 +55,9 @@ class KldShares:
     """
 
     model: str
+    file: str
+    cache_type_k: str
+    cache_type_v: str
     weights: Share
     activations: Share
     cache: Share | None
@@ -127,12 +131,15 @@ def _shares(comparison: Comparison, weights: Sequence[NDArray[np.float64]]) -> I
     """Split one text's KLDs. weights: of each candidate's dequantized weights, token by token."""
     # Of the base and all candidates, first with a cache of F16, then with each cache.
     names = [comparison.base.model, *(candidate.model for candidate in comparison.candidates)]
+    caches = [(cache.keys, cache.values) for cache in comparison.caches]
     kld = [scores.kld for scores in comparison.scores]
     period = 1 + len(weights)
     for i, of_weights in enumerate(weights, 1):
         parts = Share.of(of_weights), Share.of(kld[i] - of_weights)
         with_caches = range(i + period, len(kld), period)
         for j in with_caches:
-            yield KldShares(names[j], *parts, Share.of(kld[j] - kld[i]), Share.of(kld[j]))
+            yield KldShares(
+                names[j], names[i], *caches[j], *parts, Share.of(kld[j] - kld[i]), Share.of(kld[j])
+            )
         if not with_caches:
-            yield KldShares(names[i], *parts, None, Share.of(kld[i]))
+            yield KldShares(names[i], names[i], *caches[i], *parts, None, Share.of(kld[i]))
