@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -27,7 +28,7 @@ def print_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
 
 def print_comparison(result: dict[str, Any]) -> None:
     """Print a text's rows, what the differences of neighbours are, and what is too little to be one."""
-    base, floor = result["base"], result["noise_floor"]
+    base = result["base"]
     names = short_names([base["model"], *(candidate["file"] for candidate in result["candidates"])])
     rows = [[names[base["model"]], size(base["size"]), f"{base['bits']:.2f}", *[""] * 6]]
     title: str | None = _title(result)
@@ -41,8 +42,7 @@ def print_comparison(result: dict[str, Any]) -> None:
         for line in _differences(result["paired"], candidates, labels):
             print(line)
     print_shares(result.get("shares", []), names, WIDTH)
-    most = f"at most {floor['kld_max']:.1e}"
-    print(f"noise floor: KLD {floor['kld']:.1e}, {most}: the base beside itself, with sums in another order")
+    print(f"noise floor: KLD {_rounded_up(result['noise_floor']['kld'])}")
 
 
 def _by_cache(candidates: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -56,16 +56,21 @@ def _by_cache(candidates: Sequence[dict[str, Any]]) -> dict[tuple[str, str], lis
 
 def short_names(models: Sequence[str]) -> dict[str, str]:
     """Name models by their files, without .gguf, and by their paths where two files have the same name."""
-    names = {model: Path(model).name.removesuffix(".gguf").replace(".gguf (", " (") for model in models}
+    names = {model: Path(model).name.removesuffix(".gguf") for model in models}
     often = Counter(names.values())
     return {model: name if often[name] == 1 else model for model, name in names.items()}
+
+
+def _rounded_up(kld: float) -> str:
+    """Give the next power of ten: of noise no more is known."""
+    return f"{10.0 ** math.ceil(math.log10(kld)):.0e}" if kld > 0 else "0"
 
 
 def _title(result: dict[str, Any]) -> str:
     base = result["base"]
     return (
         f"{result['name']}: {result['n_tokens']:,} tokens in {result['n_chunks']} chunks of "
-        f"{result['n_ctx']}, perplexity of the base {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
+        f"{result['n_ctx']}, base's perplexity {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
     )
 
 

@@ -43,7 +43,8 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
     assert [(command, name) for command, name, parser in files if parser not in paths.PARSERS] == []
     outputs = {(command, name) for command, name, parser in files if parser is paths.output}
     assert outputs == {
-        ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("calibrate", "output"),
+        ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("compare", "plot"),
+        ("calibrate", "output"),
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
