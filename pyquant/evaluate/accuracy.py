@@ -17,7 +17,7 @@ from pyquant.errors import ConfigError
 from pyquant.evaluate.questions.ask import ask
 from pyquant.evaluate.questions.binary_file import read_multiple_choice
 from pyquant.evaluate.questions.draw import Draw, draw_by_floats, draw_by_integers
-from pyquant.evaluate.questions.mcnemar import flips
+from pyquant.evaluate.questions.flips import flips
 from pyquant.evaluate.questions.question import Question
 from pyquant.evaluate.questions.text_files import read_hellaswag, read_winogrande
 from pyquant.files.sha256 import files_sha256

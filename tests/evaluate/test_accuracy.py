@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import log_softmax
-from scipy.stats import binomtest
 
 from pyquant.errors import ConfigError, TextError
 from pyquant.evaluate.accuracy import FORMATS, measure_accuracy
 from pyquant.evaluate.questions.draw import draw_by_floats, draw_by_integers
-from pyquant.evaluate.questions.mcnemar import flips, mcnemar
+from pyquant.evaluate.questions.flips import flips
 from pyquant.evaluate.questions.question import Question
 from pyquant.evaluate.questions.text_files import read_winogrande
 from pyquant.llama.model import Model as RunningModel
@@ -107,12 +106,6 @@ def test_a_score_is_the_mean_log_probability_of_the_answers_own_tokens(
                 )
                 expected = np.mean([log_p[i - 1, own[i]] for i in range(shared, len(own))])
                 assert score == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 1), (5, 5), (3, 11), (40, 62), (900, 1100)])
-def test_mcnemars_test_is_the_exact_binomial_one(lost: int, won: int) -> None:
-    expected = binomtest(lost, lost + won).pvalue if lost + won else 1.0
-    assert mcnemar(lost, won) == pytest.approx(expected, rel=1e-9)
 
 
 def test_flips_are_counted_both_ways() -> None:

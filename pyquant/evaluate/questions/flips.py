@@ -1,12 +1,13 @@
-"""Compare two models' answers to the same questions."""
+"""Count the questions that two models answer otherwise."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyquant.evaluate.significance import mcnemar
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,3 @@ def flips(
     lost, won = int((base_right & ~right).sum()), int((~base_right & right).sum())
     other = int((~base_right & ~right & (base != model)).sum())
     return Flips(lost, won, other, mcnemar(lost, won))
-
-
-def mcnemar(lost: int, won: int) -> float:
-    """Return the two-sided p of a binomial distribution with 1/2, exactly; 1 where nothing flips."""
-    n, fewer = lost + won, min(lost, won)
-    tail = sum(comb(n, i) for i in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**n)
