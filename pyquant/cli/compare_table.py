@@ -42,7 +42,6 @@ def print_comparison(result: dict[str, Any]) -> None:
         for line in _differences(result["paired"], candidates, labels):
             print(line)
     print_shares(result.get("shares", []), names, WIDTH)
-    print(f"noise floor: KLD {_rounded_up(result['noise_floor']['kld'])}")
 
 
 def _by_cache(candidates: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -67,10 +66,12 @@ def _rounded_up(kld: float) -> str:
 
 
 def _title(result: dict[str, Any]) -> str:
-    base = result["base"]
+    base, n_chunks = result["base"], result["n_chunks"]
+    chunks = f"{n_chunks} chunk{'s' if n_chunks != 1 else ''} of {result['n_ctx']}"
     return (
-        f"{result['name']}: {result['n_tokens']:,} tokens in {result['n_chunks']} chunks of "
-        f"{result['n_ctx']}, base's perplexity {base['perplexity']:.4f} ± {base['perplexity_error']:.4f}"
+        f"{shorten(result['name'], LONGEST_NAME)}: {result['n_tokens']:,} tokens in {chunks}, "
+        f"base's perplexity {base['perplexity']:.2f} ± {base['perplexity_error']:.2f}, "
+        f"noise floor {_rounded_up(result['noise_floor']['kld'])}"
     )
 
 

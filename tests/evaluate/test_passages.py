@@ -10,6 +10,7 @@ import pytest
 
 from pyquant.evaluate.compare import Comparison, compare_models, compare_texts
 from pyquant.files.text import NamedText, read_text
+from pyquant.inspect.figures.kld_by_position import kld_by_position_figure
 from tests.support.models import F32, Model
 
 
@@ -68,3 +69,15 @@ def test_a_long_context_runs_side_by_side(
     found = compare_models(models[0], models[1:], text, n_ctx=64, n_chunks=2, threads=1)
     assert_same(found, alone)
     assert found.by_position[0].first == 33
+
+
+def test_a_figure_has_a_panel_for_each_text_and_a_line_for_each_model(models: list[Path], text: Path) -> None:
+    found = abreast(models, text)
+    figure = kld_by_position_figure([found, found])
+    for axes in figure.axes:
+        assert axes.get_title("left") == "t"
+        assert [line.get_label() for line in axes.get_lines()] == ["5.gguf", "6.gguf"]
+        x, y = axes.get_lines()[1].get_data()
+        assert list(y) == [span.kld[1] for span in found.by_position]
+        assert x[0] == (found.by_position[0].first + found.by_position[0].last) / 2
+    assert len(figure.axes) == 2

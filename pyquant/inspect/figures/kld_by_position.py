@@ -43,5 +43,5 @@ def _draw(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.set_ylabel("mean KLD (nats)")
-    axes.set_title(f"{comparison.name}, {comparison.n_chunks} chunks".replace("$", r"\$"))
+    axes.set_title(comparison.name.replace("$", r"\$"))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
