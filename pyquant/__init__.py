@@ -62,6 +62,7 @@ _HOME = {
     "compare_texts": "evaluate.compare",
     "NamedText": "files.text",
     "read_chat": "evaluate.chat",
+    "measure_accuracy": "evaluate.accuracy",
     "measure_error": "inspect.error_map",
     "measure_speed": "evaluate.speed",
     "read_study": "study.config",

@@ -79,6 +79,7 @@ CTX = Limit(8, 1 << 20)  # tokens in a chunk: its second half is scored
 CALIBRATION_CTX = Limit(16, 1 << 20)
 CHUNKS = Limit(1, 2**31 - 1)
 SENSITIVITY_CTX, SENSITIVITY_CHUNKS = 256, 4  # what each tensor is tried on where nothing is said
+QUESTIONS = Limit(1, 100_000_000)
 ROUNDS = Limit(1, 100_000)
 PROCESSES = Limit(1, 4096)
 RADIUS = Limit(0, 7)  # magnitudes of Q4_0's codes, but for -8

@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from pyquant.cli import (
+    accuracy,
     calibrate,
+    card,
     compare,
     completion,
     dequantize,
@@ -62,8 +64,10 @@ app.command(cls=CommandWithPanels)(mix.mix)
 app.command(cls=CommandWithPanels)(recipe.recipe)
 app.command(cls=CommandWithPanels)(perplexity.perplexity)
 app.command(cls=CommandWithPanels)(compare.compare)
+app.command(cls=CommandWithPanels)(accuracy.accuracy)
 app.command(cls=CommandWithPanels)(error.error)
 app.command(cls=CommandWithPanels)(speed.speed)
+app.command(cls=CommandWithPanels)(card.card)
 app.add_typer(study.app, name="study")
 app.command(cls=CommandWithPanels)(pack.pack)
 app.command(cls=CommandWithPanels)(unpack.unpack)

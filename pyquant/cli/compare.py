@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant.cli import options, paths
+from pyquant.cli.compare_caches import ComparedCaches
 from pyquant.cli.compare_table import print_comparisons
 from pyquant.cli.compare_texts import ComparedTexts
 from pyquant.cli.groups import grouped
-from pyquant.cli.output import show
+from pyquant.cli.output import made_by, show
 from pyquant.cli.progress import count_bar
 
 if TYPE_CHECKING:
@@ -25,12 +26,18 @@ def compare(
         Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
     ],
     models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL.gguf", parser=paths.source, help="Models with the same vocabulary."),
-    ],
+        Optional[list[Path]],
+        typer.Argument(
+            metavar="[MODEL.gguf]...",
+            parser=paths.source,
+            help="Models with the same vocabulary.",
+            show_default=False,
+        ),
+    ] = None,
     texts: ComparedTexts,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
+    caches: ComparedCaches,
     threads: options.Threads = None,
     budget_memory: Annotated[
         Optional[str],
@@ -51,7 +58,10 @@ def compare(
 
     drawing.check()
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
+    types = caches.read()
+    models = models or []
     named = texts.read(base, threads)
+    every_position = drawing.plot is not None
     with count_bar("comparing") as progress:
         comparisons = compare_texts(
             base,
@@ -59,9 +69,10 @@ def compare(
             named,
             n_ctx=ctx,
             n_chunks=chunks,
+            caches=types,
             threads=threads,
             budget=budget,
-            every_position=drawing.plot is not None,
+            every_position=every_position,
             progress=progress,
         )
 
@@ -71,7 +82,27 @@ def compare(
         return kld_by_position_figure(comparisons)
 
     drawing.draw(figure)
-    show(as_json([comparison.to_json() for comparison in comparisons]), json, _print, keep=True)
+    results = [comparison.to_json() for comparison in comparisons]
+    if caches.shares:
+        from pyquant.inspect.kld_shares import kld_shares
+
+        with count_bar("splitting") as progress:
+            shares = kld_shares(
+                comparisons,
+                base,
+                models,
+                named,
+                n_ctx=ctx,
+                n_chunks=chunks,
+                threads=threads,
+                every_position=every_position,
+                progress=progress,
+            )
+        results = [
+            {**result, "shares": [own.to_json() for own in of_text]}
+            for result, of_text in zip(results, shares)
+        ]
+    show({**as_json(results), "made_by": made_by()}, json, _print, keep=True)
 
 
 def as_json(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pyquant.cli.compare_caches import print_shares
 from pyquant.cli.output import number, print_table, remark, shorten, size
 
 COLUMNS = ("size", "bits", "mean KLD", "99 %", "99.9 %", "max", "same top %", "PPL ratio %")
 WIDTH = 100  # characters that the table fits into, whatever the models' names
+F16 = ("f16", "f16")
 LONGEST_NAME = 24  # characters of a name in a line of words
 
 
@@ -26,13 +28,29 @@ def print_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
 
 def print_comparison(result: dict[str, Any]) -> None:
     """Print a text's rows, what the differences of neighbours are, and what is too little to be one."""
-    base, candidates = result["base"], result["candidates"]
-    names = short_names([base["model"], *(candidate["model"] for candidate in candidates)])
+    base = result["base"]
+    names = short_names([base["model"], *(candidate["file"] for candidate in result["candidates"])])
     rows = [[names[base["model"]], size(base["size"]), f"{base['bits']:.2f}", *[""] * 6]]
-    rows += [[names[candidate["model"]], *_figures(candidate)] for candidate in candidates]
-    print_table(["model", *COLUMNS], rows, title=_title(result), width=WIDTH)
-    for line in _differences(result["paired"], candidates, names):
-        print(line)
+    title: str | None = _title(result)
+    heading = "model"
+    for cache, candidates in _by_cache(result["candidates"]).items():
+        if cache != F16:
+            rows, title, heading = [], None, f"KV {'/'.join(cache)}"
+        rows += [[names[candidate["file"]], *_figures(candidate)] for candidate in candidates]
+        print_table([heading, *COLUMNS], rows, title=title, width=WIDTH)
+        labels = {candidate["model"]: names[candidate["file"]] for candidate in candidates}
+        for line in _differences(result["paired"], candidates, labels):
+            print(line)
+    print_shares(result.get("shares", []), names, WIDTH)
+
+
+def _by_cache(candidates: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Group candidates by the types of their cache: F16 first, with which the base is run at least."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {F16: []}
+    for candidate in candidates:
+        cache = candidate["cache_type_k"], candidate["cache_type_v"]
+        groups.setdefault(cache, []).append(candidate)
+    return groups
 
 
 def short_names(models: Sequence[str]) -> dict[str, str]:

@@ -51,6 +51,15 @@ def _kept(result: dict[str, Any]) -> str:
     return f"; the result is kept in {name}"
 
 
+def made_by() -> dict[str, str]:
+    """Says what makes a result, for whoever publishes it."""
+    from importlib.metadata import version
+
+    from pyquant.machine.cpu import cpu_name
+
+    return {"pyquant": version("pyquant"), "cpu": cpu_name()}
+
+
 def print_json(result: Any) -> None:
     """Prints the result, indented, alone on stdout."""
     json.dump(result, sys.stdout, indent=2, allow_nan=False)

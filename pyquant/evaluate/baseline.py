@@ -17,6 +17,7 @@ from pyquant.errors import ModelFileError
 from pyquant.evaluate.kept_logits import KeptLogits
 from pyquant.evaluate.kld import Kld, Scores, kld
 from pyquant.files.text import AnyText, Text, read_texts
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
@@ -159,11 +160,19 @@ class BaseRun:
             self._stack = stack.pop_all()
 
     def score(
-        self, model: Model, advance: Advance, *, n_chunks: int | None = None, n_ubatch: int = UBATCH
+        self,
+        model: Model,
+        advance: Advance,
+        *,
+        n_chunks: int | None = None,
+        n_ubatch: int = UBATCH,
+        cache: CacheTypes = F16_CACHE,
     ) -> Scores:
         """Run a model over the first n_chunks of the same chunks, beside what the base said of them."""
         chunks = Chunks(self._chunks.tokens[:n_chunks])
-        with make_context(model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch) as context:
+        with make_context(
+            model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch, cache=cache
+        ) as context:
             parts = ((piece.logits, piece.targets) for piece in forward(context, chunks))
             return self._kept.score(parts, chunks.n_chunks * chunks.n_scored, context.n_threads, advance)
 

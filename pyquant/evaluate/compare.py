@@ -29,7 +29,9 @@ from pyquant.evaluate.memory import check_budget
 from pyquant.evaluate.paired import PairedDifference, paired_differences
 from pyquant.evaluate.run_sample import ScoredSample, run_sample
 from pyquant.evaluate.samples import Named, Sample, prepare
+from pyquant.evaluate.variant import Variant
 from pyquant.files.text import NamedText, Text, read_text
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel, open_model
 
@@ -73,7 +75,9 @@ class Comparison:
     base : BasePerplexity
     noise_floor : NoiseFloor
     candidates : list of KLD
-        In the order in which they were given.
+        In the order in which they were given; then, for each cache's types, the base and all of them.
+    caches : list of CacheTypes
+        Of each model that was run, the base first.
     paired : list of PairedDifference
         Of each two candidates.
     by_position : list of Span
@@ -95,6 +99,7 @@ class Comparison:
     base: BasePerplexity
     noise_floor: NoiseFloor
     candidates: list[Kld]
+    caches: list[CacheTypes]
     paired: list[PairedDifference]
     by_position: list[Span]
     sizes: list[int]
@@ -114,9 +119,17 @@ class Comparison:
             "base": asdict(self.base) | {"bits": self.bits[0], "size": self.sizes[0]},
             "noise_floor": asdict(self.noise_floor),
             "candidates": [
-                candidate.to_json() | {"bits": bits, "size": size, "dominated_by": peer}
-                for candidate, bits, size, peer in zip(
-                    self.candidates, self.bits[1:], self.sizes[1:], self.dominated_by()
+                candidate.to_json()
+                | {
+                    "file": candidate.model.removesuffix(f" ({cache})"),
+                    "cache_type_k": cache.keys,
+                    "cache_type_v": cache.values,
+                    "bits": bits,
+                    "size": size,
+                    "dominated_by": peer,
+                }
+                for candidate, cache, bits, size, peer in zip(
+                    self.candidates, self.caches[1:], self.bits[1:], self.sizes[1:], self.dominated_by()
                 )
             ],
             "paired": [asdict(pair) for pair in self.paired],
@@ -126,17 +139,20 @@ class Comparison:
     def dominated_by(self) -> list[str | None]:
         """Name for each candidate the nearest one to the base that is smaller and yet nearer than it.
 
+        Both have caches of the same types.
+
         Nearer is a mean KLD that is lower by more than ERRORS standard errors of the difference of
         both, token by token. None: there is no such candidate.
         """
         kld = [scores.kld for scores in self.scores[1:]]
-        sizes = self.sizes[1:]
+        sizes, caches = self.sizes[1:], self.caches[1:]
         peers: list[str | None] = []
-        for ours, size in zip(kld, sizes):
+        for ours, size, cache in zip(kld, sizes, caches):
             better = [
                 (theirs.mean(), peer.model)
-                for theirs, peer, peer_size in zip(kld, self.candidates, sizes)
+                for theirs, peer, peer_size, peer_cache in zip(kld, self.candidates, sizes, caches)
                 if peer_size < size
+                and peer_cache == cache
                 and ours.mean() - theirs.mean() > ERRORS * error_of_difference(ours, theirs)
             ]
             peers.append(min(better)[1] if better else None)
@@ -150,6 +166,7 @@ def compare_models(
     *,
     n_ctx: int = 512,
     n_chunks: int | None = None,
+    caches: Sequence[CacheTypes] = (),
     threads: int | None = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -171,6 +188,8 @@ def compare_models(
         The text, or the path of one.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of the text are used; None: all.
+    caches
+        Types of keys and values: for each, the base and all candidates are run with them too.
     threads
         None: all cores.
     budget
@@ -193,6 +212,7 @@ def compare_models(
         [NamedText(text.path.name, text)],
         n_ctx=n_ctx,
         n_chunks=n_chunks,
+        caches=caches,
         threads=threads,
         budget=budget,
         progress=progress,
@@ -207,6 +227,7 @@ def compare_texts(
     *,
     n_ctx: int = 512,
     n_chunks: int | None = None,
+    caches: Sequence[CacheTypes] = (),
     threads: int | None = None,
     budget: int | None = None,
     every_position: bool = False,
@@ -234,7 +255,7 @@ def compare_texts(
     ModelFileError
         Also where the base's chat template fails.
     """
-    _check(base, candidates, texts)
+    _check(base, candidates, texts, caches)
     if budget is not None:
         check_budget([base, *candidates], n_ctx=n_ctx, budget=budget)
     files = [open_model(model) for model in (base, *candidates)]
@@ -249,16 +270,23 @@ def compare_texts(
         for sample in samples:
             for model in models[1:]:
                 sample.check(models[0], model)
+        variants = [Variant(model, cache) for cache in (F16_CACHE, *caches) for model in models]
         comparisons = []
         for sample, told in zip(samples, _parts(progress, [sample.n_chunks for sample in samples])):
-            scored = run_sample(models, sample, threads, budget=budget, progress=told)
-            comparisons.append(_summary(models, sample, scored, sizes, bits))
+            scored = run_sample(variants, sample, threads, budget=budget, progress=told)
+            comparisons.append(_summary(variants, sample, scored, sizes, bits))
     return comparisons
 
 
-def _check(base: AnyModel, candidates: Sequence[AnyModel], texts: Sequence[Named]) -> None:
+def _check(
+    base: AnyModel, candidates: Sequence[AnyModel], texts: Sequence[Named], caches: Sequence[CacheTypes]
+) -> None:
     if len({path_of(model) for model in (base, *candidates)}) < 1 + len(candidates):
         raise ConfigError("compare: a model is given twice")
+    if len({F16_CACHE, *caches}) < 1 + len(caches):
+        raise ConfigError("compare: types of a cache are given twice; f16 for both is always run")
+    if not candidates and not caches:
+        raise ConfigError("compare: give a model beside the base, or types of its cache")
     if not texts:
         raise ConfigError("compare: give a text at least")
     names = [text.name for text in texts]
@@ -278,13 +306,14 @@ def _told(progress: Progress, before: int, total: int, done: int, _of_text: int)
 
 
 def _summary(
-    models: Sequence[Model], sample: Sample, scored: ScoredSample, sizes: list[int], bits: list[float]
+    variants: Sequence[Variant], sample: Sample, scored: ScoredSample, sizes: list[int], bits: list[float]
 ) -> Comparison:
     counted = sample.counted(scored.positions)
     base, *others = (scores.at(counted) for scores in scored.scores)
     of_noise = scored.noise.at(counted[: len(scored.noise.nll)])
     floor = token_kld(of_noise.kld)
-    names = [str(model.path) for model in models]
+    names = [variant.name for variant in variants]
+    n_caches = len(variants) // len(sizes)
     return Comparison(
         name=sample.name,
         text=sample.source,
@@ -295,9 +324,10 @@ def _summary(
         base=BasePerplexity(names[0], *base.perplexity()),
         noise_floor=NoiseFloor(scored.n_noise, floor.mean, floor.max, float(of_noise.same_top.mean())),
         candidates=[kld(name, base, own) for name, own in zip(names[1:], others)],
+        caches=[variant.cache for variant in variants],
         paired=paired_differences(names[1:], [own.kld for own in others], scored.chunks[counted]),
         by_position=kld_by_position([own.kld for own in scored.scores[1:]], scored.positions),
-        sizes=sizes,
-        bits=bits,
+        sizes=sizes * n_caches,
+        bits=bits * n_caches,
         scores=[base, *others],
     )

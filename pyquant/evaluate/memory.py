@@ -100,7 +100,7 @@ def n_abreast(models: Sequence[ModelFile], n_ctx: int, budget: int | None) -> in
     """
     base, *others = (abreast_memory(model, n_ctx) for model in models)
     if budget is not None:
-        room: float = budget - sum(model.n_bytes for model in models)
+        room: float = budget - sum({model.path: model.n_bytes for model in models}.values())
     else:
         room = (available_memory() or math.inf) / 2
     most = max([base, *others])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.evaluate.baseline import Advance
 from pyquant.evaluate.kld import Scores, not_finite
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH
 from pyquant.llama.model import Context, Model
 
@@ -53,11 +54,13 @@ class Runner:
 
     n_passages: over how many of the passages it runs, from the first on.
     n_ubatch: tokens that it computes together.
+    cache: types of its cache.
     """
 
     model: Model
     n_passages: int
     n_ubatch: int = UBATCH
+    cache: CacheTypes = F16_CACHE
 
 
 def run_abreast(
@@ -77,12 +80,14 @@ def run_abreast(
     n_ctx = max(len(passage.tokens) for passage in passages)
     with ExitStack() as stack:
 
-        def context(model: Model, n_ubatch: int) -> Context:
-            made = model.context(n_ctx=n_ctx, n_batch=UBATCH, n_ubatch=n_ubatch, threads=threads)
+        def context(runner: Runner) -> Context:
+            made = runner.model.context(
+                n_ctx=n_ctx, n_batch=UBATCH, n_ubatch=runner.n_ubatch, threads=threads, cache=runner.cache
+            )
             return stack.enter_context(made)
 
-        first = context(base, UBATCH)
-        contexts = [context(runner.model, runner.n_ubatch) for runner in others]
+        first = context(Runner(base, len(passages)))
+        contexts = [context(runner) for runner in others]
         for i, passage in enumerate(passages):
             own_and_scores = [
                 (own, its) for own, its, runner in zip(contexts, scores, others) if i < runner.n_passages

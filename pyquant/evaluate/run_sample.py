@@ -19,8 +19,8 @@ from pyquant.evaluate.kld import Scores, check_loss
 from pyquant.evaluate.memory import n_abreast
 from pyquant.evaluate.passages import Passage, Runner, run_abreast
 from pyquant.evaluate.samples import Sample
+from pyquant.evaluate.variant import Variant
 from pyquant.llama.chunks import BATCH, Chunks, together
-from pyquant.llama.model import Model
 
 NOISE_CHUNKS = 4  # a batch of 512 tokens each: enough to know the floor's order of magnitude
 NOISE_UBATCH = 64  # other matrix kernels, another order of sums
@@ -33,7 +33,7 @@ class ScoredSample:
     Attributes
     ----------
     scores : list of Scores
-        Of each model, the base first.
+        Of each variant, the base first.
     noise : Scores
         Of the base beside itself, computed in other portions, over the first chunks.
     n_noise : int
@@ -50,14 +50,14 @@ class ScoredSample:
 
 
 def run_sample(
-    models: Sequence[Model],
+    variants: Sequence[Variant],
     sample: Sample,
     threads: int | None,
     *,
     budget: int | None = None,
     progress: Progress | None = None,
 ) -> ScoredSample:
-    """Run models, the base first, over a sample. budget: bytes that they may take.
+    """Run variants of models, the base first, over a sample. budget: bytes that they may take.
 
     Raises
     ------
@@ -65,12 +65,12 @@ def run_sample(
         A model gives no finite numbers too.
     OutputError, ConfigError
     """
-    passages = sample.passages(models[0])
+    passages = sample.passages(variants[0].model)
     n_noise = _n_noise(passages)
     if (chunks := sample.even) is not None:
-        scores, noise = _run_kept(models, chunks, n_noise, threads, progress)
+        scores, noise = _run_kept(variants, chunks, n_noise, threads, progress)
     else:
-        scores, noise = _run_abreast(models, passages, n_noise, threads, budget, progress)
+        scores, noise = _run_abreast(variants, passages, n_noise, threads, budget, progress)
     of_chunks = np.repeat(np.arange(len(passages)), [passage.n_scored for passage in passages])
     positions = np.concatenate([passage.positions for passage in passages])
     return ScoredSample(scores, noise, n_noise, of_chunks, positions)
@@ -83,24 +83,24 @@ def _n_noise(passages: Sequence[Passage]) -> int:
 
 
 def _run_kept(
-    models: Sequence[Model], chunks: Chunks, n_noise: int, threads: int | None, progress: Progress | None
+    variants: Sequence[Variant], chunks: Chunks, n_noise: int, threads: int | None, progress: Progress | None
 ) -> tuple[list[Scores], Scores]:
-    """Score all models, the base first, and the base beside itself over the first chunks."""
-    n_scored = chunks.n_scored
-    scores = [Scores.empty(chunks.n_chunks * n_scored) for _ in models]
+    """Score all variants, the base first, and the base beside itself over the first chunks."""
+    base, n_scored = variants[0].model, chunks.n_scored
+    scores = [Scores.empty(chunks.n_chunks * n_scored) for _ in variants]
     noise = Scores.empty(n_noise * n_scored)
-    advance = in_chunks(progress, chunks.n_chunks, len(models) * chunks.n_chunks * n_scored)
-    for first, span in _spans(chunks, models[0].n_vocab):
+    advance = in_chunks(progress, chunks.n_chunks, len(variants) * chunks.n_chunks * n_scored)
+    for first, span in _spans(chunks, base.n_vocab):
         begin, end = first * n_scored, (first + span.n_chunks) * n_scored
-        with BaseRun(models[0], span, threads, advance) as run:
+        with BaseRun(base, span, threads, advance) as run:
             scores[0].part(begin, end).set(run.scores)
             if first < n_noise:
-                again = run.score(models[0], lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH)
+                again = run.score(base, lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH)
                 noise.part(begin, begin + len(again.nll)).set(again)
-            for model, model_scores in zip(models[1:], scores[1:]):
-                model_scores.part(begin, end).set(run.score(model, advance))
-    for model, own in zip([*models, models[0]], [*scores, noise]):
-        own.check(model.path, n_scored)
+            for variant, its in zip(variants[1:], scores[1:]):
+                its.part(begin, end).set(run.score(variant.model, advance, cache=variant.cache))
+    for variant, own in zip([*variants, variants[0]], [*scores, noise]):
+        own.check(variant.model.path, n_scored)
     return scores, noise
 
 
@@ -114,26 +114,29 @@ def _spans(chunks: Chunks, n_vocab: int) -> Iterator[tuple[int, Chunks]]:
 
 
 def _run_abreast(
-    models: Sequence[Model],
+    variants: Sequence[Variant],
     passages: Sequence[Passage],
     n_noise: int,
     threads: int | None,
     budget: int | None,
     progress: Progress | None,
 ) -> tuple[list[Scores], Scores]:
-    """Score all models, the base first; it runs again for each group of others that memory has room for."""
-    base, *others = models
+    """Score all variants, the base first; it runs again for each group of others that memory has room for."""
+    base, others = variants[0].model, variants[1:]
     n_scored = sum(passage.n_scored for passage in passages)
     of_noise = sum(passage.n_scored for passage in passages[:n_noise])
     advance = in_chunks(progress, len(passages), len(others) * n_scored + of_noise)
     n_ctx = max(len(passage.tokens) for passage in passages)
-    at_once = n_abreast([model.file for model in models], n_ctx, budget)
-    runners = [Runner(base, n_noise, NOISE_UBATCH), *(Runner(model, len(passages)) for model in others)]
+    at_once = n_abreast([variant.model.file for variant in variants], n_ctx, budget)
+    runners = [
+        Runner(base, n_noise, NOISE_UBATCH),
+        *(Runner(variant.model, len(passages), cache=variant.cache) for variant in others),
+    ]
     scores: list[Scores] = []
     for first in range(0, len(runners), at_once):
         of_base, *own = run_abreast(base, runners[first : first + at_once], passages, threads, advance)
         scores += own
     noise, *of_others = scores
-    for model, its in zip(models, [of_base, *of_others]):
-        check_loss(model.path, float(its.nll.mean()))
+    for variant, its in zip(variants, [of_base, *of_others]):
+        check_loss(variant.model.path, float(its.nll.mean()))
     return [of_base, *of_others], noise

@@ -15,6 +15,9 @@ LONG, SHORT = "models/SmolLM2-135M-Instruct-Q4_K_M-imatrix.gguf", "other/gptq.gg
 def candidate(model: str, mean: float) -> dict[str, Any]:
     return {
         "model": model,
+        "file": model,
+        "cache_type_k": "f16",
+        "cache_type_v": "f16",
         "size": 105_500_000,
         "bits": 6.27,
         "kld": {"mean": mean, "error": 0.00044, "percentiles": {"99": 0.28123, "99.9": 1.2345}, "max": 17.81},

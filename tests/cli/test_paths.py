@@ -49,7 +49,7 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
         ("draft costs", "output"), ("draft search", "output"), ("equalize", "output"),
-        ("equalize", "hessian_out"),
+        ("equalize", "hessian_out"), ("card", "output"),
         ("mix", "gguf"),
     }  # fmt: skip
 
