@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.cli.compare_caches import print_shares
-from pyquant.cli.output import number, print_table, remark, shorten, size
+from pyquant.cli.output import number, print_sentence, print_table, remark, shorten, size
 
 COLUMNS = ("size", "bits", "mean KLD", "99 %", "99.9 %", "max", "same top %", "PPL ratio %")
 WIDTH = 100  # characters that the table fits into, whatever the models' names
@@ -31,16 +31,16 @@ def print_comparison(result: dict[str, Any]) -> None:
     base = result["base"]
     names = short_names([base["model"], *(candidate["file"] for candidate in result["candidates"])])
     rows = [[names[base["model"]], size(base["size"]), f"{base['bits']:.2f}", *[""] * 6]]
-    title: str | None = _title(result)
     heading = "model"
+    print_sentence(_title(result))
     for cache, candidates in _by_cache(result["candidates"]).items():
         if cache != F16:
-            rows, title, heading = [], None, f"KV {'/'.join(cache)}"
+            rows, heading = [], f"KV {'/'.join(cache)}"
         rows += [[names[candidate["file"]], *_figures(candidate)] for candidate in candidates]
-        print_table([heading, *COLUMNS], rows, title=title, width=WIDTH)
+        print_table([heading, *COLUMNS], rows, width=WIDTH)
         labels = {candidate["model"]: names[candidate["file"]] for candidate in candidates}
         for line in _differences(result["paired"], candidates, labels):
-            print(line)
+            print_sentence(line)
     print_shares(result.get("shares", []), names, WIDTH)
 
 

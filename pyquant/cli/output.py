@@ -160,6 +160,14 @@ def shorten(text: str, width: int) -> str:
     return set_cell_size(text, width - 1 - cell_len(tail)).rstrip() + "…" + tail
 
 
+def print_sentence(text: str) -> None:
+    """Prints words, which on a terminal go on below."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    console.print(text, markup=False)
+
+
 def print_lines(lines: Mapping[str, str]) -> None:
     """Prints names and values, a line each."""
     for name, value in lines.items():
