@@ -85,7 +85,8 @@ def shares_table(compared: Compared) -> str:
     for own in compared.shares:
         parts = (own.weights, own.activations, own.cache)
         kld = [f"{part.kld:.5f} ± {part.error:.5f}" if part else "-" for part in parts]
-        rows.append([cell(_base(own.model)), *kld, f"{own.total.kld:.5f}"])
+        path, kv, cache = own.model.partition(" (KV ")
+        rows.append([cell(_base(path) + kv + cache), *kld, f"{own.total.kld:.5f}"])
     return table(["file", "weights", "8-bit activations", "cache", "mean KLD"], rows)
 
 

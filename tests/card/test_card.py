@@ -89,7 +89,8 @@ def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) 
         "cache_type_v": "q4_0",
     }
     part = {"kld": 0.01, "error": 0.001}
-    shares = [{"model": "q4_0.gguf", "weights": part, "activations": part, "cache": None, "total": part}]
+    share = {"model": "q4_0.gguf", "weights": part, "activations": part, "cache": None, "total": part}
+    shares = [share, {**share, "model": "folder/q4_0.gguf (KV q8_0/q4_0)", "cache": part}]
     texts = [
         {**one, "name": "wiki", "candidates": [*one["candidates"], cached], "shares": shares},
         {**one, "name": "code", "text": "code.txt"},
@@ -104,7 +105,7 @@ def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) 
         "## KLD on wiki: what it comes of",
         "## KLD on code",
     ]
-    assert "q4_0.gguf (KV q8_0/q4_0)" in [row[0] for row in rows(text)]
+    assert [row[0] for row in rows(text)].count("q4_0.gguf (KV q8_0/q4_0)") == 2
     assert "--text wiki=wiki.txt --ctx 512 --chunks 20 -ctk q8_0 -ctv q4_0" in text
 
 
