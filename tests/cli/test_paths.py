@@ -219,3 +219,9 @@ def test_parsers_are_typer_markers():
     # Else the tests above would look at nothing.
     assert all(isinstance(marker, (typer.models.OptionInfo, typer.models.ArgumentInfo))
                for _, _, _, marker in parameters())  # fmt: skip
+
+
+def test_force_without_a_figure_is_refused(folder: Path) -> None:
+    refused = run("histogram", "--mode", "q8_0", folder / "model.gguf", "--force")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--force: replaces a figure; give --plot FILE" in refused.stderr

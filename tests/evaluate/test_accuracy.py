@@ -155,6 +155,8 @@ BAD = {
         "a\n1\nb\nc\nd\ne\n": "bytes are said to follow byte 4, which the file has not",
         "\1\0\0\0\0\0\0\0\1\0\0\0t\2\0\0\0\1\0\0\0a\0\0\0\0": "question 1: .* follow",
         "\1\0\0\0\0\0\0\0\1\0\0\0t\xc8\0\0\0": "question 1: 200 answers; at most 100",
+        "\1\0\0\0\0\0\0\0\1\0\0\0t" + 2 * ("\2\0\0\0\1\0\0\0a\1\0\0\0b" + 8 * "\0"):
+            "question 1: no answer is marked",
     },
 }  # fmt: skip
 

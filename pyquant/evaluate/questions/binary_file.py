@@ -72,5 +72,7 @@ def _question(reader: _Reader) -> Question:
     if not text or len(answers) < 2 or not all(answers):
         raise reader.error("the question or an answer is empty, or there are less than two answers")
     right = frozenset(i for i, label in enumerate(labels) if label == RIGHT)
+    if not right:
+        raise reader.error("no answer is marked as right")
     place = f"{reader._path}, question {reader.number:,}"
     return Question(place, tuple(text + b" " + answer for answer in answers), right)
