@@ -35,7 +35,7 @@ test: $(installed) $(if $(filter test,$(TIER)),,$(oracle))
 	OMP_WAIT_POLICY=passive $(python) -m pytest --tier $(TIER) -n auto --maxprocesses 8 $(PYTEST)
 
 test-all:
-	$(call say,all tests take about 25 minutes on two cores)
+	$(call say,all tests take an hour on two cores)
 	@$(MAKE) test TIER=all
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
