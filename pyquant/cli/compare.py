@@ -53,6 +53,7 @@ def compare(
     The base runs once, and its logits are kept while others run; with a context of more than 2,048 tokens all
     run side by side. --plot draws KLD by position in the context.
     """
+    from pyquant.errors import ConfigError
     from pyquant.evaluate.compare import compare_texts
     from pyquant.fit.target import parse_size
 
@@ -60,6 +61,8 @@ def compare(
     budget = parse_size("budget-memory", budget_memory) if budget_memory else None
     types = caches.read()
     models = models or []
+    if not models and not types:
+        raise ConfigError("compare: give a model beside the base, or types of its cache")
     named = texts.read(base, threads)
     every_position = drawing.plot is not None
     with count_bar("comparing") as progress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -135,6 +135,20 @@ class Comparison:
             "paired": [asdict(pair) for pair in self.paired],
             "by_position": [asdict(span) for span in self.by_position],
         }
+
+    def renamed(self, model: str, name: str) -> Comparison:
+        """Call a candidate otherwise, as one whose folder goes."""
+
+        def called(one: str) -> str:
+            return name if one == model else one
+
+        return replace(
+            self,
+            candidates=[replace(one, model=called(one.model)) for one in self.candidates],
+            paired=[
+                replace(pair, model=called(pair.model), other=called(pair.other)) for pair in self.paired
+            ],
+        )
 
     def dominated_by(self) -> list[str | None]:
         """Name for each candidate the nearest one to the base that is smaller and yet nearer than it.
@@ -285,8 +299,6 @@ def _check(
         raise ConfigError("compare: a model is given twice")
     if len({F16_CACHE, *caches}) < 1 + len(caches):
         raise ConfigError("compare: types of a cache are given twice; f16 for both is always run")
-    if not candidates and not caches:
-        raise ConfigError("compare: give a model beside the base, or types of its cache")
     if not texts:
         raise ConfigError("compare: give a text at least")
     names = [text.name for text in texts]

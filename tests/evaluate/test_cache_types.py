@@ -106,8 +106,9 @@ def test_unknown_types_are_refused_with_the_known_ones(folder: Path) -> None:
     base, text = folder / "model.gguf", folder / "text.txt"
     with pytest.raises(ConfigError, match="types of a cache are given twice"):
         compare_models(base, [], text, caches=[F16_CACHE], **CHUNKS)
-    with pytest.raises(ConfigError, match="give a model beside the base, or types of its cache"):
-        compare_models(base, [], text, **CHUNKS)
+    refused = run("compare", base, "--text", text)
+    assert refused.returncode == 2
+    assert "give a model beside the base, or types of its cache" in refused.stderr
 
 
 def test_heads_that_are_no_whole_blocks_are_refused_in_a_line(tmp_path: Path, folder: Path) -> None:
