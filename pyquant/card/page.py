@@ -50,10 +50,10 @@ def kld_table(
     base = compared.base
     first = [*_name(files[base.model]), *[""] * 5, _error(base.perplexity, base.perplexity_error, 4)]
     rows = [] if cached else [first]
-    for own in sorted(compared.candidates, key=lambda own: (own.cache, files[own.path].n_bytes)):
-        if bool(own.cache) is not cached:
+    for own in sorted(compared.candidates, key=lambda own: (own.cache_types, files[own.path].n_bytes)):
+        if bool(own.cache_types) is not cached:
             continue
-        name, *sizes = _name(files[own.path], own.cache)
+        name, *sizes = _name(files[own.path], own.cache_types)
         rows.append(
             [
                 f"**{name}**" if files[own.path] is chosen else name,
@@ -85,8 +85,7 @@ def shares_table(compared: Compared) -> str:
     for own in compared.shares:
         parts = (own.weights, own.activations, own.cache)
         kld = [f"{part.kld:.5f} ± {part.error:.5f}" if part else "-" for part in parts]
-        path, kv, cache = own.model.partition(" (KV ")
-        rows.append([cell(_base(path) + kv + cache), *kld, f"{own.total.kld:.5f}"])
+        rows.append([_called(_base(own.path), own.cache_types), *kld, f"{own.total.kld:.5f}"])
     return table(["file", "weights", "8-bit activations", "cache", "mean KLD"], rows)
 
 
@@ -136,8 +135,8 @@ def commands(results: Results) -> list[str]:
     lines = []
     for one in results.compared:
         text = _base(one.text) if one.name in ("", _base(one.text)) else f"{one.name}={_base(one.text)}"
-        models = [own.path for own in one.candidates if not own.cache]
-        caches = [(own.cache_type_k, own.cache_type_v) for own in one.candidates if own.cache]
+        models = [own.path for own in one.candidates if not own.cache_types]
+        caches = [(own.cache_type_k, own.cache_type_v) for own in one.candidates if own.cache_types]
         options = [word for k, v in dict.fromkeys(caches) for word in ("-ctk", k, "-ctv", v)]
         names = map(_base, (one.base.model, *models))
         lines.append(
@@ -181,7 +180,11 @@ def _base(path: str) -> str:
 
 
 def _name(file: ListedFile, cache: str = "") -> list[str]:
-    return [cell(file.name + (f" ({cache})" if cache else "")), size(file.n_bytes), bits(file)]
+    return [_called(file.name, cache), size(file.n_bytes), bits(file)]
+
+
+def _called(name: str, cache: str) -> str:
+    return cell(f"{name} ({cache})" if cache else name)
 
 
 def _error(value: float, error: float, digits: int) -> str:

@@ -37,6 +37,12 @@ class MadeBy(_Part):
     cpu: str = ""
 
 
+class _Printed(_Part):
+    """What a command prints with --json."""
+
+    made_by: MadeBy = MadeBy()
+
+
 class KldOfTokens(_Part):
     """KLD per token, in nats."""
 
@@ -61,14 +67,11 @@ class Base(_Part):
     perplexity_error: Error
 
 
-class Candidate(Base):
-    """A model beside its base. file: its path, where `model` names types of a cache too."""
+class _Cached(_Part):
+    """A model with a cache. file: its path, where `model` names types of the cache too."""
 
+    model: str
     file: str | None = None
-    ratio: Positive
-    ratio_error: Error
-    kld: KldOfTokens
-    same_top: SameTop
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
 
@@ -78,10 +81,19 @@ class Candidate(Base):
         return self.file or self.model
 
     @property
-    def cache(self) -> str:
+    def cache_types(self) -> str:
         """The cache's types; empty for f16."""
         types = self.cache_type_k, self.cache_type_v
         return "" if types == ("f16", "f16") else "KV {}/{}".format(*types)
+
+
+class Candidate(Base, _Cached):
+    """A model beside its base."""
+
+    ratio: Positive
+    ratio_error: Error
+    kld: KldOfTokens
+    same_top: SameTop
 
 
 class Share(_Part):
@@ -91,10 +103,9 @@ class Share(_Part):
     error: Error
 
 
-class Shares(_Part):
+class Shares(_Cached):
     """What the KLD of a model comes of."""
 
-    model: str
     weights: Share
     activations: Share
     cache: Share | None
@@ -160,28 +171,25 @@ class Timed(_Part):
     generation: Rate
 
 
-class Speed(_Part):
+class Speed(_Printed):
     """Models' speeds on one machine."""
 
     n_prompt: PositiveInt
     n_generate: PositiveInt
     n_threads: PositiveInt
     models: Annotated[list[Timed], Field(min_length=1, max_length=MOST_MODELS)]
-    made_by: MadeBy = MadeBy()
 
 
-class _Answers(_Part):
+class _Answers(_Printed):
     files: Annotated[list[Asked], Field(min_length=1)]
-    made_by: MadeBy = MadeBy()
 
 
-class _OneText(Compared):
-    made_by: MadeBy = MadeBy()
+class _OneText(Compared, _Printed):
+    pass
 
 
-class _Texts(_Part):
+class _Texts(_Printed):
     texts: Annotated[list[Compared], Field(min_length=1)]
-    made_by: MadeBy = MadeBy()
 
 
 @dataclass(frozen=True)
@@ -226,35 +234,33 @@ def read_results(paths: Sequence[str | os.PathLike[str]]) -> Results:
 
 def _add(path: Path, results: Results) -> None:
     content = _content(path)
+    schema = content["schema"]
+    printed: _Printed
     try:
-        match content["schema"]:
-            case str(schema) if schema == COMPARE and "texts" in content:
-                texts = _Texts.model_validate(content)
-                results.compared.extend(texts.texts)
-                made_by = texts.made_by
-            case str(schema) if schema == COMPARE:
-                one = _OneText.model_validate(content)
-                results.compared.append(one)
-                made_by = one.made_by
-            case str(schema) if schema == ACCURACY:
-                answers = _Answers.model_validate(content)
-                results.asked.extend(answers.files)
-                made_by = answers.made_by
-            case str(schema) if schema == SPEED:
-                speed = Speed.model_validate(content)
-                results.speeds.append(speed)
-                made_by = speed.made_by
-            case other:
-                raise ConfigError(
-                    f"{path}: has the schema {str(other)[:60]!r}; a card is made of {COMPARE}, {ACCURACY} "
-                    f"and {SPEED}, which those commands print with --json"
-                )
+        if schema == COMPARE and "texts" in content:
+            printed = _Texts.model_validate(content)
+            results.compared.extend(printed.texts)
+        elif schema == COMPARE:
+            printed = _OneText.model_validate(content)
+            results.compared.append(printed)
+        elif schema == ACCURACY:
+            printed = _Answers.model_validate(content)
+            results.asked.extend(printed.files)
+        elif schema == SPEED:
+            printed = Speed.model_validate(content)
+            results.speeds.append(printed)
+        else:
+            raise ConfigError(
+                f"{path}: has the schema {str(schema)[:60]!r}; a card is made of {COMPARE}, {ACCURACY} "
+                f"and {SPEED}, which those commands print with --json"
+            )
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{path}: {place[:100]!r}: {' '.join(first['msg'].split())}") from None
-    if made_by.pyquant and made_by.pyquant not in results.versions:
-        results.versions.append(made_by.pyquant)
+    version = printed.made_by.pyquant
+    if version and version not in results.versions:
+        results.versions.append(version)
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def write_card(
     output, sources = Path(output), [Path(path) for path in results]
     figure = output.with_name(f"{output.stem}.kld.png")
     found = read_results(sources)
-    drawn = any(own.kld.mean >= LEAST and not own.cache for one in found.compared for own in one.candidates)
+    drawn = next(filter(_has_points, found.compared), None)
     outputs = [output, figure] if drawn else [output]
     for path in outputs:
         check_output(path, sources=sources, force=force)
@@ -98,7 +98,7 @@ def write_card(
         )
     else:
         text = page.render("new_type.md.jinja", chosen=chosen, **what)
-    contents = [text.encode(), _figure(found, files)] if drawn else [text.encode()]
+    contents = [text.encode(), _figure(drawn, files)] if drawn else [text.encode()]
     sizes = [(path, len(content)) for path, content in zip(outputs, contents)]
     with OutputFiles(sizes, sources=sources, force=force) as written:
         for i, content in enumerate(contents):
@@ -137,17 +137,20 @@ def _kld(
 ) -> Iterator[tuple[str, str]]:
     """Yield a heading and a table for each text, and for what else was measured on it."""
     for one in found.compared:
-        if any(not own.cache for own in one.candidates):
+        if any(not own.cache_types for own in one.candidates):
             yield _heading(one), page.kld_table(one, files, False, chosen)
-        if any(own.cache for own in one.candidates):
+        if any(own.cache_types for own in one.candidates):
             yield f"{_heading(one)}, cache of other types", page.kld_table(one, files, True, chosen)
         if one.shares:
             yield f"{_heading(one)}: what it comes of", page.shares_table(one)
 
 
 def _heading(compared: Compared) -> str:
-    name = compared.name or plain(compared.text).rpartition("/")[2]
-    return f"KLD on {page.cell(name)}"
+    return f"KLD on {page.cell(_text_name(compared))}"
+
+
+def _text_name(compared: Compared) -> str:
+    return compared.name or plain(compared.text).rpartition("/")[2]
 
 
 def _chosen(
@@ -169,15 +172,15 @@ def _chosen(
     return chosen
 
 
-def _figure(found: Results, files: dict[str, ListedFile]) -> bytes:
-    one = next(
-        one
-        for one in found.compared
-        if any(own.kld.mean >= LEAST and not own.cache for own in one.candidates)
-    )
+def _has_points(compared: Compared) -> bool:
+    """Say whether a KLD of a text has a place in the figure, which is of caches of F16."""
+    return any(own.kld.mean >= LEAST and not own.cache_types for own in compared.candidates)
+
+
+def _figure(compared: Compared, files: dict[str, ListedFile]) -> bytes:
     points = [
         (Path(files[own.path].name).stem, float(files[own.path].n_bytes), own.kld.mean, own.kld.error)
-        for own in one.candidates
-        if not own.cache
+        for own in compared.candidates
+        if not own.cache_types
     ]
-    return kld_figure(points, one.name or plain(one.text).rpartition("/")[2])
+    return kld_figure(points, _text_name(compared))

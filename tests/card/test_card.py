@@ -90,7 +90,9 @@ def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) 
     }
     part = {"kld": 0.01, "error": 0.001}
     share = {"model": "q4_0.gguf", "weights": part, "activations": part, "cache": None, "total": part}
-    shares = [share, {**share, "model": "folder/q4_0.gguf (KV q8_0/q4_0)", "cache": part}]
+    of_cache = {name: cached[name] for name in ("cache_type_k", "cache_type_v")} | {"cache": part}
+    named = {"model": "folder/q4_0.gguf (KV q8_0/q4_0)", "file": "folder/q4_0.gguf"}
+    shares = [share, {**share, **named, **of_cache}]
     texts = [
         {**one, "name": "wiki", "candidates": [*one["candidates"], cached], "shares": shares},
         {**one, "name": "code", "text": "code.txt"},
