@@ -96,6 +96,7 @@ MIN_P = Limit(0, 1, whole=False)
 PENALTY_REPEAT = Limit(0, 100, whole=False, above_low=True)
 PENALTY = Limit(-100, 100, whole=False)
 PENALTY_LAST = Limit(0, 1 << 24)  # 0: all tokens
+LAST_TOKENS = 64  # where nothing is said
 SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text

@@ -44,7 +44,7 @@ class Passage:
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Where in it they are, (n_scored,)."""
+        """Positions of the tokens that are scored, (n_scored,)."""
         return np.flatnonzero(self.scored)
 
 

@@ -58,7 +58,7 @@ def stock(oracle: Oracle, model: Path, format_: str, file: Path, n: int = N) -> 
 
 
 def assert_same_answers(ours: NDArray[np.bool_], lines: list[list[str]]) -> None:
-    """Which questions were answered rightly, from the share of them after each."""
+    """Compare right answers with the shares of them that llama-perplexity prints after each question."""
     n_right = [round(float(line[1].strip("%")) / 100 * n) for n, line in enumerate(lines, 1)]
     assert ours.astype(int)[: len(lines)].tolist() == np.diff([0, *n_right]).tolist()
 

@@ -13,7 +13,7 @@ Draw = Callable[[int, int], list[int]]
 
 
 def draw_by_integers(n: int, n_drawn: int) -> list[int]:
-    """Draw as HellaSwag does: by std::uniform_int_distribution of libstdc++, the rest stays in order."""
+    """Draw as HellaSwag does: by std::uniform_int_distribution of libstdc++; others keep their places."""
     numbers, left = _numbers(), list(range(n))
     return [left.pop(_below(len(left), numbers)) for _ in range(min(n, n_drawn))]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.grammar import Grammar
 from pyquant.generation.grammar.schema.ecma_regex import BadPattern, to_rust
-from pyquant.generation.grammar.schema.formats import FORMATS, NAMES
+from pyquant.generation.grammar.schema.formats import FORMATS, OTHERS
 
 LEAST, MOST = (
     -9 * 10**18,
@@ -114,7 +114,7 @@ class _Writer:
                         f"{self._name}: {place}/{key}: {number}: above 2^53 llguidance counts in steps; "
                         f"give {int(float(number))}, or leave it out"
                     )
-                if float(f"{number:.{DIGITS}g}") != number and not isinstance(number, int):
+                if isinstance(number, float) and float(f"{number:.{DIGITS}g}") != number:
                     raise GrammarError(
                         f"{self._name}: {place}/{key}: {number}: llguidance reads {DIGITS} digits of a "
                         f"fraction; give {number:.{DIGITS}g}, or leave it out"
@@ -142,12 +142,12 @@ def _with_bounds_beside(node: dict[str, Any]) -> None:
 def _with_format(node: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with a pattern in place of a format, and without one that has no meaning."""
     name = node.get("format")
-    if not isinstance(name, str) or (name in NAMES and name not in FORMATS):
+    if not isinstance(name, str) or name in OTHERS:
         return node
     rest = {key: value for key, value in node.items() if key != "format"}
-    if name not in NAMES:
+    pattern = FORMATS.get(name)
+    if pattern is None:
         return rest
-    pattern = FORMATS[name]
     if "pattern" not in rest:
         return rest | {"pattern": pattern}
     return rest | {"allOf": [*rest.get("allOf", []), {"pattern": pattern}]}
