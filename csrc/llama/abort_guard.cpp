@@ -6,25 +6,20 @@
 #include <string>
 
 #include "ggml.h"
-
-// Part of the OpenMP that makes GGML's threads; null where another library makes them.
-extern "C" [[gnu::weak]] int omp_get_level();
+#include "ggml/hook.h"
 
 namespace pyquant::in_llama {
 
 namespace {
 
 thread_local int guards = 0;
-ggml_abort_callback_t before = nullptr;
-
 // No exception may leave a thread's share of what several compute: the others would wait for it for ever.
-bool is_shared() {
-    return omp_get_level != nullptr && omp_get_level() > 0;
-}
+thread_local bool is_sharing = false;
+ggml_abort_callback_t before = nullptr;
 
 // ggml.c and ggml-quants.c are compiled with -fexceptions, so that this may leave them.
 void on_abort(const char * message) {
-    if (guards > 0 && !is_shared()) {
+    if (guards > 0 && !is_sharing) {
         const std::string text = message;  // FILE:LINE: WHAT
         throw std::runtime_error(text.substr(text.rfind('/', text.find(':')) + 1));
     }
@@ -48,3 +43,7 @@ AbortGuard::~AbortGuard() {
 }
 
 }  // namespace pyquant::in_llama
+
+void pyquant_set_sharing(bool sharing) {
+    pyquant::in_llama::is_sharing = sharing;
+}
