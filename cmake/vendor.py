@@ -1,4 +1,4 @@
-"""Gets llama.cpp, its ctypes declarations and zstd: out of Python packages' sdists, checked by hash, and patched.
+"""Gets llama.cpp, its ctypes declarations and zstd: out of Python packages' sdists, checked by hash, patched.
 
 pip reaches its index wherever pyquant can be installed at all, which no other host need be. Only
 patching needs more than the standard library: patch_ng, from PyPI, as neither git nor patch need be

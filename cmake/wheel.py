@@ -1,6 +1,6 @@
 """Makes a wheel for any Linux of an architecture: python cmake/wheel.py FOLDER [--architecture NAME].
 
-zig, from the package ziglang, compiles C++ for an old glibc on any machine, and links a C++ library of its own;
+zig, from the package ziglang, compiles C++ for an old glibc on any machine, and links its own C++ library;
 auditwheel checks what the wheel asks of a system, and names it accordingly.
 """
 
@@ -56,21 +56,17 @@ def foreign(architecture: str, build: Path) -> dict[str, str]:
         command = [sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:"]
         command += [f"--platform=manylinux_2_28_{architecture}", f"--target={folder}", "scipy-openblas32"]
         subprocess.run(command, check=True)
+    suffix = sysconfig.get_config_var("EXT_SUFFIX").replace(platform.machine(), architecture)
     return {
         "PYTHONPATH": str(folder),
         "_PYTHON_HOST_PLATFORM": f"linux-{architecture}",
-        "SETUPTOOLS_EXT_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX").replace(
-            platform.machine(), architecture
-        ),
+        "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
 
 
 def compile_wheel(build: Path, tools: dict[str, Path], architecture: str) -> None:
-    environment = os.environ | {
-        "CC": str(tools["CC"]),
-        "CXX": str(tools["CXX"]),
-        "CCACHE_COMPILERTYPE": "clang",
-    }
+    environment = os.environ | {name: str(tools[name]) for name in ("CC", "CXX")}
+    environment["CCACHE_COMPILERTYPE"] = "clang"  # which the tools' names do not tell
     definitions = {
         "PYQUANT_NATIVE": "OFF",
         "GGML_OPENMP": "OFF",  # GGML's own threads: no second OpenMP beside numpy's or torch's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import sys
 from importlib.machinery import ModuleSpec
 
@@ -24,8 +25,8 @@ def _choose() -> ModuleSpec:
     runs = _specs(["native", *_cpu.variants()])
     if not runs:
         raise RuntimeLibraryError(
-            f"this CPU ({os.uname().machine}) has none of the instructions that pyquant was compiled for (on x86-64: "
-            f"AVX2, FMA and F16C): build pyquant from source on this machine"
+            f"this CPU ({platform.machine()}) lacks instructions that pyquant was compiled for, on x86-64 "
+            f"AVX2, FMA and F16C: build pyquant from source on this machine"
         )
     wanted = os.environ.get("PYQUANT_CPU") or next(iter(runs))
     if wanted not in runs:
@@ -36,7 +37,8 @@ def _choose() -> ModuleSpec:
 def _load(path: str) -> None:
     # Under this module's name, in its place: whichever variant it is, classes and messages have one name.
     spec = importlib.util.spec_from_file_location(__name__, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     try:
         module = importlib.util.module_from_spec(spec)
     except ImportError as error:

@@ -35,7 +35,7 @@ def test_a_variant_by_its_name() -> None:
     variant = _core.build_info()["variant"]
     done = run("info", environment=ENVIRONMENT | {"PYQUANT_CPU": variant})
     assert done.returncode == 0
-    assert f"variant{' ' * 21}{variant}, in " in done.stdout or variant in done.stdout
+    assert f"{variant}, in {_core.__file__}" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["info", "perplexity"])
@@ -51,5 +51,5 @@ def test_a_cpu_that_runs_none() -> None:
     done = subprocess.run([sys.executable, "-c", OLD_CPU], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("pyquant: this CPU ")
-    assert done.stderr.endswith("AVX2, FMA and F16C): build pyquant from source on this machine\n")
+    assert done.stderr.endswith("AVX2, FMA and F16C: build pyquant from source on this machine\n")
     assert len(done.stderr.splitlines()) == 1

@@ -17,8 +17,8 @@ IMPORT = 24 << 20  # bytes that the declarations and what they import take: 13 M
 def bindings() -> ModuleType:
     """Return llama.cpp's functions and structures.
 
-    They are pyquant's own, `cmake/llama.cmake` makes them: an installed llama-cpp-python is neither needed nor
-    touched.
+    They are pyquant's own, which `cmake/llama.cmake` makes: an installed llama-cpp-python is neither needed
+    nor touched.
 
     Raises NotEnoughMemory: there is no room for them. RuntimeLibraryError: they do not fit the extension.
     """

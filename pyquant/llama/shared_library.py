@@ -1,4 +1,4 @@
-"""What llama-cpp-python's ctypes declarations, a private copy of which is `_llama_cpp`, call to reach a library."""
+"""What `_llama_cpp`, a private copy of llama-cpp-python's ctypes declarations, calls to reach a library."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_llama_cpp_is_that_of_the_extension_whatever_is_installed(tmp_path: Path
 
 def test_declarations_that_do_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyquant.llama._llama_cpp", None)
-    with pytest.raises(RuntimeLibraryError, match="llama.cpp does not load: .*; install pyquant again"):
+    with pytest.raises(RuntimeLibraryError, match=r"llama\.cpp does not load: .*; install pyquant again"):
         bindings.__wrapped__()
 
 

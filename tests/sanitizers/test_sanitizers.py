@@ -84,13 +84,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     headers = [llama / "ggml/include", llama / "ggml/src", llama / "vendor/hash/xxhash", zstd]
     includes = [f"-I{CSRC}", "-DBLAS_SYMBOL_PREFIX=scipy_"]
     includes += [part for at in (*headers, blas.get_include_dir()) for part in ("-isystem", str(at))]
-    libraries = [
-        built("ggml-base"),
-        f"-L{at}",
-        f"-Wl,-rpath,{at}",
-        f"-l{blas.get_library().removeprefix('lib')}",
-    ]
-    libraries.append("-fopenmp")  # GGML's
+    libraries = [built("ggml-base"), f"-L{at}", f"-Wl,-rpath,{at}"]
+    libraries += [f"-l{blas.get_library().removeprefix('lib')}", "-fopenmp"]  # GGML's
 
     def run_compiler(*arguments: object) -> None:
         ran = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True)
