@@ -27,6 +27,7 @@ from benchmarks.gptq import gptq
 from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
+from benchmarks.plan import plan
 from benchmarks.pqz import pqz
 from benchmarks.small_batches import small_batches
 from benchmarks.table_type import table_type
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--model",
         type=Path,
-        help="for `generate` and `drafting`; default: that bundled; `small_batches`: a generated one",
+        help="for `plan`, `generate` and `drafting`; default: that bundled; `small_batches`: a generated one",
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
@@ -110,6 +111,11 @@ def line(result: dict[str, Any]) -> str:
         text += f"   {result['reached']:.0%} reached, at {result['bandwidth_gb_per_second']:.1f} GB/s"
     if "peak_mb" in result:
         text += f"{result['peak_mb']:8.0f} MB peak"
+    if "said_seconds" in result:
+        text += (
+            f"   {result['own_mb']:.0f} MB its own; said: {result['said_seconds']:.0f} s, "
+            f"{result['said_mb']:.0f} MB; {result['of_passes']:.2f} x the passes alone"
+        )
     if "peer" in result:
         text += (
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"
@@ -309,6 +315,7 @@ SUITES = {
     "table_type": table_type,
     "gptq": gptq,
     "billion": billion,
+    "plan": plan,
     "generate": generate,
     "grammar": grammar,
     "added": added,

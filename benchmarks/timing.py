@@ -18,13 +18,18 @@ from typing import Any
 
 @dataclass
 class Runs:
-    """One command and what its runs took. seconds: wall clock; peak_bytes: resident memory."""
+    """One command and what its runs took.
+
+    seconds: wall clock. peak_bytes: resident memory; own_bytes: that no file is mapped to. said: by the last.
+    """
 
     name: str
     command: Sequence[str]
     clean: Sequence[str] = ()  # files to remove before a run
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
+    own_bytes: int = 0
+    said: str = ""
 
     def run(self) -> None:
         for path in self.clean:
@@ -38,17 +43,23 @@ class Runs:
                 process.wait()
                 seconds = time.perf_counter() - begin
             watcher.join()
+            output.seek(0)
+            self.said = output.read()
             if process.returncode != 0:
-                output.seek(0)
-                raise SystemExit(f"{' '.join(map(str, self.command))} failed:\n{output.read()[-2000:]}")
+                raise SystemExit(f"{' '.join(map(str, self.command))} failed:\n{self.said[-2000:]}")
         self.seconds.append(seconds)
 
     def _watch(self, pid: int) -> None:
         # Memory is not read from wait4: what that counts begins with the memory of this process, its parent.
         with contextlib.suppress(OSError):
-            while peak := re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()):
-                self.peak_bytes = max(self.peak_bytes, 1024 * int(peak[1]))
+            while sizes := dict(re.findall(r"(VmHWM|RssAnon):\s*(\d+) kB", self._status(pid))):
+                self.peak_bytes = max(self.peak_bytes, 1024 * int(sizes["VmHWM"]))
+                self.own_bytes = max(self.own_bytes, 1024 * int(sizes["RssAnon"]))
                 time.sleep(0.01)
+
+    @staticmethod
+    def _status(pid: int) -> str:
+        return Path(f"/proc/{pid}/status").read_text()
 
     @property
     def median(self) -> float:

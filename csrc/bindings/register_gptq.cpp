@@ -27,7 +27,8 @@ namespace {
 // together: columns of a block, or (columns of a scale, columns of a block).
 using Columns = std::variant<int, std::pair<int, int>>;
 
-std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float dampening, Columns columns) {
+std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float dampening, Columns columns,
+                                          int n_threads) {
     const auto * pair = std::get_if<std::pair<int, int>>(&columns);
     const Together together =
         pair ? Together{pair->first, pair->second} : Together{kSub, std::get<int>(columns)};
@@ -42,7 +43,7 @@ std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float da
     const int64_t n = hessian.shape(0);
     const float * data = hessian.data();
     const py::gil_scoped_release release;
-    return std::make_shared<const Factor>(factorize(data, n, dampening, together));
+    return std::make_shared<const Factor>(factorize(data, n, dampening, together, n_threads));
 }
 
 std::shared_ptr<const Factor> make_independent(const Array<float> & weights) {
@@ -140,7 +141,7 @@ void register_gptq(py::module_ & module) {
         .def_property_readonly("upper", &upper)
         .def_property_readonly("hessian", &dampened_hessian);
     module.def("factorize", &make_factor, py::arg("hessian").noconvert(), py::kw_only(), py::arg("dampening"),
-               py::arg("together"));
+               py::arg("together"), py::arg("n_threads") = 1);
     module.def("independent", &make_independent, py::arg("weights").noconvert());
     module.def("gptq_types", [] {
         const std::vector<ggml_type> types = gptq_types();

@@ -2,8 +2,10 @@
 // built.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 #include <regex>
@@ -28,8 +30,26 @@ namespace py = pybind11;
 namespace {
 
 struct Guard {
+    explicit Guard(const py::bytes & doing) : doing(doing) {}
+
+    const std::string doing;
     std::optional<in_llama::AbortGuard> entered;
 };
+
+// Says why, as commands say errors, and ends the process. What Python still holds for standard output is
+// written first: those who compute have released the interpreter.
+void say_and_end(const std::string & text) {
+    const py::gil_scoped_acquire holding;
+    try {
+        py::module_::import("sys").attr("stdout").attr("flush")();
+    } catch (const py::error_already_set &) {  // nobody reads it
+    }
+    std::fprintf(
+        stderr,
+        "pyquant: %s; a file of another type may run, and `pyquant info` prints what a report needs\n",
+        text.c_str());
+    _exit(1);
+}
 
 // A name need not be UTF-8.
 in_llama::TypePolicy read_policy(const py::bytes & path) {
@@ -57,8 +77,9 @@ std::vector<std::string> find_names(const std::string & pattern, const std::vect
 
 // llama_decode, whose failed assertions and exceptions would leave a C interface. What runs in this thread
 // alone, as making a graph does, raises RuntimeError.
-int decode(uintptr_t context, uintptr_t batch) {
-    const in_llama::AbortGuard guard;
+int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
+    const py::gil_scoped_release compute;
     return llama_decode(reinterpret_cast<llama_context *>(context),
                         *reinterpret_cast<const llama_batch *>(batch));
 }
@@ -89,16 +110,16 @@ void register_llama(py::module_ & module) {
         .def_property_readonly("file_type", &TypePolicy::file_type)
         .def("choose", &choose_types, py::arg("tensors"), py::arg("ftype"), py::kw_only(), py::arg("pure"),
              py::arg("copy"), py::arg("has_importance"), py::arg("by_pattern"));
-    // `with AbortGuard():` around functions of llama.cpp that catch exceptions, and abort at what they
-    // assert.
+    in_llama::set_say_and_end(say_and_end);
+    // doing: as in C++, in the file system's encoding, as it names a file. `with AbortGuard(doing):` around
+    // functions of llama.cpp that catch exceptions, and abort at what they assert.
     py::class_<Guard>(module, "AbortGuard")
-        .def(py::init<>())
-        .def("__enter__", [](Guard & guard) { guard.entered.emplace(); })
+        .def(py::init<const py::bytes &>(), py::arg("doing"))
+        .def("__enter__", [](Guard & guard) { guard.entered.emplace(guard.doing); })
         .def("__exit__", [](Guard & guard, const py::object &, const py::object &, const py::object &) {
             guard.entered.reset();
         });
-    module.def("decode", &decode, py::arg("context"), py::arg("batch"),
-               py::call_guard<py::gil_scoped_release>());
+    module.def("decode", &decode, py::arg("context"), py::arg("batch"), py::arg("doing"));
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

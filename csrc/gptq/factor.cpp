@@ -1,10 +1,14 @@
 #include "gptq/factor.h"
 
+#include <cblas.h>
 #include <lapacke.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
+
+#include "stream/chunks.h"
 
 namespace pyquant::gptq {
 namespace {
@@ -48,27 +52,60 @@ std::vector<int32_t> falling(const float * hessian, int64_t n, Together together
     return order;
 }
 
-}  // namespace
+constexpr int64_t kSide = 256;  // of a tile: wide enough for DGEMM's full speed
 
-Factor factorize(const float * hessian, int64_t n, float dampening, Together together) {
-    Factor factor;
-    factor.order = falling(hessian, n, together);
-    double mean = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        mean += hessian[i * n + i] / double(n);
-    }
-    // Cholesky of the reversed matrix: H = C C^T, C upper triangular, in the order of the columns.
-    // LAPACK's lower triangle of columns is the upper one of rows.
-    std::vector<double> c(static_cast<size_t>(n * n));
-    const double added = mean > 0 ? dampening * mean : 1;
-    const auto column = [&](int64_t k) { return int64_t(factor.order[size_t(n - 1 - k)]); };
-    for (int64_t i = 0; i < n; ++i) {
-        for (int64_t j = i; j < n; ++j) {
-            c[size_t(i * n + j)] = hessian[column(i) * n + column(j)];
+// A symmetric matrix, (n, n) by columns, of which the lower triangle is kept, becomes its Cholesky factor,
+// tile by tile. Each tile's sums are made by one thread, column of tiles after column, so that bytes do not
+// depend on the number of threads, as they do where LAPACK shares work. False: it is not positive definite.
+bool decompose(double * c, int64_t n, int n_threads) {
+    const int64_t n_tiles = (n + kSide - 1) / kSide;
+    const auto tile = [&](int64_t i, int64_t j) { return c + j * kSide * n + i * kSide; };
+    const auto side = [&](int64_t i) { return blasint(std::min(kSide, n - i * kSide)); };
+    const auto stride = blasint(n);
+    for (int64_t k = 0; k < n_tiles; ++k) {
+        if (scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', side(k), tile(k, k), stride) != 0) {
+            return false;
         }
-        c[size_t(i * n + i)] += added;
+        const int64_t below = n_tiles - k - 1;
+        stream::share_each(below, n_threads, [&](int64_t i) {
+            scipy_cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit,
+                              side(k + 1 + i), side(k), 1, tile(k, k), stride, tile(k + 1 + i, k), stride);
+        });
+        stream::share_each(below * (below + 1) / 2, n_threads, [&](int64_t at) {
+            int64_t j = 0, i = at;  // columns of tiles, the longest first
+            for (; i >= below - j; ++j) {
+                i -= below - j;
+            }
+            j += k + 1;
+            i += j;
+            if (i == j) {
+                scipy_cblas_dsyrk(CblasColMajor, CblasLower, CblasNoTrans, side(i), side(k), -1, tile(i, k),
+                                  stride, 1, tile(i, i), stride);
+                return;
+            }
+            scipy_cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, side(i), side(j), side(k), -1,
+                              tile(i, k), stride, tile(j, k), stride, 1, tile(i, j), stride);
+        });
     }
-    if (scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', lapack_int(n), c.data(), lapack_int(n)) != 0) {
+    return true;
+}
+
+// U and D of H = U D U^T, in the factor's order of columns. `added`: to the diagonal of H.
+void decompose(const float * hessian, int64_t n, double added, int n_threads, Factor & factor) {
+    // Cholesky of the reversed matrix: H = C C^T, C upper triangular, in the order of the columns.
+    // The lower triangle of columns is the upper one of rows.
+    const std::unique_ptr<double[]> c(new double[size_t(n * n)]);
+    const auto column = [&](int64_t k) { return int64_t(factor.order[size_t(n - 1 - k)]); };
+    stream::share_each(n / kSub, n_threads, [&](int64_t part) {
+        for (int64_t i = part * kSub; i < (part + 1) * kSub; ++i) {
+            const float * row = hessian + column(i) * n;
+            for (int64_t j = i; j < n; ++j) {
+                c[size_t(i * n + j)] = row[column(j)];
+            }
+            c[size_t(i * n + i)] += added;
+        }
+    });
+    if (!decompose(c.get(), n, n_threads)) {
         throw std::domain_error("Hessian statistics are not positive definite");
     }
     // U[j][k] = C[j][k] / C[k][k]; reversed, row j of C is column n - 1 - j.
@@ -81,25 +118,39 @@ Factor factorize(const float * hessian, int64_t n, float dampening, Together tog
         }
     }
     const int64_t n_panels = n / kSub;
-    factor.panels.assign(size_t(kSub * kSub * (n_panels * (n_panels + 1) / 2)), 0.0f);
-    for (int64_t p = 0; p < n_panels; ++p) {
+    factor.panels.resize(size_t(kSub * kSub * (n_panels * (n_panels + 1) / 2)));
+    stream::share_each(n_panels, n_threads, [&](int64_t p) {
         float * panel = const_cast<float *>(factor.panel(p));
-        for (int64_t j = 0; j < kSub * (p + 1); ++j) {
-            for (int64_t k = std::max(j + 1, kSub * p); k < kSub * (p + 1); ++k) {
+        for (int64_t k = kSub * p; k < kSub * (p + 1); ++k) {
+            for (int64_t j = 0; j < k; ++j) {
                 panel[j * kSub + k - kSub * p] = float(value(j, k) / value(k, k));
             }
         }
+    });
+}
+
+}  // namespace
+
+Factor factorize(const float * hessian, int64_t n, float dampening, Together together, int n_threads) {
+    Factor factor;
+    factor.order = falling(hessian, n, together);
+    double mean = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        mean += hessian[i * n + i] / double(n);
     }
+    const double added = mean > 0 ? dampening * mean : 1;
+    decompose(hessian, n, added, n_threads, factor);
     factor.hessian.resize(size_t(n * n));
-    for (int64_t p = 0; p < n_panels; ++p) {
+    stream::share_each(n / kSub, n_threads, [&](int64_t p) {
         float * panel = const_cast<float *>(factor.hessian_panel(p));
         for (int64_t j = 0; j < n; ++j) {
+            const float * row = hessian + int64_t(factor.order[size_t(j)]) * n;
             for (int64_t k = kSub * p; k < kSub * (p + 1); ++k) {
-                const double h = hessian[factor.order[size_t(j)] * n + factor.order[size_t(k)]];
+                const double h = row[factor.order[size_t(k)]];
                 panel[j * kSub + k - kSub * p] = float(j == k ? h + added : h);
             }
         }
-    }
+    });
     return factor;
 }
 

@@ -39,8 +39,9 @@ struct Together {
 
 // hessian: (n, n) symmetric; n a multiple of 32. To its diagonal `dampening` times the mean of the
 // diagonal is added. Blocks, the columns of a scale within a block, and these columns come in order of
-// falling diagonal. Throws std::domain_error where that is not positive definite.
-Factor factorize(const float * hessian, int64_t n, float dampening, Together together);
+// falling diagonal. The result does not depend on the number of threads. Throws std::domain_error where that
+// is not positive definite.
+Factor factorize(const float * hessian, int64_t n, float dampening, Together together, int n_threads);
 
 // weights: (n) of the columns, for a quantizer that knows no Hessian statistics; 0 as a millionth of the
 // mean.

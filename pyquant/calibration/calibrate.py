@@ -23,7 +23,7 @@ from pyquant.calibration.hessian_file import CalibrationText, Origin, make_heade
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.residual_stream import stream_lengths
-from pyquant.calibration.sample import sample_chunks, spread
+from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
 from pyquant.calibration.wanted import wanted_texts
@@ -96,6 +96,7 @@ def calibrate_model(
     memory: int | None = None,
     imatrix: str | os.PathLike[str] | None = None,
     imatrix_only: bool = False,
+    diagonal_chunks: int | None = None,
     process_output: bool = False,
     output_side: int | None = None,
     random: float = RANDOM_SHARE,
@@ -130,6 +131,9 @@ def calibrate_model(
         Where to write an importance matrix as llama-imatrix would.
     imatrix_only
         Collect sums of squares alone, the diagonals of Hessians. GPTQ then collects Hessians while it rounds.
+    diagonal_chunks
+        With `imatrix_only`: run over so many chunks alone, at even distances, each counting for several. The
+        tokens of all are kept. None: over all.
     process_output
         Collect the output matrix's input as well.
     output_side
@@ -180,7 +184,7 @@ def calibrate_model(
             chunks, weight = random_chunks(running, cuts, weights, random)
             used.append(CalibrationText(RANDOM_TOKENS, "", weight, chunks.n_chunks))
             cuts, weights = [*cuts, chunks], [*weights, weight]
-        work, kept = list_work(cuts, weights), sample_chunks([chunks.tokens for chunks in cuts], weights)
+        kept = sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
         followed: dict[str, NDArray[np.float32]] = {}
@@ -190,6 +194,10 @@ def calibrate_model(
             kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds)
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
+        if imatrix_only and diagonal_chunks:
+            cuts, weights = thinned(cuts[: len(wanted)], weights[: len(wanted)], diagonal_chunks)
+            n_of_texts = len(list_work(cuts, weights))
+        work = list_work(cuts, weights)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
@@ -197,7 +205,7 @@ def calibrate_model(
             n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
-                spool(output, n_bytes, spool_key(origin, collector, process_output), memory, collector),
+                spool(output, n_bytes, spool_key(origin, work, collector, process_output), memory, collector),
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch

@@ -175,6 +175,10 @@ class Calibration:
         """Take what was collected of a matrix's input, in the place of what was before."""
         self._held = {self._inputs[name]: collected}
 
+    def drop(self) -> None:
+        """Drop what was collected, before more is."""
+        self._held = {}
+
     def has_hessian(self, name: str) -> bool:
         """Say whether a matrix's Hessian is known, for one expert at least, and of enough tokens."""
         return bool((self._hessian_counts(name) > 0).any()) and self._why_too_few(name) is None

@@ -104,11 +104,19 @@ def run(
             saved = time.monotonic()
 
 
-def spool_key(origin: Origin, collector: _core.Collector, process_output: bool) -> bytes:
+def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, process_output: bool) -> bytes:
     """Hash all that decides what is spooled."""
     build = _core.build_info()
     cpu = [build["system"], _core.HAS_BF16_PRODUCTS]
-    contents = [asdict(origin), BATCH, process_output, collector.sizes, build["pyquant"], cpu]
+    contents = [
+        asdict(origin),
+        work[-1].n_done,
+        BATCH,
+        process_output,
+        collector.sizes,
+        build["pyquant"],
+        cpu,
+    ]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 

@@ -19,6 +19,7 @@ from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 
 MOST_TENSORS = 1 << 15  # as many as a GGUF may have
+KEYS = ("imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size")  # llama-quantize takes none without
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,15 @@ def _read_gguf(file: ModelFile) -> ImportanceMatrix:
         weights[matrix] = np.where(seen, sums / np.where(seen, counts[:, None], 1), 1).astype(np.float32)
     if not weights:
         raise ModelFileError(f"{path}: a GGUF file, but not an importance matrix")
-    datasets, n_chunks = file.get("imatrix.datasets"), file.get("imatrix.chunk_count", 0)
-    if not isinstance(datasets, list):  # one text, as some write it: llama-quantize takes it for none
+    if missing := [key for key in KEYS if key not in file.keys]:
+        raise ModelFileError(f"{path}: has no {', '.join(missing)}, so llama-quantize refuses it too")
+    datasets, n_chunks, _ = map(file.get, KEYS)
+    # One text, as some write it: llama-quantize takes it for none.
+    if not isinstance(datasets, list) or not all(isinstance(dataset, str) for dataset in datasets):
         datasets = []
     if not isinstance(n_chunks, int) or not 0 <= n_chunks < 2**32:
         raise ModelFileError(f"{path}: imatrix.chunk_count is of another type")
-    return ImportanceMatrix(path, weights, all_counts, datasets, n_chunks)
+    return ImportanceMatrix(path, weights, all_counts, datasets, n_chunks if n_chunks < 2**31 else 0)
 
 
 def _floats(tensor: Tensor) -> NDArray[np.float32]:
@@ -142,12 +146,16 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
         raise ModelFileError(f"{path}: not an importance matrix")
     if len(weights) > MOST_TENSORS:
         raise ModelFileError(f"{path}: of more than {MOST_TENSORS:,} tensors")
-    n_chunks, datasets = 0, list[str]()
-    if at < len(data):
-        n_chunks = integer()
-        if (length := integer()) > 0:
-            datasets = [take(length).decode(errors="surrogateescape")]
+    n_chunks, datasets = _legacy_origin(data[at:])
     return ImportanceMatrix(path, weights, counts, datasets, n_chunks)
+
+
+def _legacy_origin(data: bytes) -> tuple[int, list[str]]:
+    """Read the chunks and the text behind the matrices: as in llama.cpp, they need not be whole."""
+    n_chunks, length = struct.unpack("<ii", data[:8].ljust(8, b"\0"))
+    text = data[8 : 8 + max(length, 0)]
+    is_whole = 0 < length == len(text)
+    return n_chunks, [text.decode(errors="surrogateescape")] if is_whole else []
 
 
 def write_imatrix(

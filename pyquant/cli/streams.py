@@ -56,7 +56,8 @@ def hear_loggers() -> None:
             with contextlib.suppress(OSError):
                 print(f"{self._whose}{record.getMessage()}", file=sys.stderr)
 
-    for name, whose in [("pyquant.llama", "llama.cpp: "), *((wing, "") for wing in WINGS)]:
+    ours = ("pyquant.llama.context", *WINGS)
+    for name, whose in [("pyquant.llama", "llama.cpp: "), *((name, "") for name in ours)]:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(Remarks(whose))

@@ -32,7 +32,9 @@ class GeneratedModel:
     n_embd, n_ff, n_layer, n_head, n_head_kv, n_vocab : int
         Sizes, by llama.cpp's names.
     n_expert : int
-        Experts of each layer, of which two are used for a token; 0 for a dense model.
+        Experts of each layer; 0 for a dense model.
+    n_used : int
+        Experts that a token is sent to.
     tied : bool
         Whether the output matrix is the embeddings'.
     type : gguf.GGMLQuantizationType
@@ -48,6 +50,7 @@ class GeneratedModel:
     n_head_kv: int = 4
     n_vocab: int = 320
     n_expert: int = 0
+    n_used: int = 2
     tied: bool = False
     type: GGMLQuantizationType = GGMLQuantizationType.F32
     seed: int = 0
@@ -110,7 +113,7 @@ class GeneratedModel:
         writer.add_vocab_size(self.n_vocab)
         if self.n_expert:
             writer.add_expert_count(self.n_expert)
-            writer.add_expert_used_count(2)
+            writer.add_expert_used_count(self.n_used)
         self.add_tokenizer(writer)
         for name, x in self.tensors().items():
             if x.ndim == 1 or name.endswith("ffn_gate_inp.weight"):

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.nesting import TooDeep, check_content
+from pyquant.files.nesting import parse_bounded
 from pyquant.files.output_file import write_bytes
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON. Raises ValueError: it is not JSON, or is nested too deeply."""
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise TooDeep from None
-    check_content(content)
-    return content
+    """Parse JSON. Raises ValueError: it is not JSON, is nested too deeply, or has too large an integer."""
+    return parse_bounded(text, json.loads, json.JSONDecodeError)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.nesting import DEEPEST, TooDeep, check_content
+from pyquant.files.nesting import DEEPEST, TooDeep, parse_bounded
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,9 +48,5 @@ def _read(path: Path) -> str:
 def _parse(text: str) -> dict[str, Any]:
     if LONG_KEY.search(text):
         raise TooDeep
-    try:
-        content = tomllib.loads(text)
-    except RecursionError:
-        raise TooDeep from None
-    check_content(content)
+    content: dict[str, Any] = parse_bounded(text, tomllib.loads, tomllib.TOMLDecodeError)
     return content

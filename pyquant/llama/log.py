@@ -13,6 +13,9 @@ logger = logging.getLogger("pyquant.llama")
 
 # llama.cpp tells how it cleans up after a decoding that was stopped or failed. An exception says the rest.
 AFTER_A_FAILURE = "removing memory module entries"
+LONG = (
+    "possible training context overflow"  # of a cache's cells, which are rounded up; `Model.context` says it
+)
 
 
 class _Log:
@@ -26,6 +29,7 @@ class _Log:
         self._line, self._level = "", logging.INFO
         self._errors: list[str] | None = None
         self._callback: Any = None
+        self._warned: set[str] = set()
 
     def callback(self, llama: ModuleType) -> Any:
         self._callback = llama.llama_log_callback(self._hear)  # kept: C holds no reference to it
@@ -40,7 +44,16 @@ class _Log:
                 self._errors.append(line.partition(": ")[2] or line)
                 logger.debug("%s", line)  # an exception will say it
             else:
-                logger.log(logging.DEBUG if AFTER_A_FAILURE in line else self._level, "%s", line)
+                logger.log(self._level_of(line), "%s", line)
+
+    def _level_of(self, line: str) -> int:
+        """A warning is one once: the same model is loaded again and again."""
+        is_said = AFTER_A_FAILURE in line or LONG in line
+        if is_said or (self._level == logging.WARNING and line in self._warned):
+            return logging.DEBUG
+        if self._level == logging.WARNING:
+            self._warned.add(line)
+        return self._level
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[list[str]]:

@@ -7,7 +7,9 @@ exception.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,19 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.check_causal import check_causal, check_decoder
-from pyquant.llama.check_numbers import check_numbers
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
-from pyquant.llama.latent_attention import has_latent_attention_of_one_head
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.cpu import n_threads
+from pyquant.models.check_numbers import check_numbers
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
+
+logger = logging.getLogger("pyquant.llama.context")
 
 LEARNED_POSITIONS = "position_embd.weight"  # a row for each; llama.cpp ends the process at one more
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
@@ -42,6 +45,16 @@ def path_of(model: AnyModel) -> Path:
 def padded_ctx(n_ctx: int) -> int:
     """Return the cells that llama.cpp's cache has for a sequence of n_ctx tokens."""
     return -(-n_ctx // CTX_PADDING) * CTX_PADDING
+
+
+@cache
+def warn_of_length(path: Path, n_ctx_train: int) -> None:
+    """Say once of a model that a context is longer than those that it was trained with."""
+    logger.warning(
+        "%s: was trained with contexts of %d tokens; behind these, what it says may be nonsense",
+        path,
+        n_ctx_train,
+    )
 
 
 class Model:
@@ -92,17 +105,20 @@ class Model:
         require_for_model(file)
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
-        repacked = not writable and not as_stored and not has_latent_attention_of_one_head(file)
-        parameters.use_extra_bufts = parameters.use_extra_bufts and repacked
+        parameters.use_extra_bufts = not writable and not as_stored
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = continues
-        with as_gguf(self.path) as stock, collect_errors() as errors, interrupt.held(), _core.AbortGuard():
+        doing = f"{self.path}: llama.cpp cannot load it"
+        with (
+            as_gguf(self.path) as stock,
+            collect_errors() as errors,
+            interrupt.held(),
+            _core.AbortGuard(os.fsencode(doing)),
+        ):
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
         if not self._model:
-            raise ModelFileError(
-                f"{self.path}: llama.cpp cannot load it: {reason(errors, 'it does not say why')}"
-            )
+            raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}")
         self.vocabulary = Vocabulary(llama, self._model, self.path)
         self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
@@ -166,6 +182,8 @@ class Model:
                 f"ctx: {self.path} has learned {self._n_positions:,} positions, so a chunk has no more "
                 f"tokens; got {n_ctx:,}"
             )
+        if n_ctx > self.n_ctx_train > 0:
+            warn_of_length(self.path, self.n_ctx_train)
         n_views = 0 if self.has_states else n_views
         return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), observer)
 
@@ -220,13 +238,11 @@ class Context:
             n_vocab=model.n_vocab,
             n_threads=n_threads,
         )
-        with collect_errors() as errors, interrupt.held(), _core.AbortGuard():
+        doing = f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens"
+        with collect_errors() as errors, interrupt.held(), _core.AbortGuard(os.fsencode(doing)):
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:
-            raise ModelFileError(
-                f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens: "
-                f"{reason(errors, 'out of memory?')}"
-            )
+            raise ModelFileError(f"{doing}: {reason(errors, 'out of memory?')}")
         try:
             check_causal(llama, self._context, model.file)
         except ModelFileError:
@@ -404,11 +420,12 @@ class Context:
             llama.llama_synchronize(self._context)
 
     def _decode(self, batch: Any) -> None:
+        doing = f"{self.model.path}: llama.cpp cannot run it"
         with collect_errors() as errors:
             try:
-                status = _core.decode(self._context, ctypes.addressof(batch))
+                status = _core.decode(self._context, ctypes.addressof(batch), os.fsencode(doing))
             except RuntimeError as error:
-                raise ModelFileError(f"{self.model.path}: llama.cpp cannot run it: {error}") from None
+                raise ModelFileError(f"{doing}: {error}") from None
         if status != 0:
             raise ModelFileError(
                 f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"

@@ -11,6 +11,7 @@ from gguf import LlamaFileType
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
+from pyquant.models.check_numbers import check_numbers
 from pyquant.models.header import LAYOUT_KEYS
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import path_of, scratch_errors, scratch_file
@@ -79,6 +80,7 @@ def ask_llama(
             by_pattern=list(by_pattern),
         )  # fmt: skip
     except (ValueError, RuntimeError) as error:
+        check_numbers(model)
         raise ModelFileError(f"{model.path}: llama.cpp cannot plan its quantization: {error}") from None
 
 
@@ -90,6 +92,7 @@ def copied_file_type(model: ModelFile) -> int:
     try:
         return _policy(model).file_type
     except (ValueError, RuntimeError) as error:
+        check_numbers(model)
         raise ModelFileError(f"{model.path}: llama.cpp cannot copy it: {error}") from None
 
 

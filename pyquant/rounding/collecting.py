@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
+from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import MADE_BY_EXPERTS, kind_of
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 
@@ -71,7 +73,10 @@ def write_collected(
                 left: int | None = None  # the stage that all pieces were left at
                 for number, stage in enumerate(passing.stages):
                     if not set(stage.matrices) <= set(done):
-                        sums = sums_of(stage, passing.n_ctx, threads)
+                        calibration.drop()
+                        sums = sums_of(
+                            stage, passing.n_ctx, needed.tokens_of(passing, number, folder), threads
+                        )
                         for piece in range(passing.n_pieces):
                             x = passing.run(piece, left, number, states, piece)
                             if x is not None:
@@ -90,8 +95,11 @@ def tokens_of(calibration: Calibration, model: Model, n_chunks: int | None = Non
     return tokens
 
 
-def sums_of(stage: _core.Stage, n_ctx: int, threads: int | None) -> OfAllTokens | OfExperts:
-    """Make empty sums for what enters a stage."""
+def sums_of(
+    stage: _core.Stage, n_ctx: int, tokens: RoutedTokens, threads: int | None
+) -> OfAllTokens | OfExperts:
+    """Make empty sums for what enters a stage; tokens: where they are kept if they are sent to experts."""
     if stage.routed:
-        return OfExperts(stage.n_in, threads)
+        alike = not kind_of(stage.matrices[0]).startswith(MADE_BY_EXPERTS)
+        return OfExperts(tokens, n_ctx, alike, threads)
     return OfAllTokens(stage.n_in, n_ctx, threads)

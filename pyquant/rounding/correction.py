@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.products import add_products
+from pyquant.calibration.routed_tokens import RoutedTokens
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 PORTION = 4096  # tokens whose Hessians are summed up together
@@ -59,18 +60,13 @@ class Correction:
     def __init__(self, n_in: int, threads: int | None = None) -> None:
         self._sums = Sums(n_in, n_in, threads)
 
-    @property
-    def enough(self) -> bool:
-        """Say whether there are enough tokens to correct by."""
-        return self._sums.enough
-
     def add(self, original: NDArray[np.float32], changed: NDArray[np.float32]) -> None:
         """Add tokens' inputs, (n_tokens, n_in)."""
         for part in portions(len(original)):
             self._sums.add(changed[part], original[part] - changed[part])
 
-    def result(self, dampening: float) -> NDArray[np.float32]:
-        """Return what a matrix W has to change by, as W @ result.
+    def result(self, dampening: float) -> NDArray[np.float32] | None:
+        """Return what a matrix W has to change by, as W @ result; None where there are too few tokens.
 
         It then gives of changed inputs what it gave of the original ones, in the least squares over all
         tokens.
@@ -86,44 +82,33 @@ class Correction:
             With x the original inputs and y the changed ones,
             E[(x - y) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
         """
-        return self._sums.solution(dampening)
+        return self._sums.solution(dampening) if self._sums.enough else None
 
 
-class Corrections:
-    """Changes that a matrix needs, or the matrices of experts, each by the tokens that are sent to it now.
+class ExpertCorrections:
+    """Changes that matrices of experts need, each by the tokens that are sent to the expert now.
 
-    n_experts, n_in: how many experts there are, 1 for a matrix that all tokens enter; and how long an input
-    is.
+    original, changed: inputs of the same tokens, in the model and in its copy.
     """
 
-    def __init__(self, n_experts: int, n_in: int, threads: int | None = None) -> None:
-        self._sums = [Correction(n_in, threads) for _ in range(n_experts)]
+    def __init__(self, original: RoutedTokens, changed: RoutedTokens, threads: int | None = None) -> None:
+        self._original, self._changed, self._threads = original, changed, threads
 
-    def add(
-        self,
-        original: NDArray[np.float32],
-        changed: NDArray[np.float32],
-        original_experts: NDArray[np.int32] | None = None,
-        changed_experts: NDArray[np.int32] | None = None,
-    ) -> None:
-        """Add tokens.
+    def result(self, expert: int, dampening: float) -> NDArray[np.float32] | None:
+        """Return an expert's change, as `Correction.result` does; None where there are too few tokens.
 
-        original, changed: (n_tokens, n_in). For experts (n_tokens, 1, n_in), what enters all that a token is
-        sent to, which is known of all; or (n_tokens, n_used, n_in), what enters each. Of these, the tokens
-        count that were sent to the expert in both passes.
-        original_experts, changed_experts: (n_tokens, n_used): the experts; None if there are none.
+        What enters all experts alike is known of every token. Of what each expert makes, the tokens count
+        that were sent to it in both passes.
         """
-        if original_experts is None or changed_experts is None:
-            self._sums[0].add(original, changed)
-            return
-        for expert, sums in enumerate(self._sums):
-            token, place = np.nonzero(changed_experts == expert)
-            if original.shape[1] == 1:
-                sums.add(original[token, 0], changed[token, 0])
-                continue
-            met, before = np.nonzero(original_experts[token] == expert)
-            sums.add(original[token[met], before], changed[token[met], place[met]])
-
-    def results(self, dampening: float) -> list[NDArray[np.float32] | None]:
-        """Return each expert's change, as `Correction.result` does; None where there are too few tokens."""
-        return [sums.result(dampening) if sums.enough else None for sums in self._sums]
+        token, place = self._changed.sent_to(expert)
+        before = np.zeros_like(place)
+        if self._original.inputs.shape[1] > 1:
+            met, before = np.nonzero(self._original.experts[token] == expert)
+            token, place = token[met], place[met]
+        if len(token) < ENOUGH * self._original.inputs.shape[2]:
+            return None
+        correction = Correction(self._original.inputs.shape[2], self._threads)
+        for part in portions(len(token)):
+            original = self._original.inputs[token[part], before[part]]
+            correction.add(original, self._changed.inputs[token[part], place[part]])
+        return correction.result(dampening)

@@ -80,7 +80,7 @@ def dequantize_model(
     """
     if type not in FLOAT_TYPES:
         raise ConfigError(f"type: expected F16, BF16 or F32, got {type!r}")
-    mode = make_mode({"mode": f"ggml:{type}"})
+    mode = make_mode({"mode": f"ggml:{type}", "requantize": True})
     done = quantize_model(source, output, mode, threads=threads, force=force, progress=progress)
     tensors: dict[str, int] = {}
     for tensor in done.tensors:

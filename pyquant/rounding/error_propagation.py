@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
+from pyquant.calibration.collected import OfAllTokens
+from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
@@ -28,7 +30,7 @@ from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.collecting import sums_of, tokens_of
 from pyquant.rounding.corrected_target import CorrectedTarget
-from pyquant.rounding.correction import ENOUGH, Corrections
+from pyquant.rounding.correction import ENOUGH, Correction, ExpertCorrections
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 from pyquant.schemes.dampening import CORRECTION, STREAM
@@ -36,6 +38,9 @@ from pyquant.schemes.dampening import CORRECTION, STREAM
 # Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
 # into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
 Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8] | None], None]
+
+# Gives what an expert's matrix, or that of all tokens, has to change by; None: it stays.
+Change = Callable[[int], NDArray[np.float32] | None]
 
 
 def write_propagated(
@@ -95,7 +100,9 @@ def write_propagated(
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder) as states,
             ):
-                _run_together(original, changed, states, by_name, calibration, write, done, threads)
+                _run_together(
+                    original, changed, states, by_name, calibration, write, done, threads, needed, folder
+                )
 
 
 def _check_tokens(
@@ -132,55 +139,77 @@ def _run_together(
     write: Write,
     done: Collection[str],
     threads: int | None,
+    needed: StagedMemory,
+    folder: Path,
 ) -> None:
     left: int | None = None  # the stage that all pieces were left at
     for number, stage in enumerate(changed.stages):
         if original.stages[number].matrices != stage.matrices:
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
-        changes: list[NDArray[np.float32] | None] = [None]  # of each expert
+        first = tensors[stage.matrices[0]]
+        change: Change = _none
         corrects = EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
         collects = calibration.is_collected_later
         if not set(stage.matrices) <= set(done) and (corrects or collects):
-            held = sums_of(stage, original.n_ctx, threads) if collects else None
-            first = tensors[stage.matrices[0]]
-            n_experts = first.n_rows // first.shape[1] if stage.routed else 1
+            calibration.drop()
+            before, after = (needed.tokens_of(running, number, folder) for running in (original, changed))
+            held = sums_of(stage, original.n_ctx, before, threads) if collects else None
             stream = CorrectedTarget(first.weights(), threads) if corrects and stage.in_stream else None
-            sums = Corrections(n_experts, stage.n_in, threads) if corrects and not stream else None
+            sums = Correction(stage.n_in, threads) if corrects and not stream and not stage.routed else None
             for piece in range(changed.n_pieces):
                 x = original.run(piece, left, number, states, 2 * piece)
                 y = changed.run(piece, left, number, states, 2 * piece + 1)
                 if x is None or y is None:
                     continue
-                if held:
-                    held.add(x, original.experts())
+                if stage.routed:
+                    _keep(x, original.experts(), before)
+                    _keep(y, changed.experts(), after)
+                elif isinstance(held, OfAllTokens):
+                    held.add(x)
                 if stream:
                     stream.add(x, y, original.stream(), changed.stream())
                 if sums:
-                    sums.add(x, y, original.experts(), changed.experts())
+                    sums.add(x, y)
             left = number if stage.resumes else left
             if left is not None:
                 changed.disown_before(left)
             if held:
                 calibration.hold(stage.matrices[0], held)
-            changes = [stream.result(STREAM)] if stream else changes
-            changes = sums.results(CORRECTION) if sums else changes
+            if corrects:
+                change = _change(stream, sums, ExpertCorrections(before, after, threads))
+        n_experts = first.n_rows // first.shape[1] if stage.routed else 1
         for i, name in enumerate(stage.matrices):
-            corrected = _corrected(tensors[name], changes, stage.in_stream)
+            corrected = _corrected(tensors[name], n_experts, change, stage.in_stream)
             # Embeddings that are the output matrix too stay in the copy as they are looked up.
             write(tensors[name], corrected, None if name == EMBEDDINGS else changed.own(number, i))
 
 
-def _corrected(
-    tensor: Tensor, changes: list[NDArray[np.float32] | None], in_stream: bool
-) -> NDArray[np.float32] | None:
-    """The weights, changed; changes: of each expert, or of the whole matrix; in_stream: to be added."""
-    if all(change is None for change in changes):
-        return None
-    weights = tensor.weights()
-    for rows, change in zip(np.split(weights, len(changes)), changes):
-        if change is None:
+def _none(expert: int) -> None:
+    return None
+
+
+def _keep(inputs: NDArray[np.float32], experts: NDArray[np.int32] | None, tokens: RoutedTokens) -> None:
+    if experts is not None:
+        tokens.add(inputs, experts)
+
+
+def _change(stream: CorrectedTarget | None, sums: Correction | None, routed: ExpertCorrections) -> Change:
+    if stream or sums:
+        of_all = stream.result(STREAM) if stream else sums.result(CORRECTION) if sums else None
+        return lambda expert: of_all
+    return lambda expert: routed.result(expert, CORRECTION)
+
+
+def _corrected(tensor: Tensor, n_experts: int, change: Change, in_stream: bool) -> NDArray[np.float32] | None:
+    """The weights, changed, or None; in_stream: changes are to be added."""
+    weights: NDArray[np.float32] | None = None
+    for expert in range(n_experts):
+        of_expert = change(expert)
+        if of_expert is None:
             continue
-        if not np.isfinite(change).all():
+        if not np.isfinite(of_expert).all():
             raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
-        rows += change if in_stream else rows @ change
+        weights = tensor.weights() if weights is None else weights
+        rows = np.split(weights, n_experts)[expert]
+        rows += of_expert if in_stream else rows @ of_expert
     return weights

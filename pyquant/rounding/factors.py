@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
+from pyquant.machine.cpu import n_threads
 from pyquant.machine.memory import BlasRoom
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
@@ -22,7 +23,7 @@ from pyquant.schemes.dampening import FIRST_TOKEN
 # The types that csrc/gptq/formats has a format for.
 GPTQ_TYPES = tuple(Type(number) for number in _core.gptq_types())
 
-BYTES = 20  # for each element of a Hessian: read, decomposed in double precision, put in order
+BYTES = 14  # for each element of a Hessian: read, decomposed in double precision, and its factor
 
 # The matrices that make values, which attention mixes.
 MIXED = ("attn_v", "attn_qkv")
@@ -59,14 +60,20 @@ class Factors:
     A context manager.
     """
 
-    def __init__(self, calibration: Calibration | None, dampening: float, wanted: Iterable[Matrix]) -> None:
+    def __init__(
+        self,
+        calibration: Calibration | None,
+        dampening: float,
+        wanted: Iterable[Matrix],
+        threads: int | None = None,
+    ) -> None:
         """Prepare to make them.
 
         calibration: what is known of inputs; None: nothing.
         dampening: what is added to the diagonal of Hessian statistics, in units of its mean.
         """
         self._calibration = calibration
-        self._dampening = dampening
+        self._dampening, self._threads = dampening, n_threads(threads)
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, tuple[int, int]], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
@@ -123,9 +130,11 @@ class Factors:
         first = self._calibration.first_token(name) if is_mixed(self._calibration, name) else None
         if first is not None:
             without = hessian.trace()
-            hessian += np.outer(first, first) * np.float32(FIRST_TOKEN)
+            hessian = hessian + np.outer(first * np.float32(FIRST_TOKEN), first)
             dampening *= float(without / max(hessian.trace(), np.finfo(np.float32).tiny))
-        factor = _core.factorize(hessian, dampening=dampening, together=matrix.together)
+        factor = _core.factorize(
+            hessian, dampening=dampening, together=matrix.together, n_threads=self._threads
+        )
         self._room.is_taken()
         return factor
 

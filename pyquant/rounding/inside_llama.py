@@ -101,13 +101,14 @@ def quantize_patched(
         collect_errors() as errors,
     ):
         names = os.fsencode(stock), os.fsencode(file.partial)
-        with Interrupt().held(), _core.AbortGuard():
+        doing = f"{model.path}: llama.cpp cannot quantize it"
+        with Interrupt().held(), _core.AbortGuard(os.fsencode(doing)):
             status = llama.llama_model_quantize(*names, ctypes.byref(parameters))
         if status != 0:
             why = reason(errors, f"status {status}").removeprefix("failed to quantize: ")
             if "iostream error" in why:  # all that C++ says of a write that failed
                 raise OutputError(f"{output}: llama.cpp cannot write it: no space left?")
-            raise ModelFileError(f"{model.path}: llama.cpp cannot quantize it: {why}")
+            raise ModelFileError(f"{doing}: {why}")
         file.commit()
 
 

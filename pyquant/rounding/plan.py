@@ -168,14 +168,14 @@ class Plan:
             or (collects and self.by_gptq(tensor))
         ]
 
-    def factors(self) -> Factors:
+    def factors(self, threads: int | None = None) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
         if self.calibration and self.calibration.is_collected_later:  # none can be made ahead
-            return Factors(self.calibration, self.mode.dampening, [])
+            return Factors(self.calibration, self.mode.dampening, [], threads)
         first = self.staged
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
         wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
-        return Factors(self.calibration, self.mode.dampening, wanted)
+        return Factors(self.calibration, self.mode.dampening, wanted, threads)
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """Make the parts of a tensor, in the order in which they are stored."""

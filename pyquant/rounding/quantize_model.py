@@ -134,7 +134,7 @@ def write_plan(
             output, plan.output_bytes, sources=model.paths, force=force, keep=checkpoint is not None
         ) as file,
         TensorReader(model, model.tensors, threads, progress) as reader,
-        plan.factors() as factors,
+        plan.factors(threads) as factors,
     ):
         writer = TensorWriter(plan, factors, reader, file, threads)
 

@@ -12,7 +12,7 @@ from pyquant.errors import ModelFileError
 from pyquant.llama.model import Model
 
 PIECE = 1024  # tokens that are computed at once, if chunks are no longer
-LOGITS_BYTES = 1 << 29  # that llama.cpp may keep of a piece, which nobody reads
+LOGITS_BYTES = 1 << 27  # that llama.cpp may keep of a piece, which nobody reads
 
 
 def pieces_of(tokens: NDArray[np.int32]) -> list[NDArray[np.int32]]:

@@ -51,8 +51,7 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
                 f"{model.path}: tensor {tensor.name!r} is {tensor.type.name}, of which GGML makes no "
                 f"other type"
             )
-        again = tensor.type not in UNQUANTIZED and types.chosen[tensor.name] not in UNQUANTIZED
-        if again and not mode.requantize:
+        if tensor.type not in UNQUANTIZED and not mode.requantize:
             raise ModelFileError(
                 f"{model.path}: already quantized: tensor {tensor.name!r} is {tensor.type.name}; "
                 f"start from the F32, F16 or BF16 model. Where there is none, --requantize rounds again, and "

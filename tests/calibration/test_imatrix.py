@@ -48,6 +48,7 @@ def write_imatrix(path: Path, model: Path) -> Path:
     writer = GGUFWriter(path, "llama")
     writer.add_array("imatrix.datasets", ["a.txt"])
     writer.add_uint32("imatrix.chunk_count", 7)
+    writer.add_uint32("imatrix.chunk_size", 64)
     for name, x in ones.items():
         writer.add_tensor(f"{name}.in_sum2", x[None])
         writer.add_tensor(f"{name}.counts", np.ones((1, 1), np.float32))
@@ -60,13 +61,52 @@ def test_an_importance_matrix_cut_off_anywhere(tmp_path: Path, tiny: Path, name:
     whole = write_imatrix(tmp_path / name, tiny).read_bytes()
     matrix = read_imatrix(tmp_path / name)
     assert (len(matrix.weights), matrix.n_chunks, matrix.datasets) == (3, 7, ["a.txt"])
-    # GGUF pads its end to 32 bytes; the older format may end with its last matrix.
-    whole_enough = range(len(whole) - 28, len(whole)) if name == "i.gguf" else [len(whole) - 13]
+    # GGUF pads its end to 32 bytes; in the older format, the last 13 bytes say where the matrices are from.
+    whole_enough = range(len(whole) - (28 if name == "i.gguf" else 13), len(whole))
     for size in range(len(whole)):
         (tmp_path / name).write_bytes(whole[:size])
         if size not in whole_enough:
             with pytest.raises(ModelFileError):
                 read_imatrix(tmp_path / name)
+
+
+@pytest.mark.oracle
+def test_the_end_of_the_older_format_may_be_missing(oracle: Oracle, tmp_path: Path) -> None:
+    """llama-quantize takes what is there, half a number of chunks too."""
+    model = Model(n_layer=1).write(tmp_path / "model.gguf")
+    matrix = write_imatrix(tmp_path / "i.dat", model)
+    whole = matrix.read_bytes().replace(struct.pack("<i", 7), struct.pack("<i", 0x10203))
+    for missing in range(14):
+        matrix.write_bytes(whole[: len(whole) - missing])
+        mode = make_mode({"mode": "ggml:Q4_0", "imatrix": matrix})
+        quantize_model(model, tmp_path / "ours.gguf", mode, force=True)
+        theirs = oracle.quantize(model, tmp_path / "theirs.gguf", "Q4_0", "--imatrix", matrix)
+        assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes(), missing
+
+
+@pytest.mark.oracle
+def test_counts_of_chunks_beyond_31_bits(oracle: Oracle, tmp_path: Path) -> None:
+    """llama-quantize reads 2^32 - 1 chunks as -1, and does not write them."""
+    model = Model(n_layer=1).write(tmp_path / "model.gguf")
+    matrix = write_imatrix(tmp_path / "i.gguf", model)
+    count = struct.pack("<I", 7)
+    key = b"imatrix.chunk_count" + struct.pack("<I", 4)  # of type u32
+    for n_chunks in (2**31 - 1, 2**31, 2**32 - 1):
+        whole = matrix.read_bytes()
+        matrix.write_bytes(whole.replace(key + count, key + struct.pack("<I", n_chunks)))
+        count = struct.pack("<I", n_chunks)
+        mode = make_mode({"mode": "ggml:Q4_0", "imatrix": matrix})
+        quantize_model(model, tmp_path / "ours.gguf", mode, force=True)
+        theirs = oracle.quantize(model, tmp_path / "theirs.gguf", "Q4_0", "--imatrix", matrix)
+        assert (tmp_path / "ours.gguf").read_bytes() == theirs.read_bytes(), n_chunks
+
+
+@pytest.mark.parametrize("key", imatrix.KEYS)
+def test_a_matrix_that_does_not_say_where_it_is_from(tmp_path: Path, tiny: Path, key: str) -> None:
+    matrix = write_imatrix(tmp_path / "i.gguf", tiny)
+    matrix.write_bytes(matrix.read_bytes().replace(key.encode(), key.upper().encode()))
+    with pytest.raises(ModelFileError, match=rf"i\.gguf: has no {key}, so llama-quantize refuses it too"):
+        read_imatrix(matrix)
 
 
 def test_an_importance_matrix_of_another_model(tmp_path: Path, tiny: Path) -> None:
@@ -124,6 +164,9 @@ def test_values_that_no_run_gives(tmp_path: Path, value: float, says: str, legac
 )
 def test_counts_that_no_run_gives(tmp_path: Path, count: float, says: str) -> None:
     header, values = _core.Gguf(), np.array([count, *[0.0] * 7, *[1.0] * 8], np.float32)
+    header.set_texts("imatrix.datasets", [])
+    header.set_u32("imatrix.chunk_count", 1)
+    header.set_u32("imatrix.chunk_size", 64)
     for name in ("a.counts", "a.in_sum2"):
         header.add_tensor(name, Type.F32, [1])
     path = tmp_path / "imatrix"

@@ -31,7 +31,7 @@ def write(path: Path, content: str) -> Path:
         ("[" + "'a' . " * 200_000 + "a]", TOO_DEEP),  # tomllib would take 80 GB
         ("[[a]]\n" + "[[" + "a." * DEEPEST + "a]]", TOO_DEEP),
         ("a = " + "[" * DEEPEST + "{a = 1}" + "]" * DEEPEST, TOO_DEEP),
-        ("a = " + "9" * 5000, "4300 digits"),
+        ("a = " + "9" * 5000, "more than 64 bits"),
         ("a = 0x" + "f" * 5000, "more than 64 bits"),
         ("# " + "a" * LARGEST, f"larger than {LARGEST:,} bytes"),
         ("a = 1\na = 2", "Cannot overwrite"),
@@ -52,7 +52,7 @@ def test_toml_that_is_not(tmp_path: Path) -> None:
 
 def test_json_that_is_refused() -> None:
     for content in (LISTS, TABLES, "[" * 100 + "]" * 100, "9" * 5000, "1" + "0" * 30):
-        with pytest.raises(ValueError, match=f"{TOO_DEEP}|4300 digits|64 bits"):
+        with pytest.raises(ValueError, match=f"{TOO_DEEP}|more than 64 bits"):
             parse_json(content)
 
 

@@ -18,6 +18,7 @@ from pyquant.errors import ConfigError, ModelFileError, RuntimeLibraryError
 from pyquant.llama import log as llama_log
 from pyquant.llama.library import bindings
 from pyquant.llama.model import Model as LlamaModel
+from pyquant.llama.model import warn_of_length
 from pyquant.rounding.inside_llama import quantize_patched
 from pyquant.schemes.settings import make_mode
 from tests.support.families import FAMILIES
@@ -67,9 +68,15 @@ def test_nothing_is_left_open_at_the_end() -> None:
 
 
 def test_contexts_beyond_training_are_warned_of(small_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), LlamaModel(small_model) as model, model.context(n_ctx=512):
+    warn_of_length.cache_clear()
+    with caplog.at_level(logging.WARNING), LlamaModel(small_model) as model:
         assert model.n_ctx_train == 256
-    assert any("training context overflow" in record.getMessage() for record in caplog.records)
+        with model.context(n_ctx=256, n_seq=2):
+            assert not caplog.records
+        for _ in range(2):
+            with model.context(n_ctx=257):
+                (record,) = caplog.records
+    assert record.getMessage().startswith(f"{small_model}: was trained with contexts of 256 tokens; behind")
 
 
 @pytest.mark.parametrize(

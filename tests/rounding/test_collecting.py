@@ -12,6 +12,7 @@ from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
+from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.errors import ConfigError, OutputError
 from pyquant.models.model_file import ModelFile
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
@@ -30,7 +31,13 @@ def files(
     return model, tmp_path / "whole.gguf", tmp_path / "diagonals.gguf"
 
 
-def test_sums_are_numpys() -> None:
+@pytest.fixture
+def unshrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hessians as they are, not shrunk."""
+    monkeypatch.setattr("pyquant.calibration.shrinkage.shrinkage", lambda *_: 0.0)
+
+
+def test_sums_are_numpys(unshrunk: None, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((96, 48), np.float32)
     sums = OfAllTokens(48, 32, threads=2)
@@ -41,7 +48,7 @@ def test_sums_are_numpys() -> None:
     experts = random.permuted(np.tile(np.arange(4, dtype=np.int32), (96, 1)), axis=1)[:, :2].copy()
     each = random.standard_normal((96, 2, 48), np.float32)
     for inputs, rows_of in ((x[:, None], lambda of: x[of.any(axis=1)]), (each, lambda of: each[of])):
-        routed = OfExperts(48, threads=2)
+        routed = OfExperts(RoutedTokens(96, tmp_path, 0), 32, alike=False, threads=2)
         for part, sent in zip(np.split(inputs, 3), np.split(experts, 3)):
             routed.add(part, sent)
         for expert in range(3):
@@ -52,7 +59,9 @@ def test_sums_are_numpys() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("files", [F32, ODD_ROWS, EXPERTS], indirect=True)
-def test_hessians_are_those_of_a_file(files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hessians_are_those_of_a_file(
+    files, unshrunk: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, whole, diagonals = files
     known, met = Calibration.read(whole), []
     hold = Calibration.hold

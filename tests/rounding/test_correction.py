@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pyquant import _core
+from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.rounding.corrected_target import CorrectedTarget
-from pyquant.rounding.correction import Correction, Corrections
+from pyquant.rounding.correction import Correction, ExpertCorrections
 from pyquant.schemes.dampening import CORRECTION
 
 DAMPENING = 0.01
@@ -133,13 +136,23 @@ def routed_inputs(n_used: int) -> tuple[np.ndarray, ...]:
     return original, changed, experts, moved
 
 
-def test_each_expert_is_corrected_by_its_tokens() -> None:
+def kept(inputs: np.ndarray, experts: np.ndarray, folder: Path, memory: int = 1 << 20) -> RoutedTokens:
+    tokens = RoutedTokens(len(inputs), folder, memory)
+    for part in (slice(0, 150), slice(150, len(inputs))):
+        tokens.add(inputs[part], experts[part])
+    return tokens
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_each_expert_is_corrected_by_its_tokens(memory: int, tmp_path: Path) -> None:
     for n_used in (1, 2):
         original, changed, experts, moved = routed_inputs(n_used)
-        sums = Corrections(3, 24)
-        for part in (slice(0, 150), slice(150, 400)):
-            sums.add(original[part], changed[part], experts[part], moved[part])
-        for expert, change in enumerate(sums.results(CORRECTION)):
+        sums = ExpertCorrections(
+            kept(original, experts, tmp_path, memory), kept(changed, moved, tmp_path, memory)
+        )
+        assert not list(tmp_path.iterdir())  # the file has no name
+        for expert in range(3):
+            change = sums.result(expert, CORRECTION)
             pairs = []
             for token in range(400):
                 now, before = moved[token].tolist(), experts[token].tolist()
@@ -152,10 +165,12 @@ def test_each_expert_is_corrected_by_its_tokens() -> None:
             np.testing.assert_allclose(change, correction(x, y, CORRECTION), rtol=1e-3, atol=1e-5)
 
 
-def test_experts_without_enough_tokens_are_left_alone() -> None:
+def test_experts_without_enough_tokens_are_left_alone(tmp_path: Path) -> None:
     original, changed, experts, _ = routed_inputs(1)
-    sums = Corrections(4, 24)
-    sums.add(original[:150], changed[:150], experts[:150], np.where(experts == 2, 3, experts)[:150])
-    assert [change is None for change in sums.results(CORRECTION)] == [True] * 4
-    sums.add(original, changed, experts, np.where(experts == 2, 3, experts))
-    assert [change is None for change in sums.results(CORRECTION)] == [False, False, True, False]
+    moved = np.where(experts == 2, 3, experts)
+    for n_tokens, left_alone in ((151, [True] * 4), (400, [False, False, True, False])):
+        some = slice(0, n_tokens)
+        sums = ExpertCorrections(
+            kept(original[some], experts[some], tmp_path), kept(changed[some], moved[some], tmp_path)
+        )
+        assert [sums.result(expert, CORRECTION) is None for expert in range(4)] == left_alone

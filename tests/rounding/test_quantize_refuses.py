@@ -67,7 +67,7 @@ def test_a_weight_too_large_for_fp16_is_named(
     assert capfd.readouterr() == ("", "")  # nothing by GGML, which finds it
 
 
-@pytest.mark.parametrize("name", ["q4_0", "ggml:Q4_K"])
+@pytest.mark.parametrize("name", ["q4_0", "ggml:Q4_K", "ggml:F16"])
 def test_a_quantized_source_is_refused(generated, tmp_path: Path, name: str) -> None:
     quantize_model(generated("f32, rows of 64 and 96"), tmp_path / "q8.gguf", make_mode({"mode": "q8_0"}))
     with pytest.raises(ModelFileError, match=r"already quantized: tensor '.*' is Q8_0; start from the F32"):

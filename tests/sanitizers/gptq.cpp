@@ -127,10 +127,10 @@ void refuse(const std::vector<float> & h) {
     negative[0] = -1e9f;
     not_a_number[kColumns + 1] = std::numeric_limits<float>::quiet_NaN();
     for (const std::vector<float> & bad : {negative, not_a_number}) {
-        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, {kSub, kSub}); },
+        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, {kSub, kSub}, 2); },
                                         "hessian that are not positive definite are refused");
     }
-    const auto factor = std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {kSub, kSub}));
+    const auto factor = std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {kSub, kSub}, 2));
     expect_error<std::invalid_argument>([&] { gptq_encoder(GGML_TYPE_Q4_K, factor); },
                                         "a factor that parts columns is refused");
     expect_error<std::invalid_argument>([&] { gptq_encoder(GGML_TYPE_F32, factor); },
@@ -174,7 +174,8 @@ int main() {
     }
     for (const Together together : {Together{32, 32}, Together{32, 256}, Together{16, 256}}) {
         for (const float * known : {exact_h.get(), dead.data()}) {
-            const auto factor = std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together));
+            const auto factor =
+                std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together, 2));
             encode_by_every_format(factor, together, x);
         }
         encode_by_every_format(std::make_shared<const Factor>(independent(weights.get(), kColumns)), together,

@@ -19,7 +19,18 @@ from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import activation_memory, context_memory
-from pyquant.fit.method.hessian import MOST_BYTES, OUTPUT_SIDE_CHUNKS
+from pyquant.fit.method.forecast_time import (
+    BACKWARDS,
+    COLLECTING,
+    PROPAGATING,
+    WRITING,
+    Entered,
+    collecting,
+    correcting,
+    quantizing,
+    rounding,
+)
+from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS
 from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
@@ -28,17 +39,13 @@ from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.type_policy import quantizable
+from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
-from pyquant.rounding.staged_memory import BYTES_OF_SUMS, MEMORY, weights_at_work
+from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, weights_at_work
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
 PROCESS = 190e6  # bytes of Python and its libraries
-
-# Time beside a forward pass over the same tokens: SmolLM2-135M on one core of an AVX-512 CPU.
-COLLECTING, BACKWARDS, PROPAGATING, DIAGONALS = 1.9, 9.0, 3.0, 1.3
-# Multiplications of GPTQ per second and core: for each weight of a matrix one for each of its columns.
-ROUNDING = 9e9
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,10 @@ class Forecast:
         Bytes at the most, the mapped model not counted.
     hessian, beside
         Bytes on disk: of the Hessian statistics, and beside the output until it is complete.
+    all_hessians
+        Bytes that the Hessians of all matrices would take.
     keeps_hessians
-        Whether Hessians are kept; else they are collected layer by layer, for each stage anew.
+        Whether they are kept; else they are collected layer by layer, while the model is rounded.
     """
 
     stages: list[str]
@@ -64,6 +73,7 @@ class Forecast:
     memory: int
     hessian: int
     beside: int
+    all_hessians: int
     keeps_hessians: bool
 
     def lines(self) -> Iterator[str]:
@@ -71,8 +81,12 @@ class Forecast:
         yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
         yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
-        kept = f"{_gb(self.hessian)} of Hessian statistics" if self.keeps_hessians else "no Hessians"
-        yield f"disk: {kept}, and {_gb(self.beside)} beside the output"
+        yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
+        if not self.keeps_hessians:
+            yield (
+                f"Hessians of all matrices would take {_gb(self.all_hessians)}: they are collected layer by "
+                f"layer, without output-side ones; --hessian FILE keeps them"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -112,47 +126,67 @@ def forecast(
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
     chunk_seconds, collector = _probe(model, n_ctx, threads)
     by_name = {tensor.name: tensor for tensor in model.tensors}
-    matrices = [by_name[name] for inputs in collector.inputs for name in inputs.matrices]
+    n_used = model.hyperparameter("expert_used_count", 1)
+    inputs = [
+        Entered(each.n_in, [by_name[name] for name in each.matrices], n_used if each.routed else 1)
+        for each in collector.inputs
+    ]
+    matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
     known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
     rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
     sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
-    keeps = in_file or sums + output_hessians <= MOST_BYTES
+    all_hessians = sums + output_hessians
+    experts = [tensor for tensor in matrices if tensor.n_experts > 1]
+    # Those of experts are shrunk towards each other, and for that collected anew.
+    keeps = in_file or (not experts and all_hessians <= MOST_BYTES)
     if not keeps:
-        sums, output_hessians, rows = 4 * sum(inputs.n_in for inputs in collector.inputs), 0, []
+        sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     n_propagated = min(PROPAGATION_CHUNKS, n_chunks) if method == "best" else 0
-    n_collected = 0 if keeps else min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))
-    stages = [stage.name for stage in stages_of(method, Path(), output_side=n_output_side > 0)]
+    # Random tokens are among those that are kept.
+    n_collected = 0 if keeps or n_propagated else min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))
+    stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
+    names = [stage.name for stage in stages if not stage.instead]
 
-    passes = (COLLECTING if keeps else DIAGONALS) * n_chunks + BACKWARDS * n_output_side
-    passes += COLLECTING * n_collected * (len(stages) - 1 - (n_propagated > 0)) + PROPAGATING * n_propagated
-    passes += texts.held_out.n_chunks * (1 + len(stages))
-    products = sum(tensor.n_weights * tensor.n_per_row for tensor in matrices)
-    rounding = products / (ROUNDING * n_threads(threads))  # of a stage; GGML's own quantizer takes little
+    cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
+    passes = texts.held_out.n_chunks * (1 + len(names)) + (0 if texts.texts else WRITING * n_chunks / 2)
+    passes += COLLECTING * n_chunks + BACKWARDS * n_output_side if keeps else min(DIAGONAL_CHUNKS, n_chunks)
+    passes += PROPAGATING * n_propagated if keeps else n_collected + 2 * n_propagated
+    of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
+    if not keeps:
+        of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
 
     embeddings = 4 * sum(by_name[name].n_weights for name in (EMBEDDINGS, OUTPUT) if name in by_name)
     gradients = (16 * n_ctx * n_vocab + embeddings) * bool(n_output_side)
     calibration = sums + 2 * output_hessians + max(gradients, context_memory(model, n_ctx, BATCH))
-    widest = max(tensor.n_per_row for tensor in matrices)
+    widest = max(each.n_in for each in inputs)
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
-    rounds, on_disk = context_memory(model, n_ctx), 0
+    rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2, 0
     for n_kept, n_passes in ((n_collected, 1), (n_propagated, 2)):
         if n_kept:
             states = n_passes * n_kept * n_ctx * of_token
-            in_memory = min(MEMORY if memory is None else memory, states)
-            weights = weights_at_work(model) * (n_passes - 1)
-            rounds = max(rounds, BYTES_OF_SUMS * widest**2 + weights + in_memory + n_passes * a_pass)
-            on_disk = max(on_disk, states - in_memory)
+            limit = MEMORY if memory is None else memory
+            routed = max(
+                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_kept * n_ctx) for t in experts),
+                default=0,
+            )
+            in_memory = min(limit, states) + (routed if states + routed <= limit else 0)
+            corrected = 4 * max(tensor.n_weights for tensor in matrices)
+            weights = (weights_at_work(model) + corrected) * (n_passes - 1)
+            of_sums = max(bytes_of_sums(each.n_in, n_ctx * n_propagated) for each in inputs)
+            rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
+            on_disk = max(on_disk, states + routed - in_memory)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     return Forecast(
-        stages,
-        seconds=passes * chunk_seconds + (len(stages) - 1) * rounding,
+        names,
+        seconds=passes * chunk_seconds + of_cores / cores,
         memory=int(PROCESS) + max(calibration, held_out + rounds),
         hessian=sums + output_hessians,
         # Two stages' files, activations, and the equalized model.
         beside=2 * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
+        all_hessians=all_hessians,
         keeps_hessians=keeps,
     )
 

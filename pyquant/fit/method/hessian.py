@@ -21,6 +21,7 @@ from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
+DIAGONAL_CHUNKS = 24  # that sums of squares are over where no Hessians are kept
 OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
 
@@ -109,6 +110,7 @@ class HessianMaker:
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
+            "diagonal_chunks": DIAGONAL_CHUNKS,
         }  # fmt: skip
         if output_side:
             try:

@@ -233,7 +233,10 @@ def quantize(
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
         stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
-        stages.run(stages_of(method, statistics.path, output_side=statistics.output_side))
+        collected = not hessian and not expected.keeps_hessians
+        stages.run(
+            stages_of(method, statistics.path, output_side=statistics.output_side, collected=collected)
+        )
         _publish(stages, model, output, force)
         compared = None
         if evaluate is not None:

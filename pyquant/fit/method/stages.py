@@ -33,10 +33,13 @@ class Stage:
         What people read.
     settings
         What it adds to a mode's settings; None removes a key.
+    instead
+        Whether it is only made where the stage before does not apply.
     """
 
     name: str
     settings: dict[str, Any]
+    instead: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,20 +69,29 @@ class Tried:
         return {"name": self.name, "kld": kld, "kept": self.kept, "why": self.why}
 
 
-def stages_of(method: str, statistics: Path, *, output_side: bool) -> list[Stage]:
+def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bool) -> list[Stage]:
     """List the stages of a method. The first is what llama-quantize makes with an imatrix.
 
     output_side: whether the statistics have output-side Hessians.
+    collected: whether Hessians are collected while a model is rounded: for each stage anew, so there is one
+    with all of them.
     """
-    gptq = {"imatrix": None, "hessian": statistics, "output_side": False}
-    stages = [Stage("imatrix", {"imatrix": statistics}), Stage("GPTQ", gptq)]
-    if method == "best":
-        stages += [Stage("output-side Hessian", {"output_side": True})] if output_side else []
-        stages += [
-            Stage("cross-layer equalization", {"equalize": True}),
-            Stage("error propagation", {"error_propagation": PROPAGATION_CHUNKS}),
+    imatrix = Stage("imatrix", {"imatrix": statistics})
+    gptq = Stage("GPTQ", {"imatrix": None, "hessian": statistics, "output_side": False})
+    equalized = Stage("cross-layer equalization", {"equalize": True})
+    propagated = Stage("error propagation", {"error_propagation": PROPAGATION_CHUNKS})
+    if method != "best":
+        return [imatrix, gptq]
+    if collected:
+        without = replace(gptq, name="GPTQ, error propagation", settings=gptq.settings | propagated.settings)
+        return [
+            imatrix,
+            Stage(f"{without.name}, {equalized.name}", without.settings | equalized.settings),
+            replace(without, instead=True),
+            replace(gptq, instead=True),
         ]
-    return stages
+    of_rows = [Stage("output-side Hessian", {"output_side": True})] if output_side else []
+    return [imatrix, gptq, *of_rows, equalized, propagated]
 
 
 class Stages:
@@ -137,6 +149,8 @@ class Stages:
         if not self._is_there(stages):
             self._folder.forget(stage.name for stage in stages)
         for stage in stages:
+            if stage.instead and self.tried[-1].kld is not None:
+                break
             settings = {
                 key: value for key, value in {**self._settings, **stage.settings}.items() if value is not None
             }

@@ -10,6 +10,7 @@ from pyquant.errors import GrammarError
 from pyquant.generation.grammar.grammar import Grammar, Language
 
 MOST_RULES = 1000  # each may name the next; engine lr takes time with their square
+MOST_DIGITS = 9  # of a repetition's or a token's number; llama.cpp reads 19 or 20, and repeats 2,000 times
 DEEPEST = 500  # of parentheses, and of a schema with what its references name
 
 # A rule's beginning, after which no line of GBNF or Lark has another one.
@@ -17,12 +18,13 @@ _RULE = {
     Language.LARK: re.compile(r"^[ \t]*[?!]*\w[^\n:\"/]*:", re.MULTILINE),
     Language.GBNF: re.compile(r"::="),
 }
-# Literals, classes and comments of GBNF, in which nothing else counts; parentheses; repetitions.
+# Literals, classes and comments of GBNF, in which nothing else counts; parentheses; repetitions; tokens.
 _GBNF = re.compile(
     r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|(?P<open>\()|(?P<close>\))|'
-    r"\{\s*(?P<least>\d{1,9})\s*,\s*(?P<most>\d{1,9})\s*\}",
+    r"\{\s*(?P<least>\d+)\s*,\s*(?P<most>\d+)\s*\}|\{[\s\d,]*\}|<\[\d+\]>",
     re.DOTALL,
 )
+_NUMBER = re.compile(r"\d+")
 
 
 def check_bounds(grammar: Grammar) -> None:
@@ -48,12 +50,18 @@ def _check_gbnf(grammar: Grammar) -> None:
         depth += bool(part["open"]) - bool(part["close"])
         if depth > DEEPEST:
             raise _too_deep(grammar)
-        if (
-            part["least"]
-            and len(part["least"] + part["most"]) < 20
-            and int(part["most"]) < int(part["least"])
-        ):
-            raise GrammarError(f"{grammar.name}: {part[0]}: less at most than at least")
+        if part[0][0] in "{<":
+            _check_counts(grammar, part)
+
+
+def _check_counts(grammar: Grammar, part: re.Match[str]) -> None:
+    line = grammar.text.count("\n", 0, part.start()) + 1
+    if any(len(number) > MOST_DIGITS for number in _NUMBER.findall(part[0])):
+        raise GrammarError(
+            f"{grammar.name}: line {line}: a number of more than {MOST_DIGITS} digits in {part[0][:24]}..."
+        )
+    if part["least"] and int(part["most"]) < int(part["least"]):
+        raise GrammarError(f"{grammar.name}: {part[0]}: less at most than at least")
 
 
 def _too_deep(grammar: Grammar) -> GrammarError:

@@ -10,6 +10,7 @@ _PLACE = re.compile(r"(?:at )?(?P<line>\d+)\((?P<column>\d+)\): (?:failed to com
 _BAD_REGEX = re.compile(
     r"(?P<which>.*?)(?: \(in regex\))?: regex parse error:\n(?P<shown>.*)\nerror: (?P<why>[^\n]+)", re.DOTALL
 )
+_OTHER_DOCUMENT = re.compile(r"Resource '(?P<name>[^']*)' is not present in a registry")
 INDENT = 4  # of an expression that is shown, with carets below
 ONE_OF = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
 TO_ANY_OF = '"x-guidance": {"coerce_one_of": true} in the schema takes it as anyOf'
@@ -26,4 +27,9 @@ def one_line(message: str, language: Language) -> str:
             (line.index("^") for line in bad["shown"].split("\n") if set(line) == {" ", "^"}), INDENT
         )
         return f"{where}{which}column {column - INDENT + 1}: {bad['why']}"
+    if other := _OTHER_DOCUMENT.search(rest):
+        return (
+            f"$ref: {other['name']} is another document, and none is fetched; "
+            f"copy it into $defs, and refer to #/$defs/NAME"
+        )
     return where + rest.split("\n")[0].replace(ONE_OF, TO_ANY_OF)

@@ -120,6 +120,15 @@ def test_less_at_most_than_at_least_is_refused(text: str, vocabulary: Vocabulary
         make_engine("gbnf", vocabulary).compile(Grammar(Language.GBNF, text, "g"))
 
 
+@pytest.mark.parametrize("part", ['"a"{%s}', '"a"{%s,}', '"a"{ 1, %s }', "<[%s]>"])
+def test_numbers_that_cannot_be_meant_are_refused(part: str, vocabulary: Vocabulary) -> None:
+    """The message was the name of C++'s function that reads a number."""
+    for engine, digits in (("gbnf", 20), ("llguidance", 6000)):
+        grammar = Grammar(Language.GBNF, "root ::=\n" + part.replace("%s", "9" * digits), "g")
+        with pytest.raises(GrammarError, match=r"^g: line 2: a number of more than 9 digits in [{<\[ 1,]*9+"):
+            make_engine(engine, vocabulary).compile(grammar)
+
+
 @pytest.mark.parametrize(
     "text", ['root ::= "a{3,2}"', "root ::= [({3,2}]{2,2} # {3,2}", f'root ::= "{"(" * 999}"']
 )
@@ -146,6 +155,21 @@ def test_numbers_that_are_not_counted_are_refused_as_they_are(
         make_engine("llguidance", vocabulary).compile(grammar)
     shown = re.escape(str(value))
     assert re.match(f"g: {place}: {shown}: numbers from {LEAST} to {MOST} may be there; ", str(error.value))
+
+
+@pytest.mark.parametrize("key", ["minimum", "maxLength", "title"])
+def test_numbers_of_thousands_of_digits_are_refused(key: str, vocabulary: Vocabulary) -> None:
+    grammar = Grammar(Language.JSON_SCHEMA, f'{{\n"{key}": -{"9" * 6000}}}', "g")
+    with pytest.raises(GrammarError) as error:
+        make_engine("llguidance", vocabulary).compile(grammar)
+    why = f"g: line 2: a number of thousands of digits; numbers from {LEAST} to {MOST} may be there"
+    assert str(error.value) == why
+
+
+def test_references_to_other_documents_are_refused(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(Language.JSON_SCHEMA, '{"$ref": "http://example.com/a.json#/b"}', "g")
+    with pytest.raises(GrammarError, match=r"^g: \$ref: http://example.com/a.json is another document, and"):
+        make_engine("llguidance", vocabulary).compile(grammar)
 
 
 @pytest.mark.parametrize("value", [LEAST, MOST])

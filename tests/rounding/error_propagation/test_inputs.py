@@ -85,7 +85,7 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
     model, calibration = ModelFile(source), Calibration.read(stats)
     wanted = [t for t in model.tensors if t.name in calibration.matrices and "blk" in t.name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyquant.rounding.correction.Correction", Noted)
+        patch.setattr("pyquant.rounding.error_propagation.Correction", Noted)
         patch.setattr("pyquant.rounding.error_propagation.CorrectedTarget", NotedStream)
         patch.setattr("pyquant.rounding.staged_context.PIECE", chunks * 64)
         write_propagated(model, calibration, wanted, 32, write, folder=folder, threads=1, memory=0)

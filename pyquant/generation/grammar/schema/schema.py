@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ LEAST, MOST = (
     -9 * 10**18,
     2**63 - 1,
 )  # below, llguidance works out a range for ever; above, it counts no further
+WRITABLE = f"numbers from {LEAST} to {MOST}"
+_NUMBER = re.compile(r"\d{4301}")  # by default, Python reads 4,300 digits
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 VALUES = ("const", "enum")
 DATA = (*VALUES, "default", "examples", "required", "x-guidance")  # they hold no schemas
@@ -43,8 +46,12 @@ def _read(grammar: Grammar) -> Any:
         raise GrammarError(
             f"{grammar.name}: line {error.lineno}, column {error.colno}: is no JSON: {error.msg}"
         ) from None
-    except ValueError as error:  # a number of thousands of digits
-        raise GrammarError(f"{grammar.name}: {error}") from None
+    except ValueError:  # Python reads no whole number of so many digits
+        number = _NUMBER.search(grammar.text)
+        line = grammar.text.count("\n", 0, number.start()) + 1 if number else 1
+        raise GrammarError(
+            f"{grammar.name}: line {line}: a number of thousands of digits; {WRITABLE} may be there"
+        ) from None
 
 
 class _Writer:
@@ -85,8 +92,8 @@ class _Writer:
             for number in _numbers(node.get(key)):
                 if not LEAST <= number <= MOST:
                     raise GrammarError(
-                        f"{self._name}: {place}/{key}: {number}: numbers from {LEAST} to {MOST} may be "
-                        f"there; give one of these, or leave it out"
+                        f"{self._name}: {place}/{key}: {number}: {WRITABLE} may be there; "
+                        f"give one of these, or leave it out"
                     )
 
 

@@ -10,6 +10,8 @@ from gguf import GGUFWriter
 
 from pyquant.errors import ModelFileError
 from pyquant.llama.model import Model as LlamaModel
+from pyquant.models.model_file import ModelFile
+from pyquant.models.type_policy import quantizable
 from tests.support.models import Model
 
 
@@ -43,9 +45,10 @@ class Numbered(Model):
 )
 def test_they_are_refused(tmp_path: Path, key: str, value: int | str) -> None:
     path = Numbered(n_layer=2, n_expert=3, key=key, value=value).write(tmp_path / "m.gguf")
-    with pytest.raises(ModelFileError) as raised:
-        LlamaModel(path)
-    assert str(raised.value) == f"{path}: llama.{key} is {value!r}, of which llama.cpp can run no model"
+    for opened in (LlamaModel, lambda path: quantizable(ModelFile(path))):
+        with pytest.raises(ModelFileError) as raised:
+            opened(path)
+        assert str(raised.value) == f"{path}: llama.{key} is {value!r}, of which llama.cpp can run no model"
 
 
 @pytest.mark.parametrize(("key", "value"), [("expert_used_count", 1), ("expert_group_count", 1)])

@@ -1,0 +1,62 @@
+"""How long the parts of a method take, from a pass that was timed and from rates of one CPU.
+
+Rates are of one core of an AMD EPYC 9004 (Zen 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyquant import _core
+from pyquant.models.tensor import Tensor
+from pyquant.rounding.correction import ENOUGH
+
+# Beside a pass over the same tokens: SmolLM2-135M on one core.
+COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
+# Operations per second: sums over tokens of x x^T, Cholesky factors, error feedback.
+SUMS, FACTORS, FEEDBACK = (1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10), 3.2e10, 7e10
+# Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
+SEARCH, GGML = 3e-8, 1.1e-7
+
+
+@dataclass(frozen=True)
+class Entered:
+    """Matrices that share an input.
+
+    n_in: how long it is. matrices: the tensors. n_used: experts that a token is sent to; 1 without experts.
+    """
+
+    n_in: int
+    matrices: Sequence[Tensor]
+    n_used: int
+
+    @property
+    def n_hessians(self) -> int:
+        """One for each expert."""
+        return self.matrices[0].n_experts
+
+
+def quantizing(tensors: Sequence[Tensor]) -> float:
+    """Seconds of a core for llama-quantize's file."""
+    return GGML * sum(tensor.n_weights for tensor in tensors)
+
+
+def rounding(inputs: Sequence[Entered]) -> float:
+    """Seconds of a core for GPTQ, from its Hessians."""
+    weights = [(entered.n_in, sum(t.n_weights for t in entered.matrices)) for entered in inputs]
+    feedback = sum(5 * n * n_weights for n, n_weights in weights) / FEEDBACK
+    factors = sum(entered.n_hessians * entered.n_in**3 / 3 for entered in inputs) / FACTORS
+    return feedback + factors + SEARCH * sum(n_weights for _, n_weights in weights)
+
+
+def collecting(inputs: Sequence[Entered], n_tokens: int) -> float:
+    """Seconds of a core for the sums of x x^T over tokens, passes not counted."""
+    return n_tokens * sum(entered.n_used * entered.n_in**2 for entered in inputs) / SUMS
+
+
+def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:
+    """Seconds of a core for the sums that matrices are corrected by, where there are tokens enough."""
+    enough = [entered for entered in inputs if n_tokens >= ENOUGH * entered.n_in]
+    sums = sum(3 * entered.n_used * entered.n_in**2 for entered in enough) / SUMS
+    return n_tokens * sums + sum(entered.n_hessians * entered.n_in**3 for entered in enough) / FACTORS
