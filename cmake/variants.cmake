@@ -1,5 +1,12 @@
 # The extension, compiled for several kinds of CPU: pyquant/_core.py loads the best that runs.
 
+# As CMake has it, without --push-state, which zig's linker does not take.
+if(NOT APPLE)
+    set(CMAKE_CXX_LINK_LIBRARY_USING_WHOLE_ARCHIVE_SUPPORTED TRUE)
+    set(CMAKE_CXX_LINK_LIBRARY_USING_WHOLE_ARCHIVE
+        "LINKER:--whole-archive" "<LINK_ITEM>" "LINKER:--no-whole-archive")
+endif()
+
 # add_variant(<name> <option>...): pyquant/_core_<name>, which holds llama.cpp, too. One file, so that nothing that
 # another package brings (its own llama.cpp, its C++ library) can come between its parts.
 function(add_variant name)
