@@ -181,7 +181,19 @@ class Calibration:
 
     def has_hessian(self, name: str) -> bool:
         """Say whether a matrix's Hessian is known, for one expert at least, and of enough tokens."""
-        return bool((self._hessian_counts(name) > 0).any()) and self._why_too_few(name) is None
+        known = bool((self._hessian_counts(name) > 0).any()) and not self.is_dead(name)
+        return known and self._why_too_few(name) is None
+
+    def is_dead(self, name: str) -> bool:
+        """Say whether all that entered a matrix was zero, as behind a part of the model that does nothing."""
+        return self._inputs.get(name) in self._dead
+
+    @cached_property
+    def _dead(self) -> set[str]:
+        if self._imatrix is not None:
+            return set()
+        names = {stored: name for name, stored in self._inputs.items()}  # one of each input
+        return {stored for stored, name in names.items() if not self.diagonal(name).any()}
 
     def why_no_hessian(self, name: str) -> str | None:
         """Say why Hessian statistics of a matrix's input are not known; None if they are, for all experts."""
@@ -193,6 +205,8 @@ class Calibration:
         counts = self._hessian_counts(name)
         if not len(counts):
             return "Hessian statistics of its input were not collected"
+        if self.is_dead(name):
+            return "only zeros entered it"
         if why := self._why_too_few(name):
             return why
         n_unseen = int((counts == 0).sum())

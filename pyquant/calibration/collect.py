@@ -30,6 +30,10 @@ from pyquant.models.model_file import ModelFile
 Progress = Callable[[int, int], None]
 
 
+class BrokenInput(ModelFileError):
+    """What enters a matrix is not finite, or so large that its squares are not."""
+
+
 @dataclass(frozen=True)
 class Work:
     """A group of chunks that are computed together.
@@ -84,7 +88,7 @@ def run(
 
     logits: what `learn_inputs` gave. They are checked behind a batch, which names the first matrix where a
     model breaks.
-    Raises ModelFileError: llama.cpp cannot run the model, or what enters a matrix is not finite.
+    Raises ModelFileError: llama.cpp cannot run the model. BrokenInput: what enters a matrix is not finite.
     """
     saved = time.monotonic()
     for batch in range(collector.batch, until):
@@ -95,7 +99,8 @@ def run(
                 context.decode(tokens, positions[0], np.ones(len(positions), bool))
                 collector.rethrow()
         except (ValueError, RuntimeError) as error:
-            raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
+            kind = BrokenInput if "is not finite" in str(error) else ModelFileError
+            raise kind(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
         check_logits(source.path, logits, "its first tokens")
         if progress:
             progress(unit.n_done, work[-1].n_done)
@@ -108,15 +113,8 @@ def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, proc
     """Hash all that decides what is spooled."""
     build = _core.build_info()
     cpu = [build["system"], _core.HAS_BF16_PRODUCTS]
-    contents = [
-        asdict(origin),
-        work[-1].n_done,
-        BATCH,
-        process_output,
-        collector.sizes,
-        build["pyquant"],
-        cpu,
-    ]
+    run = [asdict(origin), work[-1].n_done, BATCH, process_output]
+    contents = [*run, collector.sizes, build["pyquant"], cpu]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.panels import mirror
-from pyquant.calibration.products import add_products
+from pyquant.calibration.products import add_products, portions
 from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.calibration.shrinkage import sampled_columns, shrink, shrink_to_diagonal
-
-PORTION = 4096  # tokens that are summed up together, where all are at hand
 
 
 class Collected(Protocol):
@@ -84,9 +82,8 @@ class OfExperts:
         self._tokens, self._n_ctx, self._alike, self._threads = tokens, n_ctx, alike, threads
 
     def add(self, inputs: NDArray[np.float32], experts: NDArray[np.int32] | None) -> None:
-        """Add the tokens of a piece, as `RoutedTokens.add` takes them; None: experts are not known."""
-        if experts is not None:
-            self._tokens.add(inputs, experts)
+        """Add the tokens of a piece, as `RoutedTokens.add` takes them."""
+        self._tokens.add(inputs, experts)
 
     def hessian(self, expert: int) -> NDArray[np.float32] | None:
         """See `Collected`; the array is a new one."""
@@ -120,9 +117,9 @@ class OfExperts:
     def _mean(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         n_in = rows.shape[1]
         total, nothing = np.zeros((n_in, n_in), np.float32), np.zeros((1, n_in), np.float32)
-        for begin in range(0, len(rows), PORTION):
-            part = rows[begin : begin + PORTION]
-            add_products(part, np.zeros((len(part), 1), np.float32), total, nothing, threads=self._threads)
+        for part in portions(len(rows)):
+            first = np.zeros((len(rows[part]), 1), np.float32)
+            add_products(rows[part], first, total, nothing, threads=self._threads)
         total *= np.float32(1 / len(rows))
         mirror(total)
         return total

@@ -7,11 +7,21 @@ float32.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.machine.cpu import n_threads
+
+PORTION = 4096  # tokens that are summed up together, where all are at hand
+
+
+def portions(n_tokens: int) -> Iterator[slice]:
+    """Cut tokens into portions that are summed up together."""
+    for begin in range(0, n_tokens, PORTION):
+        yield slice(begin, begin + PORTION)
 
 
 def add_products(

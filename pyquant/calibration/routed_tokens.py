@@ -27,12 +27,14 @@ class RoutedTokens:
         self._inputs = np.empty((0, 1, 0), np.float32)
         self._experts = np.empty((0, 1), np.int32)
 
-    def add(self, inputs: NDArray[np.float32], experts: NDArray[np.int32]) -> None:
+    def add(self, inputs: NDArray[np.float32], experts: NDArray[np.int32] | None) -> None:
         """Add the tokens of a piece. Raises OutputError: there is no room for them.
 
         inputs: (n, 1, n_in), what enters all experts that a token is sent to; or (n, n_used, n_in), what
-        enters each. experts: (n, n_used).
+        enters each. experts: (n, n_used); None, where they are not known: nothing is added.
         """
+        if experts is None:
+            return
         if not self._n_tokens:
             self._inputs = self._make((self._room, *inputs.shape[1:]))
             self._experts = np.empty((self._room, experts.shape[1]), np.int32)

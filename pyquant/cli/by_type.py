@@ -12,7 +12,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
-from pyquant.cli.output import number, print_lines, print_table, remark, show, size
+from pyquant.cli.output import number, print_lines, print_table, remark, show, size, written
 from pyquant.cli.panels import EXPERT
 from pyquant.cli.progress import phases
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
@@ -22,6 +22,7 @@ from pyquant.files.text import Text
 if TYPE_CHECKING:
     from pyquant.fit.method.quantize import Quantized
     from pyquant.fit.mixtures import WantedSize as Wanted
+    from pyquant.rounding.shards import Split
 
 # Options of modes that a type takes as well.
 SHARED = ("imatrix", "pure", "requantize", "hessian")
@@ -135,6 +136,7 @@ def quantize_by_type(
     method: MethodOptions,
     mode: options.WrittenMode,
     *,
+    split: Split | None,
     memory: int | None,
     threads: int | None,
     dry_run: bool,
@@ -157,14 +159,14 @@ def quantize_by_type(
             source, output, type_, method=method.method or "rtn", imatrix=mode.imatrix,
             text=method.text or None, hessian=mode.hessian, n_ctx=method.ctx,
             n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),
-            evaluate=evaluate, memory=memory, threads=threads, dry_run=dry_run, force=force,
+            evaluate=evaluate, split=split, memory=memory, threads=threads, dry_run=dry_run, force=force,
             progress=progress, tell=remark,
         )  # fmt: skip
     show(done.to_json(), json, lambda result: _print(result, dry_run), keep=True)
     for line in [*tensor_remarks(done.result["tensors"]), *_remarks(done)]:
         remark(line)
     if not dry_run and not method.evaluate:
-        remark(f"what it costs: pyquant compare {source} {output} --text FILE")
+        remark(f"what it costs: pyquant compare {source} {done.result['output']} --text FILE")
 
 
 def _print(result: dict[str, Any], dry_run: bool) -> None:
@@ -179,7 +181,7 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
     }
     if not dry_run:
         lines["time"] = f"{result['seconds']:.1f} s"
-    print_lines(lines | {"not written" if dry_run else "written to": result["output"]})
+    print_lines(lines | {"not written" if dry_run else "written to": written(result["files"])})
     if result["stages"]:
         print_table(
             ["stage", "held-out KLD", "kept"],

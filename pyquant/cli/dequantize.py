@@ -9,10 +9,13 @@ import typer
 
 from pyquant.cli import options, paths
 from pyquant.cli.conversion import convert
+from pyquant.cli.groups import grouped
 from pyquant.cli.output import remark
 
 
+@grouped
 def dequantize(
+    *,
     source: Annotated[
         Path,
         typer.Argument(
@@ -22,6 +25,7 @@ def dequantize(
         ),
     ],
     output: options.Output,
+    shards: options.Shards,
     type_: Annotated[
         str, typer.Option("--type", metavar="F16|BF16|F32", help="What its weights are stored as.")
     ] = "F16",
@@ -32,10 +36,11 @@ def dequantize(
     """Write a quantized model's weights as F16, BF16 or F32."""
     from pyquant.rounding.dequantize import dequantize_model
 
+    split = shards.read(output)
     result = convert(
         "dequantize",
         lambda progress: dequantize_model(
-            source, output, type_.upper(), threads=threads, force=force, progress=progress
+            source, output, type_.upper(), threads=threads, force=force, split=split, progress=progress
         ),
         json,
         _lines,

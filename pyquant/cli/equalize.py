@@ -55,6 +55,8 @@ def _lines(result: dict[str, Any]) -> dict[str, str]:
         "channels": f"{result['n_channels']:,}, of which {result['n_scaled']:,} have another scale",
         "changed by it": f"KLD {result['kld']:.2g} on random tokens",
     }
+    if result["left_out"]:
+        lines["left out"] = f"channels that enter {', '.join(result['left_out'])}, which change the model"
     if result["hessian"]:
         lines["statistics"] = result["hessian"]
     return lines

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyquant.fit.mixtures import WantedSize as Wanted
+    from pyquant.rounding.shards import Split
     from pyquant.schemes import Mode
 
 
@@ -345,6 +346,39 @@ class WantedSize:
 
         n_bytes = None if self.target_size is None else parse_size("--target-size", self.target_size)
         return Wanted(n_bytes, self.target_bpw, self.like)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Whether the output is one file."""
+
+    panel: ClassVar = GENERAL
+
+    split_max_size: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="SIZE",
+            help="Write shards OUT-00001-of-0000N.gguf with tensors of at most so many bytes each, such as "
+            "2G, as llama-gguf-split does.",
+        ),
+    ] = None
+    keep_split: Annotated[
+        bool,
+        typer.Option("--keep-split", help="Write the shards that the model has, as llama-quantize does."),
+    ] = False
+
+    def read(self, output: Path) -> Split | None:
+        """Read it; None: one file. Raises ConfigError: both are given, or `output` is a pqz file."""
+        if self.split_max_size is None and not self.keep_split:
+            return None
+        if self.split_max_size is not None and self.keep_split:
+            raise ConfigError("give one of --split-max-size and --keep-split")
+        from pyquant.fit.target import parse_size
+        from pyquant.rounding.to_pqz import SUFFIX
+
+        if output.suffix == SUFFIX:
+            raise ConfigError(f"{output}: a {SUFFIX} file is whole; shards are GGUFs")
+        return "keep" if self.split_max_size is None else parse_size("--split-max-size", self.split_max_size)
 
 
 @dataclass(frozen=True)

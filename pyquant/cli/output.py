@@ -143,6 +143,11 @@ def print_lines(lines: Mapping[str, str]) -> None:
         print(f"{name:<16} {value}")
 
 
+def written(files: Sequence[str]) -> str:
+    """Names a file, or the first of some shards."""
+    return files[0] if len(files) == 1 else f"{files[0]}, the first of {len(files)} shards"
+
+
 def remark(text: str) -> None:
     """Prints a line beside the result. Where nobody reads it, or nothing takes it, work goes on."""
     with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import typer
 
 from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
-from pyquant.cli.output import number, percent, print_lines, remark, show, size
+from pyquant.cli.output import number, percent, print_lines, remark, show, size, written
 from pyquant.cli.progress import progress_bar
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
 
@@ -48,6 +48,7 @@ def quantize(
     method: by_type.MethodOptions,
     target: options.WantedSize,
     mode: options.WrittenMode,
+    shards: options.Shards,
     threads: options.Threads = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")
@@ -65,10 +66,11 @@ def quantize(
     from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
 
     bound = None if method.memory is None else parse_size("memory", method.memory)
+    split = shards.read(output)
     if (of_type := by_type.wanted_type(type_, target, mode)) is not None:
         by_type.quantize_by_type(
-            source, output, of_type, method, mode, memory=bound, threads=threads, dry_run=dry_run,
-            force=force, json=json,
+            source, output, of_type, method, mode, split=split, memory=bound, threads=threads,
+            dry_run=dry_run, force=force, json=json,
         )  # fmt: skip
         return
     by_type.check_method(method, has_target=target.like is not None)
@@ -96,8 +98,8 @@ def quantize(
             )  # fmt: skip
         else:
             report = quantize_model(
-                source, output, chosen, threads=threads, force=force, dry_run=dry_run, memory=bound,
-                progress=progress, tell=remark,
+                source, output, chosen, threads=threads, force=force, dry_run=dry_run, split=split,
+                memory=bound, progress=progress, tell=remark,
             )  # fmt: skip
     result = report.to_json() | search
     size_name = "size, expanded" if to_pqz and dry_run else "size"
@@ -156,4 +158,4 @@ def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
             "zero weights": percent(result["zero_share"]),
             "time": f"{result['seconds']:.2f} s ({size(before / result['seconds'])}/s)",
         }
-    print_lines(lines | {"not written" if dry_run else "written to": result["output"]})
+    print_lines(lines | {"not written" if dry_run else "written to": written(result["files"])})

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyquant import _core
@@ -46,13 +46,9 @@ class OutputFile:
         """
         self.path = Path(path)
         check_output(self.path, sources=sources, force=force)
-        free = shutil.disk_usage(self.path.parent).free
+        require_room([(self.path, size)])
         self.partial = partial_of(self.path)
         self._keep = keep
-        with contextlib.suppress(OSError):
-            free += self.partial.stat().st_blocks * 512
-        if free < size:
-            raise OutputError(f"{self.path}: needs {size:,} bytes, {free:,} are free in {self.path.parent}")
         self._file = CLOSED
         try:
             self._open(sources)
@@ -100,6 +96,10 @@ class OutputFile:
         """Give the file its name."""
         with output_errors(self.path):
             os.replace(self.partial, self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, which has its name."""
         os.close(self._file)
         self._file = CLOSED
 
@@ -112,13 +112,28 @@ class OutputFile:
         elif self._file != CLOSED:
             if not self._keep:
                 self.partial.unlink(missing_ok=True)
-            os.close(self._file)
+            self.close()
         self._file = CLOSED
 
 
 def partial_of(path: Path) -> Path:
     """Say where a file is until it is complete."""
     return path.with_name(f".{path.name}.partial")
+
+
+def require_room(sizes: Sequence[tuple[Path, int]]) -> None:
+    """Refuse files that the disk has no room for. Raises OutputError.
+
+    sizes: the path of each, in one folder, and its bytes. What a run of before left of them is overwritten.
+    """
+    (path, _), size = sizes[0], sum(size for _, size in sizes)
+    with output_errors(path):
+        free = shutil.disk_usage(path.parent).free
+    for each, _ in sizes:
+        with contextlib.suppress(OSError):
+            free += partial_of(each).stat().st_blocks * 512
+    if free < size:
+        raise OutputError(f"{path}: needs {size:,} bytes, {free:,} are free in {path.parent}")
 
 
 def _remove_unlocked(path: Path) -> None:

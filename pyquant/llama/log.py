@@ -13,9 +13,8 @@ logger = logging.getLogger("pyquant.llama")
 
 # llama.cpp tells how it cleans up after a decoding that was stopped or failed. An exception says the rest.
 AFTER_A_FAILURE = "removing memory module entries"
-LONG = (
-    "possible training context overflow"  # of a cache's cells, which are rounded up; `Model.context` says it
-)
+# It counts cells of the cache, which are rounded up. `Model.context` says it.
+LONG = "possible training context overflow"
 
 
 class _Log:
@@ -47,7 +46,7 @@ class _Log:
                 logger.log(self._level_of(line), "%s", line)
 
     def _level_of(self, line: str) -> int:
-        """A warning is one once: the same model is loaded again and again."""
+        """Warnings count once: the same model is loaded again and again."""
         is_said = AFTER_A_FAILURE in line or LONG in line
         if is_said or (self._level == logging.WARNING and line in self._warned):
             return logging.DEBUG

@@ -65,8 +65,13 @@ class ModelFile:
             for index, shard in enumerate(shards):
                 self._check_place(shard, index)
         tensors = [tensor for shard in shards for tensor in shard.tensors]
-        if len({tensor.name for tensor in tensors}) < len(tensors):
-            raise ModelFileError(f"{first}: a tensor is in more than one shard")
+        first_in: dict[str, Path] = {}
+        for tensor in tensors:
+            if (other := first_in.setdefault(tensor.name, tensor.path)) != tensor.path:
+                raise ModelFileError(
+                    f"{tensor.path}: tensor {tensor.name!r} is in {other.name} too: is one of them another "
+                    f"model's?"
+                )
         if len(self.paths) > 1 and self.get("split.tensors.count", len(tensors)) != len(tensors):
             raise ModelFileError(
                 f"{first}: {self.get('split.tensors.count')} tensors announced, {len(tensors)} in the shards"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
-MADE_BY_EXPERTS = (
-    "ffn_down"  # kinds that begin with it get what each expert makes of a token; others the token
-)
+MADE_BY_EXPERTS = "ffn_down"  # kinds that begin so get what each expert makes of a token, others the token
 
 
 def kind_of(tensor: str) -> str:

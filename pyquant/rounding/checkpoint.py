@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,16 +21,19 @@ class Checkpoint:
     A line is written when its tensor's bytes are. One that a kill cut off is not used.
     """
 
-    def __init__(self, path: Path, plan: Plan, partial: Path, planned: Mapping[str, TensorResult]) -> None:
-        """Read what is there, if it is of the same plan and the unfinished file is there too.
+    def __init__(
+        self, path: Path, plan: Plan, partial: Sequence[Path], planned: Mapping[str, TensorResult]
+    ) -> None:
+        """Read what is there, if it is of the same plan and the unfinished files are there too.
 
+        partial: the unfinished file, or those of all shards.
         planned: by name, what is known of each tensor before it is measured.
 
         Raises OutputError: the list cannot be written.
         """
         self._path = path
-        self._head = hashlib.sha256(plan.header.header()).hexdigest()
-        self.done = self._read(planned) if partial.exists() else {}
+        self._head = hashlib.sha256(b"".join(file.header.header() for file in plan.files)).hexdigest()
+        self.done = self._read(planned) if all(path.exists() for path in partial) else {}
         with output_errors(path):
             lines = [json.dumps(asdict(result)) for result in self.done.values()]
             path.write_text("".join(f"{line}\n" for line in [self._head, *lines]))

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.calibration.products import multiply
-from pyquant.rounding.correction import Sums, portions
+from pyquant.calibration.products import multiply, portions
+from pyquant.rounding.correction import Sums
 
 DIRECTIONS = 128  # at most, in which the size of a stream is measured
 

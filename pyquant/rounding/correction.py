@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.products import add_products
+from pyquant.calibration.products import add_products, portions
 from pyquant.calibration.routed_tokens import RoutedTokens
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
-PORTION = 4096  # tokens whose Hessians are summed up together
 
 
 class Sums:
@@ -43,12 +40,6 @@ class Sums:
         """
         _core.solve_damped(self._hessian, self._moved, dampening)
         return self._moved
-
-
-def portions(n_tokens: int) -> Iterator[slice]:
-    """Cut tokens into portions that are summed up together."""
-    for begin in range(0, n_tokens, PORTION):
-        yield slice(begin, begin + PORTION)
 
 
 class Correction:

@@ -13,6 +13,7 @@ from pyquant.models.tensor import UNQUANTIZED
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.result import errors_of
+from pyquant.rounding.shards import Split
 from pyquant.schemes.settings import make_mode
 
 FLOAT_TYPES = ("F16", "BF16", "F32")
@@ -47,6 +48,7 @@ def dequantize_model(
     *,
     threads: int | None = None,
     force: bool = False,
+    split: Split | None = None,
     progress: Progress | None = None,
 ) -> DequantizeResult:
     """Write the weights of a quantized model as floats.
@@ -66,6 +68,8 @@ def dequantize_model(
         None: one for each core. The file does not depend on it.
     force
         Replace an existing `output`.
+    split
+        Write shards, as `quantize_model` does.
     progress
         Called while it goes on.
 
@@ -81,7 +85,7 @@ def dequantize_model(
     if type not in FLOAT_TYPES:
         raise ConfigError(f"type: expected F16, BF16 or F32, got {type!r}")
     mode = make_mode({"mode": f"ggml:{type}", "requantize": True})
-    done = quantize_model(source, output, mode, threads=threads, force=force, progress=progress)
+    done = quantize_model(source, output, mode, threads=threads, force=force, split=split, progress=progress)
     tensors: dict[str, int] = {}
     for tensor in done.tensors:
         if tensor.quantized and Type[tensor.source_type] not in UNQUANTIZED:

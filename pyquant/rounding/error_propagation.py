@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens
-from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
@@ -162,8 +161,8 @@ def _run_together(
                 if x is None or y is None:
                     continue
                 if stage.routed:
-                    _keep(x, original.experts(), before)
-                    _keep(y, changed.experts(), after)
+                    before.add(x, original.experts())
+                    after.add(y, changed.experts())
                 elif isinstance(held, OfAllTokens):
                     held.add(x)
                 if stream:
@@ -186,11 +185,6 @@ def _run_together(
 
 def _none(expert: int) -> None:
     return None
-
-
-def _keep(inputs: NDArray[np.float32], experts: NDArray[np.int32] | None, tokens: RoutedTokens) -> None:
-    if experts is not None:
-        tokens.add(inputs, experts)
 
 
 def _change(stream: CorrectedTarget | None, sums: Correction | None, routed: ExpertCorrections) -> Change:

@@ -107,7 +107,8 @@ class Factors:
             ) from None
 
     def _known(self, matrix: Matrix) -> bool:
-        return self._calibration is not None and matrix.tensor.name in self._calibration.matrices
+        name, known = matrix.tensor.name, self._calibration
+        return known is not None and name in known.matrices and not known.is_dead(name)
 
     def _start(self, matrix: Matrix) -> Future[_core.Factor]:
         assert self._calibration is not None

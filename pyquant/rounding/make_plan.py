@@ -18,20 +18,26 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.metadata import fill_header
 from pyquant.rounding.needed_importance import check_importance
-from pyquant.rounding.plan import Plan
+from pyquant.rounding.plan import Plan, PlannedFile, bytes_as
+from pyquant.rounding.shards import Sharding
 from pyquant.rounding.types import choose_types, whole_blocks
 from pyquant.schemes import Mode, Scheme
 from pyquant.schemes.q8_0 import q8_0
 
 
-def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Plan:
+def make_plan(
+    model: ModelFile, mode: Mode, *, threads: int | None = None, sharding: Sharding | None = None
+) -> Plan:
     """Decide everything about a quantization.
+
+    sharding: how tensors are divided into files; None: all are in one.
 
     The model's weights are read only where its table is made from them, or its hash is needed.
 
     Raises ModelFileError: the model cannot be quantized, or the calibration is of another model. ConfigError:
     the mode does not fit the model or the calibration.
     """
+    model = sharding.ordered(model) if sharding else model
     calibration = Calibration.read(mode.hessian) if mode.hessian else None
     if mode.error_propagation and not (calibration and calibration.origin):
         raise ConfigError("error_propagation: needs --hessian with a file that `pyquant calibrate` wrote")
@@ -51,7 +57,11 @@ def make_plan(model: ModelFile, mode: Mode, *, threads: int | None = None) -> Pl
             t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
         }
     check_importance(model, mode, types, importance)
-    plan = Plan(model, mode, scheme, calibration, importance, types, wanted, _core.Gguf(), sha256)
+    stored = [model.tensors]
+    if sharding:
+        stored = sharding.divide(model.tensors, lambda tensor: bytes_as(types[tensor.name], tensor))
+    files = [PlannedFile(_core.Gguf(), tensors) for tensors in stored]
+    plan = Plan(model, mode, scheme, calibration, importance, types, wanted, files, sharding, sha256)
     if mode.error_propagation and plan.requantized_from:
         raise ConfigError(
             f"error_propagation: {model.path} is quantized, and a running copy of it holds no other weights; "
@@ -66,7 +76,7 @@ def only(plan: Plan, tensors: list[Tensor]) -> Plan:
     model = copy(plan.model)
     model.tensors = tensors
     mode = plan.mode.model_copy(update={"error_propagation": None})
-    part = replace(plan, model=model, mode=mode, header=_core.Gguf())
+    part = replace(plan, model=model, mode=mode, files=[PlannedFile(_core.Gguf(), tensors)], sharding=None)
     fill_header(part)
     return part
 

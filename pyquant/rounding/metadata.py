@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gguf import GGML_QUANT_VERSION
 
+from pyquant import _core
 from pyquant.calibration.imatrix import ImportanceMatrix
-from pyquant.models.header import LAYOUT_KEYS, set_metadata
+from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata, split_keys
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.models.type_policy import copied_file_type
 from pyquant.rounding.plan import Plan
 from pyquant.schemes.dampening import ROWS
+
+# What is done, in the words of people.
+GPTQ = "GPTQ"
+OUTPUT_SIDE = "output-side Hessian"
+EQUALIZATION = "cross-layer equalization"
+PROPAGATION = "error propagation"
 
 
 def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
@@ -24,8 +33,9 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     -------
     Metadata by key; empty for files that llama-quantize makes of an unquantized model too.
         pyquant.requantized_from: the types of tensors that were quantized already. pyquant.mode and the
-        mode's parameters. pyquant.dampening, and pyquant.error_propagation, where GPTQ rounds;
-        pyquant.row_dampening, with the output-side Hessian.
+        mode's parameters. Where GPTQ rounds pyquant.version, pyquant.method: all that was done,
+        pyquant.texts.sha256: hashes of the texts that it was calibrated on, separated by spaces,
+        pyquant.dampening and pyquant.error_propagation; pyquant.row_dampening, with the output-side Hessian.
         pyquant.without_gptq: the names of quantized tensors where they are not, separated by spaces.
         Tables of Q4_T tensors. pyquant.source.sha256.
     """
@@ -39,6 +49,10 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     for key, value in mode.parameters(scheme).items():
         entries[f"pyquant.{key}"] = value
     if any(plan.by_gptq(tensor) for tensor in plan.model.tensors):
+        entries["pyquant.version"] = _core.build_info()["pyquant"]
+        entries["pyquant.method"] = ", ".join(_methods(plan))
+        if hashes := _text_hashes(plan):
+            entries["pyquant.texts.sha256"] = " ".join(hashes)
         entries["pyquant.dampening"] = f"{mode.dampening:g}"
         if mode.error_propagation:
             entries["pyquant.error_propagation"] = mode.error_propagation
@@ -52,6 +66,21 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
         entries |= table_entries((name, scheme.table_of(name)) for name in q4_t)
         entries["general.file_type"] = Q4_T_FILE_TYPE
     return {**entries, "pyquant.source.sha256": sha256}
+
+
+def _methods(plan: Plan) -> Iterator[str]:
+    yield GPTQ
+    if any(plan.has_output_side(tensor) for tensor in plan.model.tensors):
+        yield OUTPUT_SIDE
+    if EQUALIZED_FROM in plan.model.keys:
+        yield EQUALIZATION
+    if plan.mode.error_propagation:
+        yield PROPAGATION
+
+
+def _text_hashes(plan: Plan) -> list[str]:
+    origin = plan.calibration.origin if plan.calibration else None
+    return [text.sha256 for text in origin.texts if text.sha256] if origin else []
 
 
 def importance_metadata(plan: Plan) -> dict[str, str | int]:
@@ -84,11 +113,11 @@ def _cut(text: str) -> str:
 
 
 def fill_header(plan: Plan) -> None:
-    """Write the new file's metadata and tensors into `plan.header`.
+    """Write the metadata and tensors of all files into their headers; shards behind the first have few.
 
     The source's hash is written as zeros where it is not known yet.
     """
-    header, model = plan.header, plan.model
+    header, model = plan.files[0].header, plan.model
     header.copy_keys(model.header)
     header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
     file_type = copied_file_type(model) if plan.mode.copies else int(plan.mode.file_type)
@@ -97,5 +126,9 @@ def fill_header(plan: Plan) -> None:
         header.remove(key)
     set_metadata(header, importance_metadata(plan))
     set_metadata(header, metadata(plan, sha256=plan.sha256 or "0" * 64))
-    for tensor in model.tensors:
-        header.add_tensor(tensor.name, int(plan.types[tensor.name]), tensor.shape)
+    for number, file in enumerate(plan.files):
+        if plan.sharding:
+            keys = plan.sharding.keys(number, len(plan.files), len(model.tensors))
+            file.header.copy_keys(split_keys(keys))
+        for tensor in file.tensors:
+            file.header.add_tensor(tensor.name, int(plan.types[tensor.name]), tensor.shape)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,18 @@ from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
 from pyquant.rounding.output_side import RowFeedback
 from pyquant.rounding.row_weights import RowWeights
+from pyquant.rounding.shards import Sharding, shard_paths
 from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode, Scheme
 from pyquant.schemes.dampening import ROWS
 
 # Types that GGML's quantizers make in the same way with and without an importance matrix.
 WITHOUT_IMPORTANCE = (*UNQUANTIZED, Type.Q8_0)
+
+
+def bytes_as(type_: Type, tensor: Tensor) -> int:
+    """Count the bytes that a tensor takes as another type."""
+    return tensor.n_rows * _core.row_bytes(int(type_), tensor.n_per_row)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,14 @@ class Part:
 
 
 @dataclass(frozen=True)
+class PlannedFile:
+    """A file to write."""
+
+    header: _core.Gguf
+    tensors: list[Tensor]  # in the order in which they are stored
+
+
+@dataclass(frozen=True)
 class Plan:
     """A quantization decided on, of which nothing is done yet."""
 
@@ -51,7 +65,8 @@ class Plan:
     importance: ImportanceMatrix | None  # the calibration's diagonals, or an importance matrix
     types: dict[str, Type]  # what each tensor becomes, by name
     wanted: dict[str, Type]  # what each tensor would become if blocks of every type divided its rows, by name
-    header: _core.Gguf  # the new file's
+    files: list[PlannedFile]  # the new file, or its shards
+    sharding: Sharding | None  # how they are divided into shards; None: a file, and no shard
     sha256: str | None  # the hash of the model, in hex, where it was needed
 
     def changes(self, tensor: Tensor) -> bool:
@@ -79,13 +94,24 @@ class Plan:
 
     def n_bytes(self, tensor: Tensor) -> int:
         """Count the bytes that a tensor becomes."""
-        return tensor.n_rows * _core.row_bytes(int(self.types[tensor.name]), tensor.n_per_row)
+        return bytes_as(self.types[tensor.name], tensor)
+
+    @cached_property
+    def file_bytes(self) -> list[int]:
+        """The size of each of the new files."""
+        return [
+            len(file.header.header()) + sum(padded(self.n_bytes(tensor)) for tensor in file.tensors)
+            for file in self.files
+        ]
 
     @property
     def output_bytes(self) -> int:
-        """The size of the new file."""
-        data = sum(padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
-        return len(self.header.header()) + data
+        """The size of the new files together."""
+        return sum(self.file_bytes)
+
+    def paths(self, output: Path) -> list[Path]:
+        """Name the new files, where `output` is the name that is asked for."""
+        return shard_paths(output, len(self.files)) if self.sharding else [output]
 
     def searched(self, tensor: Tensor) -> bool:
         """Say whether csrc/gptq rounds a tensor, with error feedback or not."""
@@ -93,7 +119,11 @@ class Plan:
             return False
         if scheme := self._scheme_of(tensor):
             return scheme.searches(tensor.name, self.calibration)
-        return self.calibration is not None and self.types[tensor.name] in GPTQ_TYPES
+        return (
+            self.calibration is not None
+            and self.types[tensor.name] in GPTQ_TYPES
+            and not self.calibration.is_dead(tensor.name)
+        )
 
     def by_gptq(self, tensor: Tensor) -> bool:
         """Say whether errors in a tensor's columns are made up for by its other columns."""
@@ -109,7 +139,8 @@ class Plan:
         """
         if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
             return None
-        if tensor.name in self.calibration.matrices and not self.searched(tensor):
+        known = tensor.name in self.calibration.matrices and not self.calibration.is_dead(tensor.name)
+        if known and not self.searched(tensor):
             if self._scheme_of(tensor):
                 return f"mode {self.mode.mode} rounds every weight to the nearest code"
             return f"type {self.types[tensor.name].name} is not one that GPTQ rounds to"
@@ -139,15 +170,19 @@ class Plan:
             return scheme.grid == "q4_0"  # whose scale GGML then searches for; csrc/stream
         return self.types[tensor.name] not in WITHOUT_IMPORTANCE
 
-    def offset(self, tensor: Tensor) -> int:
-        """Say where a tensor's data begin in the new file, in bytes."""
-        return self._offsets[tensor.name]
+    def place(self, tensor: Tensor) -> tuple[int, int]:
+        """Say in which of the new files a tensor's data are, and where they begin, in bytes."""
+        return self._places[tensor.name]
 
     @cached_property
-    def _offsets(self) -> dict[str, int]:
-        sizes = (padded(self.n_bytes(tensor)) for tensor in self.model.tensors)
-        offsets = itertools.accumulate(sizes, initial=len(self.header.header()))
-        return {tensor.name: offset for tensor, offset in zip(self.model.tensors, offsets)}
+    def _places(self) -> dict[str, tuple[int, int]]:
+        places = {}
+        for number, file in enumerate(self.files):
+            offset = len(file.header.header())
+            for tensor in file.tensors:
+                places[tensor.name] = number, offset
+                offset += padded(self.n_bytes(tensor))
+        return places
 
     @property
     def staged(self) -> list[Tensor]:
@@ -196,7 +231,8 @@ class Plan:
                     encoder = _core.gptq_encoder(type_, factor)
                 yield Part(matrix.tensor, encoder, None, n_bytes // len(matrices))
         else:
-            importance = self.importance.of(tensor) if self.importance else None
+            dead = self.calibration is not None and self.calibration.is_dead(tensor.name)
+            importance = self.importance.of(tensor) if self.importance and not dead else None
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ConfigError
-from pyquant.files.output_file import OutputFile, check_output, partial_of
+from pyquant.files.output_file import check_output, partial_of
+from pyquant.files.output_files import OutputFiles
 from pyquant.files.sha256 import SourceHash
 from pyquant.models.header import set_metadata
 from pyquant.models.model_file import AnyModel, open_model
@@ -25,6 +26,7 @@ from pyquant.rounding.checkpoint import Checkpoint
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import QuantizeResult, TensorResult
+from pyquant.rounding.shards import Sharding, Split
 from pyquant.rounding.tensor_writer import Passed, TensorWriter
 from pyquant.schemes import Mode
 
@@ -39,6 +41,7 @@ def quantize_model(
     threads: int | None = None,
     force: bool = False,
     dry_run: bool = False,
+    split: Split | None = None,
     memory: int | None = None,
     checkpoint: Path | None = None,
     progress: Progress | None = None,
@@ -60,6 +63,9 @@ def quantize_model(
         Replace an existing `output`.
     dry_run
         Decide the types and sizes; write nothing.
+    split
+        Write shards, which llama.cpp reads as one model: their most bytes of tensors, or "keep" for the
+        shards of `source`. They are called `output` less its suffix, and -00001-of-00002.gguf.
     memory
         With error propagation: bytes that activations may take in memory, the rest being beside `output`;
         None: 1 GiB. The file does not depend on it.
@@ -84,22 +90,25 @@ def quantize_model(
     model = given = open_model(source)
     if memory is not None and not mode.hessian:
         raise ConfigError("memory: is of --error-propagation, and without it little memory is taken")
-    if not dry_run:
+    if not dry_run and split is None:  # shards are not counted yet
         check_output(Path(output), sources=model.paths, force=force)
+    sharding = None if split is None else Sharding.of(model, split)
     with ExitStack() as stack:
         if mode.equalize and not dry_run:
             from pyquant.rounding.equalize.equalize_model import equalized
 
-            model, mode = stack.enter_context(equalized(model, mode, threads))
-        plan = make_plan(model, mode, threads=threads)
+            model, mode = stack.enter_context(equalized(model, mode, threads, tell))
+        plan = make_plan(model, mode, threads=threads, sharding=sharding)
         results = (
-            [_result(plan, tensor) for tensor in model.tensors]
+            [_result(plan, tensor) for tensor in plan.model.tensors]
             if dry_run
             else write_plan(plan, Path(output), threads, force, progress, memory, checkpoint, tell)
         )
+    files = [str(path) for path in plan.paths(Path(output))]
     return QuantizeResult(
         source=str(given.path),
-        output=str(output),
+        output=files[0],
+        files=files,
         mode=mode.mode,
         parameters=mode.parameters(plan.scheme),
         source_bytes=given.n_bytes,
@@ -120,23 +129,23 @@ def write_plan(
     checkpoint: Path | None = None,
     tell: Tell | None = None,
 ) -> list[TensorResult]:
-    """Write the file that a plan describes. Parameters and errors are those of `quantize_model`."""
-    model, mode = plan.model, plan.mode
+    """Write what a plan describes: a file, or shards. Parameters and errors are those of `quantize_model`."""
+    model, mode, paths = plan.model, plan.mode, plan.paths(output)
     results: dict[str, TensorResult] = {}
     finished: Checkpoint | None = None
     if checkpoint:
         planned = {tensor.name: _result(plan, tensor) for tensor in model.tensors}
-        finished = Checkpoint(checkpoint, plan, partial_of(output), planned)
+        finished = Checkpoint(checkpoint, plan, [partial_of(path) for path in paths], planned)
     done = finished.done if finished else {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,
-        OutputFile(
-            output, plan.output_bytes, sources=model.paths, force=force, keep=checkpoint is not None
-        ) as file,
+        OutputFiles(
+            list(zip(paths, plan.file_bytes)), sources=model.paths, force=force, keep=checkpoint is not None
+        ) as files,
         TensorReader(model, model.tensors, threads, progress) as reader,
         plan.factors(threads) as factors,
     ):
-        writer = TensorWriter(plan, factors, reader, file, threads)
+        writer = TensorWriter(plan, factors, reader, files, threads)
 
         def write(
             tensor: Tensor,
@@ -167,9 +176,10 @@ def write_plan(
             if tensor.name not in results:
                 write(tensor)
         if plan.scheme is not None and plan.sha256 is None:
-            set_metadata(plan.header, {"pyquant.source.sha256": source_hash.result()})
-        file.write(plan.header.header(), 0)
-        file.commit()
+            set_metadata(plan.files[0].header, {"pyquant.source.sha256": source_hash.result()})
+        for number, file in enumerate(plan.files):
+            files[number].write(file.header.header(), 0)
+        files.commit()
     return [results[tensor.name] for tensor in model.tensors]
 
 

@@ -104,7 +104,9 @@ class QuantizeResult:
     Attributes
     ----------
     source, output
-        Paths.
+        Paths; of shards that of the first.
+    files
+        The output, or all of its shards.
     mode, parameters
         How it was done: the mode's name, and what the file's metadata say of its parameters.
     source_bytes, output_bytes
@@ -119,6 +121,7 @@ class QuantizeResult:
 
     source: str
     output: str
+    files: list[str]
     mode: str
     parameters: dict[str, str | int]
     source_bytes: int
@@ -148,6 +151,7 @@ class QuantizeResult:
             "schema": "pyquant.quantize/1",
             "source": self.source,
             "output": self.output,
+            "files": self.files,
             "mode": self.mode,
             "parameters": self.parameters,
             "source_bytes": self.source_bytes,

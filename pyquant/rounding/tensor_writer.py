@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.files.output_file import OutputFile
+from pyquant.files.output_files import OutputFiles
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.factors import Factors
@@ -27,8 +27,8 @@ class TensorWriter:
 
     plan: Plan  # the quantization, and what it knows of inputs
     factors: Factors
-    reader: TensorReader  # the model, and the new file
-    file: OutputFile
+    reader: TensorReader  # the model
+    files: OutputFiles
     threads: int | None
 
     def write(self, tensor: Tensor, weights: Values | None = None, copy: Copy | None = None) -> list[Passed]:
@@ -47,15 +47,16 @@ class TensorWriter:
         """Take a tensor that is written already; `copy` gets its values, as from `write`."""
         self.reader.skip(tensor)
         if copy is not None:
+            number, offset = self.plan.place(tensor)
             stored = replace(
-                tensor, path=self.file.partial, offset=self.plan.offset(tensor),
+                tensor, path=self.files[number].partial, offset=offset,
                 type=self.plan.types[tensor.name], n_bytes=self.plan.n_bytes(tensor), pqz=None, table=None,
             )  # fmt: skip
             copy[:] = _core.ggml_encoder(int(tensor.type)).encode(stored.weights())
 
     def _in_passes(self, tensor: Tensor, weights: Values | None, copy: Copy | None) -> list[Passed]:
         passes: list[Passed] = []
-        offset, row = self.plan.offset(tensor), 0
+        (number, offset), row = self.plan.place(tensor), 0
         for part in self.plan.parts(tensor, self.factors):
             work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
             rows = slice(row, row + part.tensor.n_rows)
@@ -64,7 +65,7 @@ class TensorWriter:
             passes.append(
                 self.reader.run(
                     part.tensor, weights=None if weights is None else weights[rows],
-                    out_file=self.file.fileno(), out_offset=offset, target=part.target,
+                    out_file=self.files[number].fileno(), out_offset=offset, target=part.target,
                     importance=part.importance, **work,
                 )
             )  # fmt: skip
@@ -76,7 +77,8 @@ class TensorWriter:
         assert part.target is not None
         self.reader.check(tensor, weights)
         stored, values = feedback.round(weights, part.target, threads=self.threads)
-        self.file.write(stored.data.cast("B"), self.plan.offset(tensor))
+        number, offset = self.plan.place(tensor)
+        self.files[number].write(stored.data.cast("B"), offset)
         if copy is not None:
             copy[:] = _core.ggml_encoder(int(tensor.type)).encode(values)
         return rows_passed(weights, values)

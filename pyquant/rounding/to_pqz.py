@@ -33,6 +33,7 @@ class PqzResult:
         pqz = self.pqz.to_json()
         result = self.quantized.to_json()
         result["seconds"] += pqz["seconds"]
+        result["files"] = [pqz["output"]]
         return result | {key: pqz[key] for key in ("output", "output_bytes", "bits_per_weight", "streams")}
 
 

@@ -210,13 +210,14 @@ def _read_json(path: Path, *schemas: str) -> dict[str, Any]:
     try:
         content = read_json(path)
         written_as = content["schema"]
+        digest(content)  # numbers that are none are nothing that was written
     except FileNotFoundError:
         raise StudyError(f"{path}: no such run; `pyquant study ls` lists them") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise StudyError(f"{path}: broken; remove it, and `pyquant study run` makes it again") from None
     if written_as not in schemas:
         raise StudyError(
-            f"{path}: written by another version of pyquant, as {written_as}; this one reads {schemas[0]}. "
+            f"{path}: written by another version of pyquant, as {written_as!r}; this one reads {schemas[0]}. "
             f"Nothing was changed; name another folder, or use that version"
         )
     return content

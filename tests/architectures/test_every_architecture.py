@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pyquant.models.model_file import ModelFile
 from tests.support.architectures import CTX, DIFFUSION, NAMES, UNLIKE, save
 from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
+from tests.support.outcomes import KEPT, outcome, text_of
 from tests.support.stock_logits import StockLogits
 
 pytestmark = pytest.mark.oracle
@@ -167,6 +167,20 @@ def best(case: Case) -> None:
     )  # fmt: skip
 
 
+def best_in_stock(case: Case) -> None:
+    """The file of `best` has in stock llama.cpp the KLD that is measured here."""
+    made = case.folder / "best.gguf"
+    (ours,) = compared(case, made)
+    kld = case.stock_logits(case.model).kld(case.stock_logits(made))
+    assert ours["kld"]["mean"] == pytest.approx(kld, rel=0.05, abs=1e-5)
+
+
+def as_recorded(case: Case) -> None:
+    """What docs/families.md says of it."""
+    found = outcome(case.commands, case.model, case.folder, case.text)
+    assert found == json.loads(KEPT.read_text())[case.model.stem]
+
+
 def nearer(case: Case) -> None:
     made = [case.folder / f"{name}.gguf" for name in ("IQ4_NL", "gptq", "propagated", "best")]
     made = [path for path in made if path.exists()]
@@ -196,17 +210,16 @@ def refused(case: Case) -> None:
     case.ours("quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq")
 
 
-STEPS = [same_imatrix, same_files, same_figures, gptq, error_propagation, equalized, best, nearer]
-OF_DIFFUSION = [same_files, refused, best]
+STEPS = [
+    same_imatrix, same_files, same_figures, gptq, error_propagation, equalized, best, best_in_stock, nearer,
+    as_recorded,
+]  # fmt: skip
+OF_DIFFUSION = [same_files, refused, best, as_recorded]
 
 
 @pytest.fixture(scope="module")
 def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 10,000 tokens."""
-    letters = np.random.default_rng(5).choice([*"etaoin shrdlu"], 50_000)
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("".join(letters))
-    return path
+    return text_of(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")

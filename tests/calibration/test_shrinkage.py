@@ -35,7 +35,7 @@ def moment(x: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def distance(hessian: NDArray[np.floating] | None, true: NDArray[np.floating]) -> float:
-    """In units of the true columns' sizes."""
+    """The distance, in units of the true columns' sizes."""
     assert hessian is not None
     size = np.sqrt(true.diagonal())
     return float(np.linalg.norm((hessian - true) / np.outer(size, size)))

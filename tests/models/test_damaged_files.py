@@ -218,7 +218,7 @@ def test_hyperparameters_that_are_no_numbers(tmp_path: Path, kind: int, value: b
     path = tmp_path / "bad.gguf"
     others = [pair(b"llama." + key, U32, b"\x40\0\0\0") for key in (b"context_length", b"embedding_length")]
     path.write_bytes(gguf(pairs=[ARCHITECTURE, *others, pair(b"llama.block_count", kind, value)]))
-    with pytest.raises(ModelFileError, match=rf"{path}: .* key llama\.block_count has wrong type \w+"):
+    with pytest.raises(ModelFileError, match=rf"{path}: .*llama\.block_count (is|has wrong type) \S+"):
         quantize_model(path, tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
 
 

@@ -67,6 +67,17 @@ def test_a_shard_of_another_model(tmp_path: Path) -> None:
         ModelFile(first)
 
 
+def test_a_shard_that_was_split_elsewhere(tmp_path: Path) -> None:
+    first, second, third = shards(tmp_path)
+    (tmp_path / "other").mkdir()
+    Model().write(tmp_path / "other" / "m.gguf", tensors_per_shard=8)
+    shutil.copy(tmp_path / "other" / second.name, second)
+    with pytest.raises(
+        ModelFileError, match=rf"{third.name}: tensor '.*' is in {second.name} too: is one of"
+    ):
+        ModelFile(first)
+
+
 def test_a_whole_file_in_the_place_of_a_shard(tmp_path: Path) -> None:
     first, second, _ = shards(tmp_path)
     Model(n_layer=1).write(second)

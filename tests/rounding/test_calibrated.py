@@ -78,7 +78,6 @@ def test_the_output_errs_less(made, generated, stats_of, model: str, name: str) 
     stats, source = Calibration.read(stats_of(model)), weights(generated(model))
     imatrix = str(stats_of(model).with_name("imatrix.gguf"))
     gptq, weighted = made(model, name), made(model, name, imatrix=imatrix)
-    assert gptq.stat().st_size == pytest.approx(weighted.stat().st_size, abs=512)
     kinds = [{t.name: t.type for t in ModelFile(path).tensors} for path in (gptq, weighted)]
     assert kinds[0] == kinds[1]
     errors = [output_error(stats, source, weights(path)) for path in (gptq, weighted)]

@@ -121,7 +121,7 @@ def test_many_directions_of_a_stream_are_measured_in_fewer(monkeypatch: pytest.M
 def test_sums_over_portions_are_over_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     original, changed = random_inputs()
     at_once = correction(original, changed, CORRECTION)
-    monkeypatch.setattr("pyquant.rounding.correction.PORTION", 7)
+    monkeypatch.setattr("pyquant.calibration.products.PORTION", 7)
     np.testing.assert_allclose(correction(original, changed, CORRECTION), at_once, atol=1e-5)
 
 

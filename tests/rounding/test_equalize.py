@@ -20,7 +20,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.rounding.equalize import equalize_model as module
 from pyquant.rounding.equalize.equalize_model import equalize_model
 from pyquant.rounding.equalize.exponents import balance
-from pyquant.rounding.equalize.links import Giver, Link
+from pyquant.rounding.equalize.links import Giver, Link, links_of
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
@@ -139,21 +139,48 @@ def test_an_importance_matrix_says_enough(outlying: tuple[Path, Path], text: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gguf", "b.gguf", "imatrix.gguf", "stats"]
 
 
+def link_that_is_none(file: ModelFile) -> Link:
+    """Takes gate for what gives ffn_down its channels, though an activation follows it."""
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+    return Link((Giver(tensors["blk.0.ffn_gate.weight"]),), (tensors["blk.0.ffn_down.weight"],), 96)
+
+
 def test_a_model_that_computes_otherwise_is_refused(
     outlying: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, stats = outlying
 
-    def wrong(file: ModelFile) -> list[Link]:
-        tensors = {tensor.name: tensor for tensor in file.tensors}
-        gate = Giver(tensors["blk.0.ffn_gate.weight"])  # an activation follows
-        return [Link((gate,), (tensors["blk.0.ffn_down.weight"],), 96)]
-
-    monkeypatch.setattr(module, "links_of", wrong)
+    monkeypatch.setattr(module, "links_of", lambda file: [link_that_is_none(file)])
     monkeypatch.setattr(module, "exponents_of", lambda link, _: np.full((1, 96), 2, np.int8))
     with pytest.raises(ModelFileError, match=r"of architecture llama computes something else"):
         equalize_model(model, stats, tmp_path / "out.gguf", threads=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_links_that_a_model_computes_otherwise_are_left_out(
+    outlying: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, stats = outlying
+
+    def with_a_wrong_one(file: ModelFile) -> list[Link]:
+        return [*(link for link in links_of(file) if link.kind != "ffn_down"), link_that_is_none(file)]
+
+    def exponents(link: Link, _: object) -> np.ndarray:
+        return np.full((1, link.n_channels), 2, np.int8)
+
+    monkeypatch.setattr(module, "links_of", with_a_wrong_one)
+    monkeypatch.setattr(module, "exponents_of", exponents)
+    done = equalize_model(model, stats, tmp_path / "out.gguf", threads=1)
+    assert done.left_out == ["ffn_down"]
+    assert done.n_links == 2 * 3 + 1
+    assert done.kld < module.SAME
+    before, after = ({t.name: t.data() for t in ModelFile(path).tensors} for path in (model, done.output))
+    assert before["blk.0.ffn_down.weight"] == after["blk.0.ffn_down.weight"]
+    assert before["blk.0.ffn_up.weight"] != after["blk.0.ffn_up.weight"]
+    told: list[str] = []
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": stats, "equalize": True})
+    quantize_model(model, tmp_path / "q4_0.gguf", mode, threads=1, tell=told.append)
+    assert told == ["not equalized: channels that enter ffn_down, as other scales of them change the model"]
 
 
 def test_what_is_refused(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import pyquant
 from pyquant.calibration import Calibration, open_calibration
@@ -103,6 +106,39 @@ def test_embeddings_that_are_the_output_matrix_too(quantize: Quantize, text: Pat
     changed = {tensor.name for tensor in file.tensors if tensor.data() != alone[tensor.name]}
     assert "blk.1.ffn_down.weight" in changed
     assert "token_embd.weight" not in changed
+
+
+def test_a_file_says_how_it_was_made(quantize: Quantize, stats_of, text: Path) -> None:
+    stats = stats_of(F32)
+    _, file = quantize(F32, mode="ggml:Q4_0", hessian=str(stats))
+    assert file.get("pyquant.version") == pyquant.__version__
+    assert file.get("pyquant.method") == "GPTQ"
+    less_a_newline = text.read_bytes().removesuffix(b"\n")
+    assert file.get("pyquant.texts.sha256") == hashlib.sha256(less_a_newline).hexdigest()
+    _, file = quantize(F32, mode="ggml:Q4_0", hessian=str(stats), error_propagation=16, equalize=True)
+    assert file.get("pyquant.method") == "GPTQ, cross-layer equalization, error propagation"
+    for settings in ({"mode": "ggml:Q4_0"}, {"mode": "q8_0", "hessian": str(stats)}):
+        _, file = quantize(F32, **settings)
+        assert not {"pyquant.version", "pyquant.method", "pyquant.texts.sha256"} & file.keys
+
+
+@pytest.mark.parametrize("settings", [{}, {"error_propagation": 8}, {"equalize": True}])
+def test_a_part_that_does_nothing_is_named_and_rounded_as_by_llama_quantize(
+    quantize: Quantize, text: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    def dead(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return 0 * x if name == "blk.1.ffn_norm.weight" else x
+
+    source = Model(change=dead).write(tmp_path / "dead.gguf")
+    calibrate_model(source, [text], tmp_path / "stats", n_ctx=64, n_chunks=16, threads=1)
+    result, file = quantize(source, mode="ggml:Q4_0", hessian=str(tmp_path / "stats"), **settings)
+    matrices = [f"blk.1.ffn_{kind}.weight" for kind in ("down", "gate", "up")]
+    assert [name for name, why in result.without_gptq.items() if why == "only zeros entered it"] == matrices
+    made = {tensor.name: tensor.data() for tensor in file.tensors}
+    _, stock = quantize(source, mode="ggml:Q4_0")
+    plain = {tensor.name: tensor.data() for tensor in stock.tensors}
+    assert all(made[name] == plain[name] for name in matrices)
+    assert made["blk.0.ffn_up.weight"] != plain["blk.0.ffn_up.weight"]
 
 
 def test_an_importance_matrix_absorbs_nothing(quantize: Quantize, stats_of) -> None:

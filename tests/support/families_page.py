@@ -1,76 +1,68 @@
-"""The table of docs/families.md, made of the families themselves.
+"""The lists of docs/families.md: what becomes of each architecture, and families that are tested closely.
 
     python -m tests.support.families_page
 
-puts it into the page. A test compares the page with it.
+puts them into the page. A test compares the page with them.
 """
 
 from __future__ import annotations
 
+import json
 import re
-import tempfile
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Iterator
 
-from gguf import MODEL_ARCH_NAMES
-
-from pyquant.models.model_file import ModelFile
-from pyquant.models.treatment import untreated
 from tests.support import ROOT
 from tests.support.families import FAMILIES
-from tests.support.family import SIZES, Family
+from tests.support.outcomes import KEPT, Outcome
 
 PAGE = ROOT / "docs/families.md"
-TABLE = re.compile(r"^\| family \|.*?\n\n", re.DOTALL | re.MULTILINE)
-COLUMNS = [
-    "family",
-    "architecture",
-    "what it has",
-    "keeps its type",
-]
+OF_FEW = "output-side Hessian"  # the page says once of which architectures it is
+OUTCOMES = re.compile(r"(?<=<!-- outcomes -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+NAMES = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
 
 
 def page() -> str:
-    """The page with the table as it is now."""
-    return TABLE.sub(lambda _: table() + "\n", PAGE.read_text())
+    """The page with the lists as they are now."""
+    text = OUTCOMES.sub(lambda _: "\n".join(outcomes()), PAGE.read_text())
+    return NAMES.sub(lambda _: ", ".join(FAMILIES), text)
 
 
-def table() -> str:
-    rows = [COLUMNS, ["---"] * len(COLUMNS)]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, family in FAMILIES.items():
-            model = ModelFile(family.write(Path(folder) / "model.gguf"))
-            kept = kinds(unit.kind for unit in untreated(model) if unit.what == "quantized")
-            architecture = f"`{MODEL_ARCH_NAMES[family.architecture]}`"
-            rows.append([name, architecture, ", ".join(features(family)), kept])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def outcomes() -> Iterator[str]:
+    """Architectures by what becomes of their small models, a line for each outcome."""
+    kept: dict[str, Outcome] = json.loads(KEPT.read_text())
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, outcome in kept.items():
+        groups[in_words(outcome)].append(name)
+    for words, names in sorted(groups.items(), key=lambda group: -len(group[1])):
+        yield f"- **{words}**: {', '.join(architectures(names, [*kept]))}"
 
 
-def kinds(names) -> str:
-    return ", ".join(f"`{name.rpartition('.')[2]}`" for name in names) or "-"
+def in_words(outcome: Outcome) -> str:
+    """Say what becomes of a model."""
+    refused = {f"{name}: {why}" for name in ("quantize", "calibrate", "compare") if (why := outcome[name])}
+    best = outcome["best"]
+    if isinstance(best, str):
+        refused.add(f"best: {best}")
+    elif best["method"] == "rtn":
+        return "Rounded to nearest, and not run: " + re.sub(
+            r"^\S+ is an? ([^,]*),.*", r"\1", outcome["calibrate"]
+        )
+    else:
+        refused |= {
+            f"`best` leaves out {stage}: {why}" for stage, why in best["left out"].items() if stage != OF_FEW
+        }
+    return "; ".join(sorted(refused)) or "Everything"
 
 
-def features(family: Family) -> list[str]:
-    """Features that decide about paths through the program, in words."""
-    sizes, names = {**SIZES, **family.sizes}, {kind.rpartition(".")[2] for kind in family.kinds()}
-    n_head, n_head_kv = sizes["attention.head_count"], sizes["attention.head_count_kv"]
-    said = {
-        "no attention": not n_head,
-        "one head of keys": n_head_kv == 1,
-        "grouped queries": 1 < n_head_kv < n_head,
-        "heads wider than width / heads": n_head and family.lengths["q"] > sizes["embedding_length"],
-        "sliding window": "attention.sliding_window" in sizes,
-        "Q, K, V in one matrix": "attn_qkv" in names,
-        "gate and up in one matrix": family.shapes.get("ffn_up") == ("ff twice", "width"),
-        "norms of Q and K": "attn_q_norm" in names,
-        "norms behind blocks": "post_ffw_norm" in names,
-        "experts": "expert_count" in sizes,
-        "states and convolutions": "ssm_a" in names,
-        "biases": bool(family.biases),
-        "learned positions": "position_embd" in names,
-        "tied embeddings": family.tied,
-        "no BOS": family.pairs,
-    }
-    return [words for words, holds in said.items() if holds]
+def architectures(names: list[str], of: list[str]) -> Iterator[str]:
+    """Name architectures; with its kind where the other kind of it is not among them."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name in of:
+        kinds[re.sub("-(moe|dense)$", "", name)].append(name)
+    for architecture, its in kinds.items():
+        among = [name for name in its if name in names]
+        yield from [architecture] if among == its else among
 
 
 if __name__ == "__main__":

@@ -112,3 +112,62 @@ def latent(path: Path) -> Path:
     shapes |= {"output.weight": (N_VOCAB, WIDTH)}
     shapes |= {f"blk.0.{kind}.weight": shape for kind, shape in block.items()}
     return write(path, "deepseek2", keys, shapes)
+
+
+def gemma3n(path: Path) -> Path:
+    """Gemma 3n: four streams side by side (AltUp), matrices of low rank beside attention (LAuReL), inputs of
+    every layer."""
+    heads, n_layer = 2, 2
+    altup, per_layer, rank = 4, 256, 64  # as llama.cpp has them, whatever a file says
+    block = {
+        "attn_norm": (WIDTH,), "attn_q": (heads * HEAD, WIDTH), "attn_k": (HEAD, WIDTH),
+        "attn_v": (HEAD, WIDTH), "attn_output": (WIDTH, heads * HEAD), "attn_q_norm": (HEAD,),
+        "attn_k_norm": (HEAD,), "post_attention_norm": (WIDTH,), "ffn_norm": (WIDTH,),
+        "ffn_gate": (FF, WIDTH), "ffn_up": (FF, WIDTH), "ffn_down": (WIDTH, FF), "post_ffw_norm": (WIDTH,),
+        "inp_gate": (per_layer, WIDTH), "proj": (WIDTH, per_layer), "post_norm": (WIDTH,),
+        "altup_correct_coef": (altup, altup), "altup_correct_scale": (WIDTH,),
+        "altup_predict_coef": (altup * altup, altup), "altup_router": (altup, WIDTH),
+        "altup_router_norm": (WIDTH,), "laurel_l": (rank, WIDTH), "laurel_r": (WIDTH, rank),
+        "laurel_post_norm": (WIDTH,),
+    }  # fmt: skip
+    keys = {
+        "block_count": n_layer, "attention.head_count": heads, "attention.head_count_kv": 1,
+        "attention.key_length": HEAD, "attention.value_length": HEAD, "attention.sliding_window": 32,
+        "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": HEAD,
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, WIDTH), "output_norm.weight": (WIDTH,),
+        "altup_proj.weight": (altup - 1, WIDTH, WIDTH), "altup_unembd_proj.weight": (altup - 1, WIDTH, WIDTH),
+        "per_layer_token_embd.weight": (N_VOCAB, per_layer * n_layer),
+        "per_layer_model_proj.weight": (per_layer * n_layer, WIDTH),
+        "per_layer_proj_norm.weight": (per_layer,),
+    }  # fmt: skip
+    for layer in range(n_layer):
+        shapes |= {f"blk.{layer}.{kind}.weight": shape for kind, shape in block.items()}
+    return write(path, "gemma3n", keys, shapes)
+
+
+def glm4(path: Path) -> Path:
+    """GLM 4 with a layer that predicts one more token (MTP), which llama.cpp does not run."""
+    block = {
+        "attn_norm": (WIDTH,), "attn_q": (WIDTH, WIDTH), "attn_k": (HEAD, WIDTH), "attn_v": (HEAD, WIDTH),
+        "attn_output": (WIDTH, WIDTH), "post_attention_norm": (WIDTH,), "ffn_norm": (WIDTH,),
+        "ffn_up": (2 * FF, WIDTH), "ffn_down": (WIDTH, FF), "post_ffw_norm": (WIDTH,),
+    }  # fmt: skip
+    keys = {
+        "block_count": 2, "nextn_predict_layers": 1, "attention.head_count": 2, "attention.head_count_kv": 1,
+        "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, WIDTH), "output_norm.weight": (WIDTH,),
+        "output.weight": (N_VOCAB, WIDTH), "blk.1.nextn.eh_proj.weight": (WIDTH, 2 * WIDTH),
+        "blk.1.nextn.enorm.weight": (WIDTH,), "blk.1.nextn.hnorm.weight": (WIDTH,),
+    }  # fmt: skip
+    for layer in range(2):
+        shapes |= {f"blk.{layer}.{kind}.weight": shape for kind, shape in block.items()}
+    return write(path, "glm4", keys, shapes)
+
+
+# What test-llama-archs does not save, by architecture.
+OTHERS = {"bert": bert, "t5": t5, "gemma3n": gemma3n, "glm4 with MTP": glm4}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ class SchemaMutation(Mutation):
                 keyword = str(rng.choice(list(KEYWORDS)))
                 values = KEYWORDS[keyword]
                 parts = list(_parts(schema))
-                parts[rng.integers(len(parts))][keyword] = values[rng.integers(len(values))]
+                parts[rng.integers(len(parts))][keyword] = deepcopy(values[rng.integers(len(values))])
             return json.dumps(schema).encode()
 
         return change

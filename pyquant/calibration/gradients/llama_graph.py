@@ -29,6 +29,22 @@ NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
 Take = Callable[[str, Array], None]
 
 
+def why_unknown(model: ModelFile) -> str | None:
+    """Say why a model is not known here: its architecture, or a tensor; None: it is known."""
+    tensors = {tensor.name for tensor in model.tensors}
+    layers = range(model.hyperparameter("block_count"))
+    needed = {f"blk.{i}.{kind}.weight" for i in layers for kind in (*MATRICES, *VECTORS)}
+    more = {f"blk.{i}.{kind}.bias" for i in layers for kind in BIASED}
+    more |= {f"blk.{i}.{kind}_norm.weight" for i in layers for kind in NORMED}
+    others = tensors - needed - more - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
+    if model.architecture in NEIGHBORS and not others and not needed - tensors:
+        return None
+    return (
+        f"output_side: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
+        f"and this model is {model.architecture}" + (f" with {min(others)}" if others else "")
+    )
+
+
 class LlamaGraph:
     """A model of architecture llama, qwen2 or qwen3, without experts."""
 
@@ -36,19 +52,11 @@ class LlamaGraph:
         """Read sizes, embeddings and output.
 
         model: the model. Layers' weights are read whenever they are needed.
-        Raises ConfigError: it is of another architecture, or has tensors that are not known here.
+        Raises ConfigError: see `why_unknown`.
         """
+        if why := why_unknown(model):
+            raise ConfigError(why)
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        layers = range(model.hyperparameter("block_count"))
-        needed = {f"blk.{i}.{kind}.weight" for i in layers for kind in (*MATRICES, *VECTORS)}
-        more = {f"blk.{i}.{kind}.bias" for i in layers for kind in BIASED}
-        more |= {f"blk.{i}.{kind}_norm.weight" for i in layers for kind in NORMED}
-        others = self._tensors.keys() - needed - more - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
-        if model.architecture not in NEIGHBORS or others or needed - self._tensors.keys():
-            raise ConfigError(
-                f"output_side: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
-                f"and this model is {model.architecture}" + (f" with {min(others)}" if others else "")
-            )
         self._neighbors = NEIGHBORS[model.architecture]
         self.n_layers = model.hyperparameter("block_count")
         self._n_heads = model.hyperparameter("attention.head_count")

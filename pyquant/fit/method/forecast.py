@@ -13,7 +13,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.calibration.collect import learn_inputs
-from pyquant.calibration.gradients.llama_graph import NEIGHBORS
+from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.calibration.panels import triangle_size
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
@@ -32,7 +32,7 @@ from pyquant.fit.method.forecast_time import (
 )
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS
 from pyquant.fit.method.split_text import SplitText
-from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.stages import PROPAGATED, PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -80,30 +80,44 @@ class Forecast:
         """Say it."""
         yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
-        yield f"memory: about {_gb(self.memory)}, the mapped model not counted"
-        yield f"disk: {_gb(self.hessian)} of Hessian statistics, and {_gb(self.beside)} beside the output"
+        yield f"memory: about {gb(self.memory)}, the mapped model not counted"
+        yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
         if not self.keeps_hessians:
             yield (
-                f"Hessians of all matrices would take {_gb(self.all_hessians)}: they are collected layer by "
-                f"layer, without output-side ones; --hessian FILE keeps them"
+                f"Hessians of all matrices would take {gb(self.all_hessians)}: they are collected layer by "
+                f"layer; --hessian FILE keeps them"
             )
+            if PROPAGATED in self.stages:
+                yield "output-side Hessian: left out: Hessians are collected layer by layer"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """What a short pass tells.
+
+    chunk_seconds: what a pass over a chunk takes. collector: knows the matrices' inputs.
+    """
+
+    chunk_seconds: float
+    collector: _core.Collector
+
+
 def forecast(
     model: ModelFile,
     method: str,
     texts: SplitText,
-    output_bytes: int,
     *,
+    output_bytes: int,
+    probed: Probe,
     in_file: bool,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
-    """Time a short pass, and add up from that and from the model's header.
+    """Add up from a short pass, and from the model's header.
 
     Parameters
     ----------
@@ -111,20 +125,17 @@ def forecast(
         What is quantized by "gptq" or "best", calibrated on what.
     output_bytes
         Of a stage's file.
+    probed
+        What `probe` gives.
     in_file
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
     memory
         Bytes that what is kept of tokens between layers may take; None: 1 GiB.
     threads
         None: one for each core.
-
-    Raises
-    ------
-    ModelFileError
-        The model cannot be run.
     """
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
-    chunk_seconds, collector = _probe(model, n_ctx, threads)
+    chunk_seconds, collector = probed.chunk_seconds, probed.collector
     by_name = {tensor.name: tensor for tensor in model.tensors}
     n_used = model.hyperparameter("expert_used_count", 1)
     inputs = [
@@ -133,7 +144,7 @@ def forecast(
     ]
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    known = model.architecture in NEIGHBORS and all(tensor.n_experts == 1 for tensor in matrices)
+    known = why_unknown(model) is None
     rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
     sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
     all_hessians = sums + output_hessians
@@ -143,9 +154,9 @@ def forecast(
     if not keeps:
         sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
-    n_propagated = min(PROPAGATION_CHUNKS, n_chunks) if method == "best" else 0
-    # Random tokens are among those that are kept.
-    n_collected = 0 if keeps or n_propagated else min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))
+    n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
+    n_propagated = min(PROPAGATION_CHUNKS, n_kept) if method == "best" else 0
+    n_collected = 0 if keeps or n_propagated else n_kept
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
     names = [stage.name for stage in stages if not stage.instead]
 
@@ -164,12 +175,12 @@ def forecast(
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
     rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2, 0
-    for n_kept, n_passes in ((n_collected, 1), (n_propagated, 2)):
-        if n_kept:
-            states = n_passes * n_kept * n_ctx * of_token
+    for n_run, n_passes in ((n_collected, 1), (n_propagated, 2)):
+        if n_run:
+            states = n_passes * n_run * n_ctx * of_token
             limit = MEMORY if memory is None else memory
             routed = max(
-                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_kept * n_ctx) for t in experts),
+                (routed_bytes(model, t.name, t.n_per_row, n_passes * n_run * n_ctx) for t in experts),
                 default=0,
             )
             in_memory = min(limit, states) + (routed if states + routed <= limit else 0)
@@ -191,17 +202,18 @@ def forecast(
     )
 
 
-def _probe(model: ModelFile, n_ctx: int, threads: int | None) -> tuple[float, _core.Collector]:
-    """Return the seconds that a pass over a chunk takes, and a collector that knows the matrices' inputs."""
+def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
+    """Run a short pass. Raises ModelFileError: the model cannot be run."""
     collector = _core.Collector(quantizable(model), with_output=True, n_threads=n_threads(threads))
     with Model(model.path) as running:
         seconds = _pass_seconds(running, threads) * n_ctx / PROBE
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
-    return seconds, collector
+    return Probe(seconds, collector)
 
 
-def _gb(n_bytes: int) -> str:
+def gb(n_bytes: int) -> str:
+    """Say a size."""
     return f"{n_bytes / 1e9:.2f} GB"
 
 

@@ -15,6 +15,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collect import Progress
+from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
@@ -95,6 +96,8 @@ class HessianMaker:
                 with _locked(own):
                     for path in (own, *others):
                         if (has_output_hessian := self._usable(path)) is not None:
+                            if output_side:
+                                self._has_gradients()
                             return Hessian(path, True, has_output_hessian)
                     has_output_hessian = self._calibrate(own, output_side, whole=whole)
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
@@ -112,16 +115,15 @@ class HessianMaker:
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
             "diagonal_chunks": DIAGONAL_CHUNKS,
         }  # fmt: skip
-        if output_side:
-            try:
-                calibrate_model(
-                    self._model, self._texts.texts, path, output_side=OUTPUT_SIDE_CHUNKS, **options
-                )
-                return True
-            except ConfigError as error:
-                self._tell(f"output-side Hessian: left out: {error}")
-        calibrate_model(self._model, self._texts.texts, path, **options)
-        return False
+        wanted = OUTPUT_SIDE_CHUNKS if output_side and self._has_gradients() else None
+        calibrate_model(self._model, self._texts.texts, path, output_side=wanted, **options)
+        return wanted is not None
+
+    def _has_gradients(self) -> bool:
+        """Say whether gradients are known of the model's family, and if not tell why."""
+        if why := why_unknown(self._model):
+            self._tell(f"output-side Hessian: left out: {why}")
+        return why is None
 
     def _key(self, output_side: bool, whole: bool) -> str:
         made_of = {

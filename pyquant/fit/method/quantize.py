@@ -7,21 +7,25 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
+from pyquant.calibration.collect import BrokenInput
 from pyquant.errors import ConfigError, nearest
 from pyquant.evaluate.compare import Comparison, compare_models
 from pyquant.files.kept import keeping
-from pyquant.files.output_file import check_output, output_errors
+from pyquant.files.output_file import check_output
+from pyquant.files.output_files import rename_together
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
-from pyquant.fit.method.forecast import Forecast, forecast
+from pyquant.fit.method.forecast import Forecast, forecast, probe
 from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian, HessianMaker
+from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
@@ -33,6 +37,7 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.shards import Sharding, Split, shard_paths
 from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
 
@@ -97,6 +102,7 @@ def quantize(
     pure: bool = False,
     requantize: bool = False,
     evaluate: Evaluation | None = None,
+    split: Split | None = None,
     memory: int | None = None,
     threads: int | None = None,
     dry_run: bool = False,
@@ -139,6 +145,8 @@ def quantize(
         For "rtn": take a model that is quantized already.
     evaluate
         What to measure the KLD of the file on: one text.
+    split
+        Write shards, as `quantize_model` does: their most bytes, or "keep".
     memory
         For "gptq" and "best": bytes that activations may take in memory, the rest being beside `output`;
         None: 1 GiB. The file does not depend on it.
@@ -179,73 +187,93 @@ def quantize(
         _check_evaluation(model, evaluate)
     if hessian is not None and Path(hessian).resolve() == output.resolve():
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
-    if not dry_run:
+    if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
     expected: Forecast | None = None
     if method != "rtn":
-        n_bytes = make_plan(model, stock, threads=threads).output_bytes  # refuses what cannot be
+        sharding = None if split is None else Sharding.of(model, split)
+        plan = make_plan(model, stock, threads=threads, sharding=sharding)  # refuses what cannot be
+        if not dry_run:
+            for path in plan.paths(output):
+                check_output(path, sources=model.paths, force=force)
         try:
-            split = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
+            parts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
         except NotCausal as error:
             if method != "best":
                 raise
             tell(f"rounded to nearest, as nothing else applies: {error}")
             method = "rtn"
     if method != "rtn":
-        expected = forecast(
-            model, method, split, n_bytes, in_file=hessian is not None, memory=memory, threads=threads
-        )
+        expecting = partial(
+            forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
+            probed=probe(model, parts.held_out.n_ctx, threads), threads=threads,
+        )  # fmt: skip
+        expected = expecting(parts, memory=memory)
         for line in expected.lines():
             tell(line)
-    if method == "rtn" or dry_run:
-        if method != "rtn" and not isinstance(type, str):
-            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
+        if not dry_run:
+            require_room(
+                lambda n_chunks, memory: expecting(replace(parts, n_chunks=n_chunks), memory=memory),
+                parts.n_chunks, memory, output, Path(hessian) if hessian else None,
+            )  # fmt: skip
+
+    def to_nearest(method: str) -> Quantized:
         done = quantize_model(
             model, output, stock, progress=lambda done, total, _name: progress(name, done, total),
-            threads=threads, force=force, dry_run=dry_run, tell=tell,
+            threads=threads, force=force, dry_run=dry_run, split=split, tell=tell,
         )  # fmt: skip
         compared = None
         if evaluate is not None and not dry_run:
-            compared = _compare(model, [output], evaluate, threads, progress)
+            compared = _compare(model, [Path(done.output)], evaluate, threads, progress)
         return Quantized(method, done.to_json(), [], expected, None, compared, time.perf_counter() - begin)
+
+    if method == "rtn" or dry_run:
+        if method != "rtn" and not isinstance(type, str):
+            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
+        return to_nearest(method)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         maker = HessianMaker(
-            model, split, split.held_out.n_ctx, folder, threads=threads, tell=tell,
+            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell,
             progress=lambda done, total: progress("calibration", done, total),
         )  # fmt: skip
         assert expected is not None
-        if hessian:
-            statistics = maker.in_file(Path(hessian), output_side=method == "best")
-        else:
-            with_rows = method == "best" and expected.keeps_hessians
-            statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
-        identity = _identity(model, str(type), pure, method, split, statistics)
-        work = WorkFolder(output, identity)
+        try:
+            if hessian:
+                statistics = maker.in_file(Path(hessian), output_side=method == "best")
+            else:
+                with_rows = method == "best" and expected.keeps_hessians
+                statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
+        except BrokenInput as error:
+            tell(f"rounded to nearest, as nothing else applies: {error}")
+            return to_nearest("rtn")
+        identity = _identity(model, str(type), pure, method, parts, statistics) | {"split": split}
+        work = WorkFolder(output, identity, tell)
         stack.enter_context(keeping(work.path, "finished stages and tensors"))
         stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
             if work.known("mix") is None or not recipe.exists():
-                mixed_for(model, statistics.path, split, type, recipe, threads=threads, progress=progress)
+                mixed_for(model, statistics.path, parts, type, recipe, threads=threads, progress=progress)
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
-        held_out = stack.enter_context(HeldOut(model, split.held_out, threads))
-        stages = Stages(model, settings, held_out, work, {"threads": threads, "tell": tell}, memory, progress)
+        held_out = stack.enter_context(HeldOut(model, parts.held_out, threads))
+        options = {"threads": threads, "tell": tell, "split": split}
+        stages = Stages(model, settings, held_out, work, options, memory, progress)
         collected = not hessian and not expected.keeps_hessians
         stages.run(
             stages_of(method, statistics.path, output_side=statistics.output_side, collected=collected)
         )
-        _publish(stages, model, output, force)
+        files = _publish(stages, model, output, force, is_split=split is not None)
         compared = None
         if evaluate is not None:
             peer = folder / f"llama-quantize-{name}.gguf"
             mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
             quantize_model(model, peer, mode, threads=threads)
-            compared = _compare(model, [peer, output], evaluate, threads, progress)
+            compared = _compare(model, [peer, files[0]], evaluate, threads, progress)
             compared.candidates[0] = replace(compared.candidates[0], model=peer.name)  # its folder goes
-        result = {**stages.result, "output": str(output)}
+        result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
     return Quantized(method, result, stages.tried, expected, kept, compared, time.perf_counter() - begin)
 
@@ -313,8 +341,11 @@ def _compare(
     )  # fmt: skip
 
 
-def _publish(stages: Stages, model: ModelFile, output: Path, force: bool) -> None:
-    assert stages.best is not None, "the first stage fails or is kept"
-    check_output(output, sources=model.paths, force=force)
-    with output_errors(output):
-        os.replace(stages.best, output)
+def _publish(stages: Stages, model: ModelFile, output: Path, force: bool, *, is_split: bool) -> list[Path]:
+    """Give the best stage's file, or its shards, the output's name. Returns what they are called now."""
+    assert stages.best, "the first stage fails or is kept"
+    files = shard_paths(output, len(stages.best)) if is_split else [output]
+    for path in files:
+        check_output(path, sources=model.paths, force=force)
+    rename_together(list(zip(stages.best, files)))
+    return files

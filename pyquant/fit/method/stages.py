@@ -12,12 +12,17 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.models.model_file import ModelFile
+from pyquant.rounding.metadata import EQUALIZATION, GPTQ, OUTPUT_SIDE, PROPAGATION
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
+PROPAGATED = "GPTQ, error propagation, cross-layer equalization"  # a stage of all three
+
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over
+
+NO_GPTQ = f"it is of {GPTQ}, which raises the KLD"
 
 # (what is done, steps done, all steps)
 Progress = Callable[[str, int, int], None]
@@ -77,20 +82,20 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     with all of them.
     """
     imatrix = Stage("imatrix", {"imatrix": statistics})
-    gptq = Stage("GPTQ", {"imatrix": None, "hessian": statistics, "output_side": False})
-    equalized = Stage("cross-layer equalization", {"equalize": True})
-    propagated = Stage("error propagation", {"error_propagation": PROPAGATION_CHUNKS})
+    gptq = Stage(GPTQ, {"imatrix": None, "hessian": statistics, "output_side": False})
+    equalized = Stage(EQUALIZATION, {"equalize": True})
+    propagated = Stage(PROPAGATION, {"error_propagation": PROPAGATION_CHUNKS})
     if method != "best":
         return [imatrix, gptq]
     if collected:
-        without = replace(gptq, name="GPTQ, error propagation", settings=gptq.settings | propagated.settings)
+        without = gptq.settings | propagated.settings
         return [
             imatrix,
-            Stage(f"{without.name}, {equalized.name}", without.settings | equalized.settings),
-            replace(without, instead=True),
+            Stage(PROPAGATED, without | equalized.settings),
+            Stage("GPTQ, error propagation", without, instead=True),
             replace(gptq, instead=True),
         ]
-    of_rows = [Stage("output-side Hessian", {"output_side": True})] if output_side else []
+    of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []
     return [imatrix, gptq, *of_rows, equalized, propagated]
 
 
@@ -134,12 +139,12 @@ class Stages:
         self._built_on: list[str] = []  # stages that the settings are of
         self._kld: Kld | None = None  # of these settings
         self._least: Kld | None = None
-        self.best: Path | None = None
+        self.best: list[Path] = []
         self.result: dict[str, Any] = {}
         self.tried: list[Tried] = []
 
     def run(self, stages: list[Stage]) -> None:
-        """Try all. `best` is the file of the least KLD, and `result` what `quantize_model` said of it.
+        """Try all. `best` is the file of the least KLD, or its shards; `result` is what was said of it.
 
         Raises
         ------
@@ -156,7 +161,10 @@ class Stages:
             }
             known = self._folder.known(stage.name)
             if known is None:
-                known = self._make(stage.name, settings)
+                by_gptq = "hessian" in settings
+                known = (
+                    self._make(stage.name, settings) if by_gptq or not self._built_on else {"why": NO_GPTQ}
+                )
                 self._folder.note(stage.name, known)
             self._take(stage.name, settings, known)
 
@@ -164,7 +172,9 @@ class Stages:
         """Say whether the file of the best stage that is noted is there: it went if a run ended late."""
         noted = [(stage.name, known) for stage in stages if (known := self._folder.known(stage.name))]
         klds = {name: _kld(known).mean for name, known in noted if "kld" in known}
-        return not klds or self._folder.file(min(klds, key=lambda name: klds[name])).exists()
+        return not klds or all(
+            path.exists() for path in self._folder.made(min(klds, key=lambda name: klds[name]))
+        )
 
     def _make(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         path = self._folder.file(name)
@@ -176,10 +186,10 @@ class Stages:
                 checkpoint=self._folder.checkpoint(name), **self._options,
             )  # fmt: skip
         except (ConfigError, ModelFileError) as error:
-            if self.best is None:
+            if not self.best:
                 raise
             return {"why": str(error)}
-        kld = self._held_out.kld(path)
+        kld = self._held_out.kld(Path(done.output))
         if not math.isfinite(kld.mean):
             raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
         return {"kld": kld.to_json(), "result": done.to_json()}
@@ -188,16 +198,15 @@ class Stages:
         if "kld" not in known:
             self.tried.append(Tried(name, None, False, known["why"]))
             return
-        kld, path = _kld(known), self._folder.file(name)
+        kld, files = _kld(known), self._folder.made(name)
         if self._kld is None or not kld.is_worse(self._kld):
             self._settings, self._built_on, self._kld = settings, [*self._built_on, name], kld
         if self._least is not None and kld.mean >= self._least.mean:
-            path.unlink(missing_ok=True)
+            _remove(files)
             self.tried.append(Tried(name, kld, False))
             return
-        if self.best is not None:
-            self.best.unlink(missing_ok=True)
-        self.best, self.result, self._least = path, known["result"], kld
+        _remove(self.best)
+        self.best, self.result, self._least = files, known["result"], kld
         of_best = set(self._built_on)
         self.tried = [replace(stage, kept=stage.name in of_best) for stage in self.tried]
         self.tried.append(Tried(name, kld, True))
@@ -205,3 +214,8 @@ class Stages:
 
 def _kld(known: dict[str, Any]) -> Kld:
     return Kld(tuple(known["kld"]["by_chunk"]))
+
+
+def _remove(files: list[Path]) -> None:
+    for path in files:
+        path.unlink(missing_ok=True)

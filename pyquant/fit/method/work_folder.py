@@ -5,14 +5,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
 from pyquant.errors import OutputError
 from pyquant.files.json import read_json, write_json
-from pyquant.files.output_file import output_errors, partial_of
+from pyquant.files.output_file import output_errors
+
+
+def stages_folder(output: Path) -> Path:
+    """Say where the work of an output is."""
+    return output.with_name(f".{output.name}.stages")
 
 
 class WorkFolder:
@@ -26,6 +32,8 @@ class WorkFolder:
         The file that is being made; the folder is `.NAME.stages` beside it.
     made_of
         All that decides the result, as JSON: of another run the folder's content is not used.
+    tell
+        Told of content that is not used.
 
     Raises
     ------
@@ -33,8 +41,10 @@ class WorkFolder:
         Another process works on the same output, or the folder cannot be made.
     """
 
-    def __init__(self, output: Path, made_of: dict[str, Any]) -> None:
-        self.path = output.with_name(f".{output.name}.stages")
+    def __init__(
+        self, output: Path, made_of: dict[str, Any], tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.path = stages_folder(output)
         self._key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
         with output_errors(self.path):
             self.path.mkdir(exist_ok=True)
@@ -48,15 +58,21 @@ class WorkFolder:
         if (known := self._read()) is not None:
             self._done = known
             return
-        with output_errors(self.path):  # of another run
-            for path in self.path.iterdir():
-                if path.name != ".lock":
-                    path.unlink()
+        with output_errors(self.path):
+            others = [path for path in self.path.iterdir() if path.name != ".lock"]
+            for path in others:
+                path.unlink()
+        if others:
+            tell(f"{self.path}: is of another model, version or setting, or damaged: not used, begun anew")
         self._write()
 
     def file(self, stage: str) -> Path:
-        """Return where a stage's file is, or is to be."""
+        """Return where a stage's file is to be; its shards have longer names."""
         return self.path / f"{stage}.gguf"
+
+    def made(self, stage: str) -> list[Path]:
+        """Return where the file, or the shards, of a stage that is done are, or were."""
+        return [self.path / Path(file).name for file in self._done[stage]["result"]["files"]]
 
     def checkpoint(self, stage: str) -> Path:
         """Return where finished tensors of a stage's file are listed."""
@@ -80,9 +96,11 @@ class WorkFolder:
         """Remove what is there of some stages, for them to be done anew. Raises OutputError."""
         for stage in stages:
             self._done.pop(stage, None)
+            its_own = re.compile(rf"\.?{re.escape(stage)}(-\d+-of-\d+)?\.(gguf|gguf\.partial|tensors)")
             with output_errors(self.path):
-                for path in (self.file(stage), partial_of(self.file(stage)), self.checkpoint(stage)):
-                    path.unlink(missing_ok=True)
+                for path in self.path.iterdir():
+                    if its_own.fullmatch(path.name):
+                        path.unlink()
 
     @property
     def has_files(self) -> bool:

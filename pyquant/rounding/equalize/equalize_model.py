@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
@@ -27,11 +28,13 @@ from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED, padded
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.equalize.exponents import exponents_of
-from pyquant.rounding.equalize.links import links_of
+from pyquant.rounding.equalize.links import Link, links_of
 from pyquant.rounding.equalize.rescaling import Rescaling
 from pyquant.schemes import Mode
 
 AnyMode = TypeVar("AnyMode", bound=Mode)
+
+Tell: TypeAlias = Callable[[str], None]  # told a remark
 
 TRIED = 64  # random tokens that both models are run over
 SAME = 1e-4  # nats: a model that computes something else is tenths away; F16 that gets too small, millionths
@@ -52,7 +55,9 @@ class EqualizeResult(Converted):
     rounded
         Root mean square of what rounding changed in scaled tensors, relative to their weights: 0 where no
         number left the range of its type.
-    KLD
+    left_out
+        Kinds of matrices whose channels keep their scales, as the model computes something else with others.
+    kld
         What the outputs of both models differ by, on some random tokens: mean KLD in nats.
     """
 
@@ -63,7 +68,26 @@ class EqualizeResult(Converted):
     n_channels: int
     n_scaled: int
     rounded: float
+    left_out: list[str]
     kld: float
+
+
+Scaled: TypeAlias = tuple[Link, NDArray[np.int8]]  # a link, and the exponents of its channels
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A model that was written with some links scaled. The attributes are those of `EqualizeResult`."""
+
+    links: list[Scaled]
+    rescaling: Rescaling
+    rounded: float
+    kld: float
+
+    @property
+    def same(self) -> bool:
+        """Say whether it computes the same; not where the KLD is no number."""
+        return self.kld <= SAME
 
 
 def equalize_model(
@@ -79,7 +103,9 @@ def equalize_model(
 ) -> EqualizeResult:
     """Write a model whose channels have other scales, each a power of two, and which computes the same.
 
-    Both models are run over some random tokens before the file gets its name.
+    Both models are run over some random tokens before the file gets its name. Where they differ, links of
+    each kind are tried alone, and those left out that the model computes otherwise than its tensors' names
+    say.
 
     Parameters
     ----------
@@ -103,8 +129,8 @@ def equalize_model(
     Raises
     ------
     ModelFileError
-        The model cannot be read, is quantized, or is of a family that computes otherwise than its tensors'
-        names say; or the calibration is of another model.
+        The model cannot be read, is quantized, or computes something else with every kind of links; or the
+        calibration is of another model.
     ConfigError
         `hessian_out` is wanted of an importance matrix.
     OutputError
@@ -116,28 +142,34 @@ def equalize_model(
         check_output(Path(hessian_out), sources=work.sources, force=force)
     known = Calibration.read(hessian)
     known.check_model(model, model.sha256())
-    rescaling, n_links, n_channels, n_scaled = Rescaling(), 0, 0, 0
-    for link in links_of(model):
-        if (exponents := exponents_of(link, known)) is not None:
-            rescaling.add(link, exponents)
-            n_links += 1
-            n_channels += exponents.size
-            n_scaled += int(np.count_nonzero(exponents))
+    links = [(link, found) for link in links_of(model) if (found := exponents_of(link, known)) is not None]
     header = _header(model)
     n_bytes = len(header.header()) + sum(padded(tensor.n_bytes) for tensor in model.tensors)
     with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
-        error = _write(model, rescaling, header, file, threads, progress)
-        kld = _kld(model.path, file.partial, threads)
-        if not kld <= SAME:  # also where it is no number
-            raise ModelFileError(
-                f"{model.path}: cannot be equalized: with other scales of channels a model of architecture "
-                f"{model.architecture} computes something else (a KLD of {kld:.3g})"
-            )
+
+        def attempt(links: list[Scaled]) -> Attempt:
+            rescaling = Rescaling()
+            for link, exponents in links:
+                rescaling.add(link, exponents)
+            error = _write(model, rescaling, header, file, threads, progress)
+            return Attempt(links, rescaling, error, _kld(model.path, file.partial, threads))
+
+        done = attempt(links)
+        unlike: list[str] = []
+        if not done.same:
+            kinds = dict.fromkeys(link.kind for link, _ in links)
+            unlike = [kind for kind in kinds if not attempt([s for s in links if s[0].kind == kind]).same]
+            kept = [scaled for scaled in links if scaled[0].kind not in unlike]
+            if not kept or not unlike or not (done := attempt(kept)).same:
+                raise ModelFileError(
+                    f"{model.path}: cannot be equalized: with other scales of channels a model of "
+                    f"architecture {model.architecture} computes something else (a KLD of {done.kld:.3g})"
+                )
         if hessian_out:
             sha256 = ModelFile(file.partial).sha256()
-            inputs = rescaling.of_inputs(known.matrices)
+            inputs = done.rescaling.of_inputs(known.matrices)
             rescale_stats(
-                hessian, hessian_out, inputs, rescaling.rows, sha256, called=hessian_called, force=force
+                hessian, hessian_out, inputs, done.rescaling.rows, sha256, called=hessian_called, force=force
             )
         file.commit()
     return work.result(
@@ -145,34 +177,43 @@ def equalize_model(
         source_bytes=model.n_bytes,
         output_bytes=n_bytes,
         hessian=str(hessian_out) if hessian_out else None,
-        n_links=n_links,
-        n_channels=n_channels,
-        n_scaled=n_scaled,
-        rounded=error,
-        kld=kld,
+        n_links=len(done.links),
+        n_channels=sum(exponents.size for _, exponents in done.links),
+        n_scaled=sum(int(np.count_nonzero(exponents)) for _, exponents in done.links),
+        rounded=done.rounded,
+        left_out=unlike,
+        kld=done.kld,
     )
 
 
 @contextmanager
-def equalized(model: ModelFile, mode: AnyMode, threads: int | None) -> Iterator[tuple[ModelFile, AnyMode]]:
+def equalized(
+    model: ModelFile, mode: AnyMode, threads: int | None, tell: Tell | None = None
+) -> Iterator[tuple[ModelFile, AnyMode]]:
     """Give the model and the mode that a mode stands for: with `equalize`, temporary files of both.
 
+    tell: told which links are left out.
     Errors are those of `equalize_model`.
     """
     if not mode.equalize:
         yield model, mode
         return
     assert mode.hessian is not None
-    with equalized_files(model, mode.hessian, threads) as (scaled, stats):
+    with equalized_files(model, mode.hessian, threads, tell) as (scaled, stats):
         yield scaled, mode.model_copy(update={"hessian": stats, "equalize": False})
 
 
 @contextmanager
-def equalized_files(model: ModelFile, hessian: Path, threads: int | None) -> Iterator[tuple[ModelFile, Path]]:
+def equalized_files(
+    model: ModelFile, hessian: Path, threads: int | None, tell: Tell | None = None
+) -> Iterator[tuple[ModelFile, Path]]:
     """Give an equalized model and its HESSIAN, in temporary files. Errors are those of `equalize_model`."""
     with temporary_folder() as folder:
         path, stats, called = folder / "equalized.gguf", folder / "stats", Path(hessian)
-        equalize_model(model, hessian, path, hessian_out=stats, hessian_called=called, threads=threads)
+        done = equalize_model(model, hessian, path, hessian_out=stats, hessian_called=called, threads=threads)
+        if done.left_out and tell:
+            kinds = ", ".join(done.left_out)
+            tell(f"not equalized: channels that enter {kinds}, as other scales of them change the model")
         yield ModelFile(path), stats
 
 

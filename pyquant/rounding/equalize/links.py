@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import kind_of
 
 # Matrices that a norm's output enters, by the norm, without the layer and the ending. Routers are among them.
 BEHIND = {
     "attn_norm": ("attn_q", "attn_k", "attn_v", "attn_qkv", "ssm_in"),
     "ffn_norm": (
-        "ffn_gate", "ffn_up", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_up_shexp",
-        "ffn_gate_inp", "ffn_gate_inp_shexp",
+        "ffn_gate", "ffn_up", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps", "ffn_gate_shexp",
+        "ffn_up_shexp", "ffn_gate_inp", "ffn_gate_inp_shexp",
     ),
 }  # fmt: skip
 EXPERTS = ("", "_exps", "_shexp")  # endings of feed-forward matrices: of all tokens, of some, shared
@@ -54,6 +55,11 @@ class Link:
     # Heads of keys: each channel enters once for every head of queries that shares its head. 1 where each
     # enters once.
     n_heads: int = 1
+
+    @property
+    def kind(self) -> str:
+        """What its channels enter, whatever the layer: "attn_output"."""
+        return kind_of(self.entered[0].name)
 
     @property
     def n_experts(self) -> int:
@@ -97,7 +103,7 @@ def _of_norms(block: dict[str, Tensor]) -> Iterator[Link]:
               for norm, names in BEHIND.items()}  # fmt: skip
     if "ffn_norm.weight" not in block:  # both parts of the layer are behind one norm, or this one has none
         parallel = behind.pop("ffn_norm")
-        if not any(name.startswith(("post_", "attn_post")) for name in block):
+        if not any(name.startswith(("post_", "attn_post", "attn_output_norm")) for name in block):
             behind["attn_norm"] += parallel
     for norm, entered in behind.items():
         weight = block.get(f"{norm}.weight")
@@ -125,13 +131,14 @@ def _of_values(block: dict[str, Tensor], n_heads: int) -> Iterator[Link]:
 
 
 def _of_neurons(block: dict[str, Tensor], ending: str) -> Iterator[Link]:
-    up, down = block.get(f"ffn_up{ending}.weight"), block.get(f"ffn_down{ending}.weight")
-    if up is None or down is None or (ending == "_exps" and f"ffn_up{ending}.bias" in block):
+    name = f"ffn_gate_up{ending}" if f"ffn_gate_up{ending}.weight" in block else f"ffn_up{ending}"
+    up, down = block.get(f"{name}.weight"), block.get(f"ffn_down{ending}.weight")
+    if up is None or down is None or (ending == "_exps" and f"{name}.bias" in block):
         return  # experts with biases (gpt-oss) add to what up gives before it is multiplied
     n_rows, n_channels = up.shape[1], down.n_per_row
     gated = f"ffn_gate{ending}.weight" in block and n_rows == n_channels
     if gated or n_rows == 2 * n_channels:  # gate and up in one matrix, gate first
-        yield Link(_rows(block, f"ffn_up{ending}", n_rows - n_channels), (down,), n_channels)
+        yield Link(_rows(block, name, n_rows - n_channels), (down,), n_channels)
 
 
 def _rows(block: dict[str, Tensor], name: str, begin: int) -> tuple[Giver, ...]:

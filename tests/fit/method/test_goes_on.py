@@ -163,3 +163,24 @@ def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> N
             assert folder.known("imatrix") is None
             folder.path.rename(tmp_path / "kept")
         (tmp_path / "kept").rename(left.path)
+
+
+def test_work_of_another_run_is_not_used_and_said(tmp_path: Path) -> None:
+    output, told = tmp_path / "out.gguf", list[str]()
+    with WorkFolder(output, {"model": "a"}, told.append) as work:
+        work.note("mix", {})
+        (work.path / "imatrix.gguf").write_bytes(b"a")
+        left = {path.name: path.read_bytes() for path in work.path.iterdir()}
+    work.path.mkdir()
+    for name, data in left.items():
+        (work.path / name).write_bytes(data)
+    with WorkFolder(output, {"model": "a"}, told.append) as work:
+        assert work.known("mix") == {}
+    work.path.mkdir()
+    for name, data in left.items():
+        (work.path / name).write_bytes(data)
+    assert told == []
+    with WorkFolder(output, {"model": "b"}, told.append) as work:
+        assert work.known("mix") is None
+        assert not (work.path / "imatrix.gguf").exists()
+    assert told == [f"{work.path}: is of another model, version or setting, or damaged: not used, begun anew"]

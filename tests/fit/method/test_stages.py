@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
-from pyquant.errors import ModelFileError, TextError
+from pyquant.errors import ModelFileError, OutputError, TextError
 from pyquant.files.text import make_text
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method import stages as stages_module
@@ -18,7 +20,9 @@ from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.split_text import split_text
 from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile
 from tests.support.methods import NAME, STAGES, made
+from tests.support.models import Model as Generated
 from tests.support.other_models import bert, dream
 
 
@@ -69,6 +73,45 @@ def test_what_does_not_help_is_undone(
     assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "imatrix.gguf").read_bytes()
 
 
+def test_what_is_of_gptq_is_left_out_where_that_is(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klds = iter([(0.1, 0.1), (0.2, 0.2)])
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld(next(klds)))
+    done = made(source, tmp_path / "out.gguf", short)
+    assert [stage.why for stage in done.stages[2:]] == ["it is of GPTQ, which raises the KLD"] * 3
+
+
+@pytest.mark.ci
+def test_shards_hold_what_the_file_holds(source: Path, short: Path, tmp_path: Path) -> None:
+    whole = made(source, tmp_path / "whole.gguf", short)
+    begun: list[str] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        begun.append(what)
+        if what == "error propagation":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "split.gguf", short, split=30_000, progress=stop)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["whole.gguf"]
+    begun.clear()
+    split = made(
+        source, tmp_path / "split.gguf", short, split=30_000, progress=lambda what, *_: begun.append(what)
+    )
+    assert "GPTQ" not in begun  # it goes on from the shards of the stages before
+    files = split.result["files"]
+    assert len(files) > 2
+    assert sorted(map(Path, files)) == sorted(tmp_path.glob("split-*"))
+    tensors = [
+        {t.name: t.data() for t in ModelFile(path).tensors} for path in (files[0], tmp_path / "whole.gguf")
+    ]
+    assert tensors[0] == tensors[1]
+    assert [stage.kept for stage in split.stages] == [stage.kept for stage in whole.stages]
+    with pytest.raises(OutputError, match=r"split-00001-of-0000\d.gguf: exists; --force"):
+        made(source, tmp_path / "split.gguf", short, split=30_000)
+
+
 @pytest.mark.parametrize(
     ("klds", "kept"),
     [
@@ -111,6 +154,21 @@ def test_what_does_not_apply_is_left_out(
     by_name = {stage.name: stage for stage in done.stages}
     assert by_name["cross-layer equalization"].why == "a family of its own"
     assert by_name["error propagation"].why is None
+
+
+def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Path, tmp_path: Path) -> None:
+    def huge(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.float32(1e21) * x if name == "blk.1.ffn_norm.weight" else x
+
+    source, told = Generated(change=huge).write(tmp_path / "huge.gguf"), list[str]()
+    done = made(source, tmp_path / "gptq.gguf", short, "gptq", tell=told.append)
+    assert done.method == "rtn"
+    assert re.match(
+        r"rounded to nearest, .*: .*huge.gguf: what enters blk.1.ffn_gate.weight is not finite, or too large",
+        told[-1],
+    )
+    quantize(source, tmp_path / "rtn.gguf", "Q4_0")
+    assert (tmp_path / "gptq.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
 
 
 def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> None:

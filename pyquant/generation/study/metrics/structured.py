@@ -118,8 +118,7 @@ class Structured(Metric):
     def place(self, settings: dict[str, Any], folder: Path) -> None:
         tasks = settings.get("tasks")
         if isinstance(tasks, list):
-            own = {name for name in tasks if isinstance(name, str) and name.endswith(SUFFIX)}
-            settings["tasks"] = [str(folder / name) if name in own else name for name in tasks]
+            settings["tasks"] = [str(folder / name) if _is_file(name) else name for name in tasks]
 
     def inputs_of_samples(self, inputs: dict[str, Any]) -> dict[str, Any]:
         of_all = {"tasks", "techniques", "samples"}
@@ -192,3 +191,7 @@ def _items(answers: Answers) -> Items:
     for name in MEANINGS:
         columns[name] = np.array([getattr(answer.verdict, name) for _, answer in rows])
     return columns
+
+
+def _is_file(task: object) -> bool:
+    return isinstance(task, str) and task.endswith(SUFFIX)

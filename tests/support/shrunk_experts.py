@@ -1,6 +1,6 @@
 """Measure what shrinking experts' Hessians brings: KLD of generated mixtures by tokens for each expert.
 
-    python -m analysis.shrunk_experts 8 64
+    python -m tests.support.shrunk_experts 8 64
 
 Experts' matrices alone are rounded, to IQ4_NL. Prints a table of Markdown.
 """

@@ -1,0 +1,78 @@
+"""Refuse a method that the machine has no room for, before its work; say with which options it would fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyquant.errors import ConfigError
+from pyquant.files.output_file import output_errors
+from pyquant.fit.method.forecast import Forecast, gb
+from pyquant.fit.method.work_folder import stages_folder
+from pyquant.machine.memory import available_memory
+
+FEWEST = 8  # chunks that are suggested
+BOUNDS = (256 << 20, 64 << 20)  # bytes for activations that are suggested
+
+# What is expected with so many chunks, and so many bytes for activations; None: the default.
+Forecasts = Callable[[int, int | None], Forecast]
+
+
+def require_room(
+    forecasts: Forecasts, n_chunks: int, memory: int | None, output: Path, hessian: Path | None
+) -> None:
+    """Refuse what does not fit.
+
+    Parameters
+    ----------
+    forecasts
+        Gives what is expected.
+    n_chunks, memory
+        What is asked for.
+    output, hessian
+        The file to write, and the user's file of statistics, if it has to be made.
+
+    Raises
+    ------
+    ConfigError
+        The message says what is lacking, and with which options it would fit.
+    """
+    if not (lacks := _lacking(forecasts(n_chunks, memory), output, hessian)):
+        return
+    for fewer, bound in _smaller(n_chunks, memory):
+        if not _lacking(forecasts(fewer, bound), output, hessian):
+            chunks = f"--calibration-chunks {fewer}" if fewer < n_chunks else ""
+            bounded = f"--memory {bound >> 20}MiB" if bound is not None and bound != memory else ""
+            raise ConfigError(f"{lacks}; it fits with {' '.join(filter(None, (chunks, bounded)))}")
+    raise ConfigError(f"{lacks}; with {FEWEST} chunks it does not fit either")
+
+
+def _smaller(n_chunks: int, memory: int | None) -> Iterator[tuple[int, int | None]]:
+    bounds = [memory, *(bound for bound in BOUNDS if memory is None or bound < memory)]
+    while n_chunks >= 1:
+        yield from ((n_chunks, bound) for bound in bounds)
+        if n_chunks <= FEWEST:
+            return
+        n_chunks = max(FEWEST, n_chunks // 2)
+
+
+def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | None:
+    free_memory = available_memory()
+    if free_memory is not None and expected.memory > free_memory:
+        return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
+    wanted = [(output.parent, expected.beside)]
+    if hessian:
+        wanted.append((hessian.parent, expected.hessian))
+    for folder, _ in wanted:
+        n_bytes = sum(size for other, size in wanted if other.stat().st_dev == folder.stat().st_dev)
+        with output_errors(folder):
+            free = shutil.disk_usage(folder).free + _left(output)
+        if n_bytes > free:
+            return f"disk: about {gb(n_bytes)} are needed in {folder}, and {gb(free)} are free"
+    return None
+
+
+def _left(output: Path) -> int:
+    """Bytes that a run of before has taken already, for work that this one goes on with."""
+    return sum(path.stat().st_blocks * 512 for path in stages_folder(output).glob("*"))
