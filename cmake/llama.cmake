@@ -16,6 +16,7 @@ endif()
 foreach(part COMMON TESTS TOOLS EXAMPLES SERVER APP)
     set(LLAMA_BUILD_${part} OFF)
 endforeach()
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # OpenMP, which it finds, is for the variants too
 add_subdirectory(${llama_source} llama.cpp EXCLUDE_FROM_ALL)
 
 # Files must be the same to the last byte on every CPU: no multiplication is fused with an addition where blocks
