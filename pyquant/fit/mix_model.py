@@ -102,6 +102,11 @@ def mix_model(
         return mixer.find(target)
 
 
+def chunks_for(n_tokens: int, n_tensors: int) -> int:
+    """Say on how many chunks sensitivities are measured of a model that was calibrated on n_tokens."""
+    return min(max(n_tokens // (CTX * max(n_tensors, 1)), LEAST_CHUNKS), MOST_CHUNKS)
+
+
 def _check_length(text: Text, there: Chunks, n_chunks: int) -> None:
     if there.n_chunks < n_chunks:
         raise TextError(
@@ -123,8 +128,7 @@ def _sensitivities(
         return given.of
     if given is None:
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
-        n_chunks = calibration.n_tokens // (CTX * max(n_tensors, 1))
-        n_chunks = -(-min(max(n_chunks, LEAST_CHUNKS), MOST_CHUNKS) // len(texts))  # of each
+        n_chunks = -(-chunks_for(calibration.n_tokens, n_tensors) // len(texts))  # of each
         return measure_sensitivity(
             model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
         ).of

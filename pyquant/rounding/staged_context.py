@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from pyquant.llama.model import Model
 
 PIECE = 1024  # tokens that are computed at once, if chunks are no longer
 LOGITS_BYTES = 1 << 27  # that llama.cpp may keep of a piece, which nobody reads
+
+Number = TypeVar("Number", np.float32, np.int32)
 
 
 def pieces_of(tokens: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -112,7 +115,7 @@ class StagedContext:
         """
         self._pass.begin(start, stage, states, state)
         self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
-        return self._pass.inputs()
+        return self._of_piece(self._pass.inputs())
 
     def finish(
         self, piece: int, start: int | None, states: _core.PassStates, state: int
@@ -125,15 +128,15 @@ class StagedContext:
         Raises ModelFileError.
         """
         self._pass.begin(start, None, states, state)
-        return self._decode(self._pieces[piece], self._few)
+        return self._decode(self._pieces[piece], self._few)[: len(self._pieces[piece])]
 
     def stream(self) -> NDArray[np.float32] | None:
         """Give what the matrix's product will be added to, (n_tokens, n_out); a view like `run`'s."""
-        return self._pass.stream()
+        return self._of_piece(self._pass.stream())
 
     def experts(self) -> NDArray[np.int32] | None:
         """Give the experts that the piece's tokens are sent to, (n_tokens, n_used); a view like `run`'s."""
-        return self._pass.experts()
+        return self._of_piece(self._pass.experts())
 
     def own(self, stage: int, i: int) -> NDArray[np.uint8]:
         """Give the i-th of a stage's matrices room of its own, (n_rows, row_bytes), to be written to."""
@@ -143,7 +146,14 @@ class StagedContext:
         """Drop what was written to matrices of stages that all pieces are behind."""
         self._pass.disown_before(stage)
 
+    def _of_piece(self, rows: NDArray[Number] | None) -> NDArray[Number] | None:
+        """Take the rows of the piece's own chunks: those of a chunk are one behind the other."""
+        return None if rows is None else rows[: len(rows) * self._n_own // len(self._pieces[0])]
+
     def _decode(self, tokens: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self._n_own = len(tokens)
+        # The last piece is filled up: graphs of some models depend on the number of sequences (MiniMax M3).
+        tokens = np.concatenate([tokens, self._pieces[0][len(tokens) :]])
         self._context.clear()
         logits = self._context.decode(tokens, 0, wanted)
         try:

@@ -40,19 +40,20 @@ def outcomes() -> Iterator[str]:
 
 def in_words(outcome: Outcome) -> str:
     """Say what becomes of a model."""
-    refused = {f"{name}: {why}" for name in ("quantize", "calibrate", "compare") if (why := outcome[name])}
     best = outcome["best"]
-    if isinstance(best, str):
-        refused.add(f"best: {best}")
-    elif best["method"] == "rtn":
+    if isinstance(best, dict) and best["method"] == "rtn":
         return "Rounded to nearest, and not run: " + re.sub(
             r"^\S+ is an? ([^,]*),.*", r"\1", outcome["calibrate"]
         )
-    else:
-        refused |= {
-            f"`best` leaves out {stage}: {why}" for stage, why in best["left out"].items() if stage != OF_FEW
-        }
-    return "; ".join(sorted(refused)) or "Everything"
+    without: dict[str, list[str]] = defaultdict(list)  # by reason, what there is not
+    for name, why in outcome.items():
+        if isinstance(why, str):
+            without[why].append(f"`{name}`")
+    if isinstance(best, dict):
+        for stage, why in best["left out"].items():
+            if stage != OF_FEW:
+                without[why].append(f"`best` with {stage}")
+    return "; ".join(f"Not {', '.join(what)}: {why}" for why, what in without.items()) or "Everything"
 
 
 def architectures(names: list[str], of: list[str]) -> Iterator[str]:

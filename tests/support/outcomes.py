@@ -72,6 +72,7 @@ def in_general(why: str, model: Path) -> str:
     why = re.sub(r"\S*/\S+\.gguf(: )?", "", why)
     why = re.sub(r"^(configuration: )?\w+: ", "", why)
     why = re.sub(r", and this model is .*", "", why)
+    why = re.sub(r"(llama\.cpp cannot run it): .*", r"\1", why)
     why = re.sub(r"\(a KLD of [^)]*\)", "", why)
     return re.sub(r"\bblk\.\d+\.", "", why).strip()
 

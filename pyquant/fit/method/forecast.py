@@ -23,10 +23,12 @@ from pyquant.fit.method.forecast_time import (
     BACKWARDS,
     COLLECTING,
     PROPAGATING,
+    TRIALS,
     WRITING,
     Entered,
     collecting,
     correcting,
+    passes_of_mix,
     quantizing,
     rounding,
 )
@@ -83,10 +85,10 @@ class Forecast:
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
         if not self.keeps_hessians:
-            yield (
-                f"Hessians of all matrices would take {gb(self.all_hessians)}: they are collected layer by "
-                f"layer; --hessian FILE keeps them"
-            )
+            why = "Hessians of experts are shrunk towards each other"
+            if self.all_hessians > MOST_BYTES:
+                why = f"Hessians of all matrices would take {gb(self.all_hessians)}"
+            yield f"{why}: they are collected layer by layer; --hessian FILE keeps them"
             if PROPAGATED in self.stages:
                 yield "output-side Hessian: left out: Hessians are collected layer by layer"
 
@@ -114,6 +116,7 @@ def forecast(
     output_bytes: int,
     probed: Probe,
     in_file: bool,
+    mixed: bool,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
@@ -129,6 +132,8 @@ def forecast(
         What `probe` gives.
     in_file
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
+    mixed
+        Whether types are mixed for a size, which is measured on files that are tried.
     memory
         Bytes that what is kept of tokens between layers may take; None: 1 GiB.
     threads
@@ -167,6 +172,9 @@ def forecast(
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
         of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
+    if mixed:
+        passes += passes_of_mix(matrices, n_chunks, n_ctx)
+        of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
 
     embeddings = 4 * sum(by_name[name].n_weights for name in (EMBEDDINGS, OUTPUT) if name in by_name)
     gradients = (16 * n_ctx * n_vocab + embeddings) * bool(n_output_side)
@@ -190,13 +198,16 @@ def forecast(
             rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
             on_disk = max(on_disk, states + routed - in_memory)
     held_out = bytes_in_memory(n_vocab, n_ctx)
+    copy = (model.n_bytes + context_memory(model, n_ctx)) * mixed  # whose tensors are rounded one by one
     return Forecast(
-        names,
+        ["mix of types", *names] if mixed else names,
         seconds=passes * chunk_seconds + of_cores / cores,
-        memory=int(PROCESS) + max(calibration, held_out + rounds),
+        memory=int(PROCESS) + max(calibration, held_out + max(rounds, copy)),
         hessian=sums + output_hessians,
         # Two stages' files, activations, and the equalized model.
-        beside=2 * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
+        beside=max(2, TRIALS * mixed) * output_bytes
+        + on_disk
+        + (model.n_bytes + sums if n_propagated else 0),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
     )

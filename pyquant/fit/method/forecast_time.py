@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyquant import _core
+from pyquant.fit.method.types_for_size import MEASURED
+from pyquant.fit.mix_model import CTX, chunks_for
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.correction import ENOUGH
 
 # Beside a pass over the same tokens: SmolLM2-135M on one core.
@@ -18,6 +21,7 @@ COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
 SUMS, FACTORS, FEEDBACK = (1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10), 3.2e10, 7e10
 # Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
 SEARCH, GGML = 3e-8, 1.1e-7
+TRIALS = 3  # files that are made to find a mix of types
 
 
 @dataclass(frozen=True)
@@ -60,3 +64,14 @@ def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:
     enough = [entered for entered in inputs if n_tokens >= ENOUGH * entered.n_in]
     sums = sum(3 * entered.n_used * entered.n_in**2 for entered in enough) / SUMS
     return n_tokens * sums + sum(entered.n_hessians * entered.n_in**3 for entered in enough) / FACTORS
+
+
+def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int) -> float:
+    """Count passes over a chunk of n_ctx tokens that finding a mix takes: of a model calibrated on n_chunks.
+
+    A matrix's sensitivity takes the half of a pass that is behind it, in the mean. Then the base, files and
+    kinds of tensors are compared.
+    """
+    of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
+    kinds = {kind_of(tensor.name) for tensor in matrices}
+    return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + len(kinds))

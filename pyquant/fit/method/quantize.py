@@ -206,7 +206,8 @@ def quantize(
     if method != "rtn":
         expecting = partial(
             forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
-            probed=probe(model, parts.held_out.n_ctx, threads), threads=threads,
+            mixed=not isinstance(type, str), probed=probe(model, parts.held_out.n_ctx, threads),
+            threads=threads,
         )  # fmt: skip
         expected = expecting(parts, memory=memory)
         for line in expected.lines():

@@ -12,6 +12,7 @@ import pytest
 from pyquant import data
 from pyquant.data import training_text
 from pyquant.fit.method.quantize import Quantized, quantize
+from pyquant.fit.mixtures import WantedSize
 from tests.support.command import ENVIRONMENT
 from tests.support.models import EXPERTS, F32
 
@@ -54,6 +55,17 @@ def test_sizes_are_said_before_work(generated, text: Path, tmp_path: Path, metho
 def test_what_a_family_has_not_is_no_stage(generated, text: Path, tmp_path: Path) -> None:
     expected, _ = planned(generated(EXPERTS), tmp_path, text, method="best", dry_run=True)
     assert "output-side Hessian" not in expected.forecast.stages
+
+
+def test_a_mix_of_types_is_in_the_plan(tmp_path: Path) -> None:
+    options = {"method": "gptq", "n_chunks": 16, "dry_run": True}
+    typed, sized = (
+        quantize(data.model_path(), tmp_path / "out.gguf", wanted, **options).forecast
+        for wanted in ("Q4_K_M", WantedSize(target_bpw=5.0))
+    )
+    assert sized.stages == ["mix of types", *typed.stages]
+    assert sized.seconds > 1.5 * typed.seconds
+    assert sized.beside == pytest.approx(1.5 * typed.beside, rel=0.1)  # three files for two
 
 
 @pytest.mark.slow
