@@ -98,6 +98,7 @@ PENALTY_LAST = Limit(0, 1 << 24)  # 0: all tokens
 SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text
+EXACT_ATTEMPTS = 1000  # where nothing is said
 PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the prompt
 DRAFT_TOKENS = Limit(0, 1 << 10)  # of a draft
 DRAFT_DEPTH = Limit(4, 1 << 20)  # tokens that target and draft have read when they are measured

@@ -98,8 +98,8 @@ def run(
                 collector.set_pass(weight=unit.weight, n_begun=0 if positions[0] else len(tokens))
                 context.decode(tokens, positions[0], np.ones(len(positions), bool))
                 collector.rethrow()
-        except (ValueError, RuntimeError) as error:
-            kind = BrokenInput if "is not finite" in str(error) else ModelFileError
+        except (ValueError, RuntimeError) as error:  # ValueError: a sum that is not finite
+            kind = BrokenInput if isinstance(error, ValueError) else ModelFileError
             raise kind(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
         check_logits(source.path, logits, "its first tokens")
         if progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -166,7 +167,8 @@ def quantize_by_type(
     for line in [*tensor_remarks(done.result["tensors"]), *_remarks(done)]:
         remark(line)
     if not dry_run and not method.evaluate:
-        remark(f"what it costs: pyquant compare {source} {done.result['output']} --text FILE")
+        files = shlex.join([str(source), done.result["output"]])
+        remark(f"what it costs: pyquant compare {files} --text FILE")
 
 
 def _print(result: dict[str, Any], dry_run: bool) -> None:

@@ -160,7 +160,7 @@ def forecast(
         sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
-    n_propagated = min(PROPAGATION_CHUNKS, n_kept) if method == "best" else 0
+    n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = 0 if keeps or n_propagated else n_kept
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
     names = [stage.name for stage in stages if not stage.instead]

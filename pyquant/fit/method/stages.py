@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.work_folder import WorkFolder
@@ -20,7 +21,7 @@ METHODS = ("rtn", "gptq", "best")
 
 PROPAGATED = "GPTQ, error propagation, cross-layer equalization"  # a stage of all three
 
-PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over
+PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 
 NO_GPTQ = f"it is of {GPTQ}, which raises the KLD"
 
@@ -88,7 +89,7 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     if method != "best":
         return [imatrix, gptq]
     if collected:
-        without = gptq.settings | propagated.settings
+        without = gptq.settings | {"error_propagation": MOST_CHUNKS}
         return [
             imatrix,
             Stage(PROPAGATED, without | equalized.settings),

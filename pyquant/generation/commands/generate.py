@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pyquant import limits
 from pyquant.cli import options
 from pyquant.cli.groups import grouped
 from pyquant.cli.output import remark, size
@@ -67,7 +68,13 @@ def generate(
         if policy is not None:
             speculative.generate(*common, policy, threads, json)
         else:
-            _generate(*common, penalties, form.attempts if form.exact else None, threads, json)
+            _generate(
+                *common,
+                penalties,
+                (form.attempts or limits.EXACT_ATTEMPTS) if form.exact else None,
+                threads,
+                json,
+            )
 
 
 def _generate(

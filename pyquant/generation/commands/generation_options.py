@@ -139,11 +139,13 @@ class Sampling:
         number_option(limits.PENALTY, "X", "Taken from a token's logit for each time that it came."),
     ] = 0.0
     repeat_last_n: Annotated[
-        int,
+        Optional[int],
         number_option(
-            limits.PENALTY_LAST, "N", "Tokens that penalties count, the prompt's among them; 0: all."
+            limits.PENALTY_LAST,
+            "N",
+            "Tokens that penalties count, the prompt's among them; 0: all; default: 64.",
         ),
-    ] = 64
+    ] = None
     logit_bias: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -171,8 +173,10 @@ class Sampling:
             self.repeat_penalty,
             self.presence_penalty,
             self.frequency_penalty,
-            self.repeat_last_n,
+            **({} if self.repeat_last_n is None else {"last": self.repeat_last_n}),
         )
+        if penalties.off and self.repeat_last_n is not None:
+            raise ConfigError("generate: --repeat-last-n needs a penalty, such as --repeat-penalty 1.1")
         return None if penalties.off else penalties
 
 
@@ -214,16 +218,25 @@ class Form:
         ),
     ] = False
     attempts: Annotated[
-        int, number_option(limits.ATTEMPTS, "N", "With --exact: for a completion, at most.")
-    ] = 1000
+        Optional[int],
+        number_option(
+            limits.ATTEMPTS,
+            "N",
+            f"With --exact: for a completion, at most; default: {limits.EXACT_ATTEMPTS}.",
+        ),
+    ] = None
 
     def read(self) -> Compile:
         """Read the grammar, if there is one; return what compiles it. Raises ConfigError and GrammarError."""
         grammar = self._grammar()
         if grammar is None and self.exact:
             raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
+        if self.attempts is not None and not self.exact:
+            raise ConfigError("generate: --attempts needs --exact")
         if grammar is None and self.trigger is not None:
             raise ConfigError("generate: --trigger needs --grammar, --json-schema or --regex")
+        if grammar is None and self.engine is not None:
+            raise ConfigError("generate: --engine needs --grammar, --json-schema or --regex")
 
         def compile_form(vocabulary: Vocabulary) -> Compiled | None:
             from pyquant.generation.grammar.engines import compile_for

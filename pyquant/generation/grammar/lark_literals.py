@@ -17,6 +17,25 @@ _WORDS = re.compile(
 # Escapes, classes, and repetitions of which a lazy one is more than a question mark behind another sign.
 _PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?:[*+?]|\{\d*,?\d*\})(?P<lazy>\??)", re.DOTALL)
 
+# In a class: operators of Rust's classes, which in Lark's are signs as any other.
+_OPERATORS = re.compile(r"\[|&&|--|~~")
+
+
+def check_classes(grammar: Grammar) -> None:
+    """Refuse what llguidance reads as Rust's classes in classes, which Lark reads sign by sign.
+
+    Raises GrammarError, which names the terminal or rule and says what to write.
+    """
+    for name, line, pattern in _regexes(grammar.text):
+        for part in _PARTS.finditer(pattern):
+            inside = re.sub(r"\\.", "", part[0][1:], flags=re.DOTALL) if part[0][0] == "[" else ""
+            if operator := _OPERATORS.search(inside):
+                escaped = "".join(f"\\{sign}" for sign in operator[0])
+                raise GrammarError(
+                    f"{grammar.name}: line {line}: {name}: /{pattern}/ has {operator[0]} in a class, which "
+                    f"engine llguidance reads as Rust's operators; write {escaped}, or give --engine lr"
+                )
+
 
 def check_lazy(grammar: Grammar) -> None:
     """Refuse lazy repetitions, which llguidance reads as others: what follows could never come.

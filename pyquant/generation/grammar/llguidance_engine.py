@@ -13,7 +13,7 @@ from pyquant.errors import GrammarError
 from pyquant.generation.grammar.bounds import check_bounds
 from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.grammar import Grammar, Language
-from pyquant.generation.grammar.lark_literals import check_lazy
+from pyquant.generation.grammar.lark_literals import check_classes, check_lazy
 from pyquant.generation.grammar.llguidance_reason import one_line
 from pyquant.generation.grammar.schema.schema import for_llguidance
 from pyquant.llama.vocabulary import Vocabulary
@@ -92,8 +92,11 @@ class _Tokens:
 def _in_lark(grammar: Grammar) -> str:
     if grammar.language is Language.LARK:
         check_lazy(grammar)
+        check_classes(grammar)
         return grammar.text + OF_LARK
     if grammar.language is Language.REGEX:
+        if (len(grammar.text) - len(grammar.text.rstrip("\\"))) % 2:  # llguidance would drop it
+            raise GrammarError(f"{grammar.name}: \\ at the end; write \\\\ for a backslash")
         wrapped = json.loads(LLMatcher.grammar_from_regex(grammar.text))
         return str(wrapped["grammars"][0]["lark_grammar"]) + NO_FORCING
     if grammar.language is Language.JSON_SCHEMA:

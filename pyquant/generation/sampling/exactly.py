@@ -52,7 +52,7 @@ def generate_exactly(
     grammar: Compiled,
     *,
     adapt: bool = True,
-    most_attempts: int = 1000,
+    most_attempts: int = limits.EXACT_ATTEMPTS,
     threads: int | None = None,
 ) -> Iterator[Sample]:
     """Generate the plan's completions, one after the other. One that is cut off is none of the grammar.

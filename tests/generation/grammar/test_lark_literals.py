@@ -12,7 +12,7 @@ from pyquant import data
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
-from pyquant.generation.grammar.lark_literals import check_lazy
+from pyquant.generation.grammar.lark_literals import check_classes, check_lazy
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 
@@ -48,6 +48,35 @@ def test_what_looks_like_one_is_taken(text: str) -> None:
 def test_the_bundled_grammars_have_none() -> None:
     for path in GRAMMARS.glob("*.lark"):
         check_lazy(read_grammar(path))
+        check_classes(read_grammar(path))
+
+
+@pytest.mark.parametrize(
+    ("regex", "escaped"),
+    [
+        ("[[a]b]", r"\["), ("[a&&b]", r"\&\&"), ("x[a-c--b]", r"\-\-"), ("[^~~]", r"\~\~"),
+        ("[[:alpha:]]", r"\["),
+    ],
+)  # fmt: skip
+def test_classes_in_classes_are_refused(regex: str, escaped: str, vocabulary: Vocabulary) -> None:
+    """In Lark `[a&&b]` is one of a, & and b; in Rust's regular expressions it is nothing."""
+    grammar = Grammar(Language.LARK, f"start: A\nA: /{regex}/", "g")
+    with pytest.raises(GrammarError) as refused:
+        compile_for(vocabulary, grammar)
+    assert f"g: line 2: A: /{regex}/ has " in str(refused.value)
+    assert f"write {escaped}, or give --engine lr" in str(refused.value)
+
+
+@pytest.mark.parametrize("regex", [r"[\[a]", r"\[\[", "[a&b]", r"[\-\-]", "a&&b--", r"[\\]~~", "[]a]"])
+def test_classes_of_plain_signs_are_taken(regex: str) -> None:
+    check_classes(Grammar(Language.LARK, f"start: /{regex}/", "g"))
+
+
+def test_a_backslash_at_the_end_of_an_expression_is_refused(vocabulary: Vocabulary) -> None:
+    """llguidance drops it."""
+    with pytest.raises(GrammarError, match=r"^--regex: \\ at the end; write"):
+        compile_for(vocabulary, Grammar(Language.REGEX, "ab\\", "--regex"))
+    compile_for(vocabulary, Grammar(Language.REGEX, "ab\\\\", "--regex"))
 
 
 def test_a_lazy_repetition_of_all_of_a_text_is_as_good_as_another(vocabulary: Vocabulary) -> None:

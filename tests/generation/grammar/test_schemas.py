@@ -298,7 +298,8 @@ def test_names_of_properties_are_no_keywords(vocabulary: Vocabulary) -> None:
         ("[b-a]", "a range that ends before"), ("[a", "a class that nothing closes"),
         ("a\\", r"\\ at the end"),
         (r"\a", r"column 2: \\a is no escape of ECMA-262"), (r"\ud800", "no character has this code"),
-        ("(?P<n>a)", r"expected \(\?: or"),
+        ("(?P<n>a)", r"expected \(\?: or"), ("éé{3,1}", "column 3: less at most than at least"),
+        ("é(a(b)", "column 2: a group that nothing closes"), ("(é)\\)a)", "column 7: it closes no group"),
     ],
 )  # fmt: skip
 def test_patterns_that_are_not_taken_say_where(pattern: str, why: str) -> None:
@@ -331,3 +332,48 @@ def test_what_ecma_has_and_rust_has_not(ecma: str, text: str, vocabulary: Vocabu
 def test_bad_schemas_say_where(text: str, message: str, vocabulary: Vocabulary) -> None:
     with pytest.raises(GrammarError, match=message):
         compile_for(vocabulary, Grammar(Language.JSON_SCHEMA, text, "g.json"))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "outside", "inside"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, "0", "0.001"),
+        ({"exclusiveMinimum": 1, "exclusiveMaximum": 1.5}, "1", "1.25"),
+        ({"exclusiveMaximum": -1, "minimum": -1.5}, "-1", "-1.25"),
+        ({"minimum": 1.5, "exclusiveMinimum": 2, "maximum": 2.5}, "2", "2.25"),
+        ({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]}, "0", "0.25"),
+    ],
+)
+def test_a_whole_exclusive_bound_beside_a_fraction(
+    bounds: dict[str, Any], outside: str, inside: str, vocabulary: Vocabulary
+) -> None:
+    """llguidance takes 0 for `0 < x <= 0.5`."""
+    state = compiled({"type": "number", **bounds}, vocabulary)
+    assert not takes(state, vocabulary, json.loads(outside))
+    assert takes(state, vocabulary, json.loads(inside))
+
+
+@pytest.mark.parametrize("key", ["const", "minimum", "exclusiveMaximum"])
+def test_whole_numbers_that_llguidance_would_round(key: str, vocabulary: Vocabulary) -> None:
+    """It wrote 9007199254740992 for a constant of 2^53 + 1."""
+    with pytest.raises(
+        GrammarError, match=rf"^g\.json: /{key}: 9007199254740993: .*give 9007199254740992, or"
+    ):
+        compiled({"type": "integer", key: 2**53 + 1}, vocabulary)
+    compiled({"type": "integer", "maximum": 2**63 - 1}, vocabulary)
+
+
+@pytest.mark.parametrize("key", ["const", "minimum", "maximum"])
+def test_fractions_of_more_than_15_digits_are_refused(vocabulary: Vocabulary, key: str) -> None:
+    """It wrote 123456789.1234568 for a constant of 123456789.123456789."""
+    with pytest.raises(GrammarError, match=rf"/{key}: 123456789\.12345679: .* give 123456789\.123457, or"):
+        compiled({"type": "number", key: 123456789.123456789}, vocabulary)
+    assert takes(compiled({"const": 123456789.123457}, vocabulary), vocabulary, 123456789.123457)
+
+
+def test_formats_of_no_meaning_are_ignored(vocabulary: Vocabulary) -> None:
+    """As JSON Schema has it: OpenAPI's schemas have `int32`, `binary`, `password`."""
+    state = compiled({"type": "string", "format": "password"}, vocabulary)
+    assert takes(state, vocabulary, "x")
+    with pytest.raises(GrammarError, match="uri-reference"):
+        compiled({"type": "string", "format": "uri-reference"}, vocabulary)

@@ -105,6 +105,9 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         (["--regex", "a", "--exact", "--stop", "a"], "no --stop"),
         (["--logit-bias", "a+1"], "logit-bias: 'a+1': expected a token's number and a bias"),
         (["--trigger", "a"], "--trigger needs --grammar"),
+        (["--engine", "lr"], "--engine needs --grammar"),
+        (["--attempts", "5"], "--attempts needs --exact"),
+        (["--repeat-last-n", "5"], "--repeat-last-n needs a penalty"),
         (["--system", "a"], "--system and --chat-template need --chat"),
     ]:
         done = run("generate", model, "-p", "x", *options)

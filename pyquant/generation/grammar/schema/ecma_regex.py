@@ -15,7 +15,7 @@ CLASSES = {"d": DIGITS, "w": WORDS, "s": BLANKS}
 CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
 EVERY, NOTHING = r"[\x00-\x{10FFFF}]", r"[^\x00-\x{10FFFF}]"
 
-_REPETITION = re.compile(r"(?:[*+?]|\{\d+(?:,\d*)?\})")
+_REPETITION = re.compile(r"(?:[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})")
 _UNICODE = re.compile(r"u(?:\{([0-9a-fA-F]{1,6})\}|([dD][89abAB]..)\\u([dD][c-fC-F]..)|([0-9a-fA-F]{4}))")
 _PROPERTY = re.compile(r"[pP]\{[\w=]+\}")
 _LOOK = re.compile(r"\(\?<?[=!]")
@@ -37,6 +37,7 @@ class _Reader:
 
     def __init__(self, pattern: str) -> None:
         self._text, self._at = pattern, 0
+        self._open: list[int] = []  # where groups begin that nothing has closed
 
     def read(self) -> str:
         out: list[str] = []
@@ -48,6 +49,8 @@ class _Reader:
             if repetition := _REPETITION.match(self._text, self._at):
                 if not repeatable:
                     raise self._bad("nothing to repeat")
+                if repetition["most"] and int(repetition["most"]) < int(repetition["least"]):
+                    raise self._bad("less at most than at least")
                 out.append(repetition[0])
                 self._at = repetition.end()
                 self._at += self._text.startswith("?", self._at)  # lazy or not: the same texts
@@ -55,6 +58,9 @@ class _Reader:
                 continue
             part, repeatable = self._part()
             out.append(part)
+        if self._open:
+            self._at = self._open[-1]
+            raise self._bad("a group that nothing closes")
         return "".join(out)
 
     def _part(self) -> tuple[str, bool]:
@@ -66,7 +72,12 @@ class _Reader:
             self._at = group.end()
             if self._text.startswith("?", self._at):
                 raise self._bad("expected (?: or (?<name>")
+            self._open.append(begin)
             return "(?:", False
+        if character == ")":
+            if not self._open:
+                raise self._bad("it closes no group")
+            self._open.pop()
         self._at += 1
         if character == "[":
             return self._class(), True

@@ -30,6 +30,23 @@ def _ipv6() -> str:
     return "|".join(f"(?:{way})" for way in ways)
 
 
+# Names of JSON Schema; others are annotations, which say nothing about a value.
+NAMES = {
+    *(
+        "date",
+        "time",
+        "date-time",
+        "duration",
+        "email",
+        "idn-email",
+        "hostname",
+        "idn-hostname",
+        "ipv4",
+        "ipv6",
+    ),
+    *("uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "regex"),
+    *("json-pointer", "relative-json-pointer"),
+}
 FORMATS = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.grammar import Grammar
 from pyquant.generation.grammar.schema.ecma_regex import BadPattern, to_rust
-from pyquant.generation.grammar.schema.formats import FORMATS
+from pyquant.generation.grammar.schema.formats import FORMATS, NAMES
 
 LEAST, MOST = (
     -9 * 10**18,
@@ -18,6 +18,8 @@ LEAST, MOST = (
 )  # below, llguidance works out a range for ever; above, it counts no further
 WRITABLE = f"numbers from {LEAST} to {MOST}"
 _NUMBER = re.compile(r"\d{4301}")  # by default, Python reads 4,300 digits
+LEAST_FRACTION = 1e-30  # llguidance nests a group for each digit, up to 250
+DIGITS = 15  # of a fraction; it reads others as one beside them
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 VALUES = ("const", "enum")
 DATA = (*VALUES, "default", "examples", "required", "x-guidance")  # they hold no schemas
@@ -79,6 +81,7 @@ class _Writer:
                 }
             else:
                 written[key] = value if key in DATA else self.schema(value, inner)
+        _with_bounds_beside(written)
         return _with_format(written)
 
     def _pattern(self, pattern: str, place: str) -> str:
@@ -90,6 +93,16 @@ class _Writer:
     def _check_numbers(self, node: dict[str, Any], place: str) -> None:
         for key in (*BOUNDS, *VALUES):
             for number in _numbers(node.get(key)):
+                if isinstance(number, int) and number != MOST and int(float(number)) != number:
+                    raise GrammarError(
+                        f"{self._name}: {place}/{key}: {number}: above 2^53 llguidance counts in steps; "
+                        f"give {int(float(number))}, or leave it out"
+                    )
+                if float(f"{number:.{DIGITS}g}") != number and not isinstance(number, int):
+                    raise GrammarError(
+                        f"{self._name}: {place}/{key}: {number}: llguidance reads {DIGITS} digits of a "
+                        f"fraction; give {number:.{DIGITS}g}, or leave it out"
+                    )
                 if not LEAST <= number <= MOST:
                     raise GrammarError(
                         f"{self._name}: {place}/{key}: {number}: {WRITABLE} may be there; "
@@ -97,19 +110,44 @@ class _Writer:
                     )
 
 
+def _with_bounds_beside(node: dict[str, Any]) -> None:
+    """Write an exclusive bound that is a whole number as the fraction beside it.
+
+    With a fraction as the other bound llguidance takes the whole number itself.
+    """
+    for key, inclusive, sign in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        bound = node.get(key)
+        if not _is_number(bound) or node.get("type") == "integer":
+            continue
+        other = node.get(inclusive)
+        if _is_number(other) and sign * other > sign * bound:
+            continue
+        if 0 <= sign * bound < 2**40 and bound == int(bound) and (bound or sign > 0):
+            del node[key]
+            last = 10.0 ** (len(str(abs(int(bound)))) - DIGITS)
+            node[inclusive] = bound + sign * last if bound else LEAST_FRACTION
+
+
 def _with_format(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with a pattern in place of a format."""
-    pattern = FORMATS.get(node["format"]) if isinstance(node.get("format"), str) else None
-    if pattern is None:
+    """Return a schema with a pattern in place of a format, and without one that has no meaning."""
+    name = node.get("format")
+    if not isinstance(name, str) or (name in NAMES and name not in FORMATS):
         return node
     rest = {key: value for key, value in node.items() if key != "format"}
+    if name not in NAMES:
+        return rest
+    pattern = FORMATS[name]
     if "pattern" not in rest:
         return rest | {"pattern": pattern}
     return rest | {"allOf": [*rest.get("allOf", []), {"pattern": pattern}]}
 
 
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _numbers(value: Any) -> Iterator[int | float]:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         yield value
     elif isinstance(value, (list, dict)):
         for item in value.values() if isinstance(value, dict) else value:
