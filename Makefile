@@ -43,7 +43,7 @@ test: $(installed) $(if $(filter test,$(TIER)),,$(oracle))
 
 # A wheel is tested where its tools are to be had; the test says where it is not.
 test-all:
-	$(call say,all tests take about 25 minutes on two cores, beside the wheel that is compiled before them)
+	$(call say,all tests take an hour on two cores, beside the wheel that is compiled before them)
 	@if $(MAKE) $(wheel_tools); then $(MAKE) wheel; else echo "pyquant: the tools of make wheel are not to be had: no wheel is tested" >&2; fi
 	@$(MAKE) test TIER=all
 

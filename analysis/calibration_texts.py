@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.own_texts import write_tokens
 from pyquant.calibration.sources import CODE, DIALOGUES, PROSE, TEXTS, dialogue_marks
 from pyquant.data import excerpts
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.text import Text, make_text, read_text
 from pyquant.llama.model import Model
+from pyquant.llama.own_texts import write_tokens
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 

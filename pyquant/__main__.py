@@ -10,6 +10,7 @@ def main() -> None:
     try:
         from pyquant import cli
     except KeyboardInterrupt:
+        exec("")  # as in pyquant.cli.signals: the status is 130
         sys.exit(130)
     cli.main()
 

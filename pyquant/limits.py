@@ -79,6 +79,7 @@ CTX = Limit(8, 1 << 20)  # tokens in a chunk: its second half is scored
 CALIBRATION_CTX = Limit(16, 1 << 20)
 CHUNKS = Limit(1, 2**31 - 1)
 SENSITIVITY_CTX, SENSITIVITY_CHUNKS = 256, 4  # what each tensor is tried on where nothing is said
+QUESTIONS = Limit(1, 100_000_000)
 ROUNDS = Limit(1, 100_000)
 PROCESSES = Limit(1, 4096)
 RADIUS = Limit(0, 7)  # magnitudes of Q4_0's codes, but for -8
@@ -95,6 +96,7 @@ MIN_P = Limit(0, 1, whole=False)
 PENALTY_REPEAT = Limit(0, 100, whole=False, above_low=True)
 PENALTY = Limit(-100, 100, whole=False)
 PENALTY_LAST = Limit(0, 1 << 24)  # 0: all tokens
+LAST_TOKENS = 64  # where nothing is said
 SEED = Limit(0, 2**32 - 1)  # as llama.cpp has them
 SAMPLES = Limit(1, 10_000_000)
 ATTEMPTS = Limit(1, 10_000_000)  # for a text

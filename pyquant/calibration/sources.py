@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyquant.calibration.own_texts import write_tokens
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.chat_template import render
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
+from pyquant.llama.own_texts import write_tokens
 
 CHARACTERS = 8  # of a text that are taken for each token that is wanted; most tokens have fewer
 SEED = 1  # of what the model writes

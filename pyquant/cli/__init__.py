@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from pyquant.cli import (
+    accuracy,
     calibrate,
+    card,
     compare,
     completion,
     dequantize,
@@ -62,8 +64,10 @@ app.command(cls=CommandWithPanels)(mix.mix)
 app.command(cls=CommandWithPanels)(recipe.recipe)
 app.command(cls=CommandWithPanels)(perplexity.perplexity)
 app.command(cls=CommandWithPanels)(compare.compare)
+app.command(cls=CommandWithPanels)(accuracy.accuracy)
 app.command(cls=CommandWithPanels)(error.error)
 app.command(cls=CommandWithPanels)(speed.speed)
+app.command(cls=CommandWithPanels)(card.card)
 app.add_typer(study.app, name="study")
 app.command(cls=CommandWithPanels)(pack.pack)
 app.command(cls=CommandWithPanels)(unpack.unpack)
@@ -118,23 +122,29 @@ def main() -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:  # before or after the command itself
         signals.stopped(INTERRUPTED)
-    except ConfigError as error:
-        _fail(str(error), CALLED_WRONGLY)
-    except MemoryError as error:
-        _fail(memory.message(error), FAILED)
-    except (ImportError, RuntimeError, SystemError) as error:
-        from pyquant.machine.memory import lacks_memory
+    except Exception as error:
+        if signals.came():
+            signals.stopped(INTERRUPTED)
+        _say(error)
 
-        if not lacks_memory(error):
-            raise
-        _fail(memory.message(error), FAILED)
-    except PyquantError as error:
-        _fail(memory.said_of(error), FAILED)
-    except BrokenPipeError:  # the reader of our output has all that it wanted, as `| head` does
-        streams.silence()
-    except OSError as error:
-        streams.silence()
-        _fail(said_by_system(error, "standard output"), FAILED)
+
+def _say(error: Exception) -> None:
+    match error:
+        case ConfigError():
+            _fail(str(error), CALLED_WRONGLY)
+        case MemoryError():
+            _fail(memory.message(error), FAILED)
+        case ImportError() | RuntimeError() | SystemError() if memory.is_lacking(error):
+            _fail(memory.message(error), FAILED)
+        case PyquantError():
+            _fail(memory.said_of(error), FAILED)
+        case BrokenPipeError():  # the reader of our output has all that it wanted, as `| head` does
+            streams.silence()
+        case OSError():
+            streams.silence()
+            _fail(said_by_system(error, "standard output"), FAILED)
+        case _:
+            raise error
 
 
 def _run() -> None:

@@ -194,9 +194,9 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
             ],
         )
     if result["evaluation"]:
-        from pyquant.cli.compare import print_comparison
+        from pyquant.cli.compare_table import print_comparisons
 
-        print_comparison(result["evaluation"])
+        print_comparisons([result["evaluation"]])
 
 
 def _shown(kld: dict[str, Any]) -> str:

@@ -34,6 +34,13 @@ def release() -> None:
     _reserve.close()
 
 
+def is_lacking(error: Exception) -> bool:
+    """Whether an error of a library or of Python itself comes of a lack of memory."""
+    from pyquant.machine.memory import lacks_memory
+
+    return lacks_memory(error)
+
+
 def message(error: Exception) -> str:
     """Gives the line that says it, and the reserve back: Python itself fails where it has no memory left."""
     release()

@@ -397,6 +397,8 @@ class Drawing:
             from pyquant.inspect.figures.style import check_figure
 
             check_figure(self.plot, sources=[], force=self.force)
+        elif self.force:
+            raise ConfigError("--force: replaces a figure; give --plot FILE")
 
     def draw(self, figure: Callable[[], Figure]) -> None:
         """Write the figure, if one is wanted."""

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -50,6 +51,15 @@ def _kept(result: dict[str, Any]) -> str:
     return f"; the result is kept in {name}"
 
 
+def made_by() -> dict[str, str]:
+    """Says what makes a result, for whoever publishes it."""
+    from importlib.metadata import version
+
+    from pyquant.machine.cpu import cpu_name
+
+    return {"pyquant": version("pyquant"), "cpu": cpu_name()}
+
+
 def print_json(result: Any) -> None:
     """Prints the result, indented, alone on stdout."""
     json.dump(result, sys.stdout, indent=2, allow_nan=False)
@@ -57,28 +67,42 @@ def print_json(result: Any) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, labels: int = 1
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    labels: int = 1,
+    width: int | None = None,
 ) -> None:
     """Prints a table whose first columns are labels and whose others are figures.
 
     On a terminal that is too narrow, labels lose their middle; if that is not enough, the table goes on
     below. Figures are never cut. Into a pipe or a file a table is as wide as it needs to be.
+
+    width: labels lose their middle where they would make the table wider, columns are a blank closer, and
+    into a pipe the table does not go on below.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-    for group in _groups(columns, rows, labels, console.width):
-        table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    layout = _Layout(columns, rows, labels, gap=3 if width is None else 2)
+    for group in layout.groups(console.width):
+        table = Table(
+            title=title,
+            box=SIMPLE_HEAD,
+            title_justify="left",
+            pad_edge=False,
+            collapse_padding=width is not None,
+        )
         for i in group:
             table.add_column(columns[i], justify="left" if i < labels else "right", no_wrap=True)
-        widths = _label_widths(columns, rows, labels, group, console.width)
+        widths = layout.label_widths(group, min(console.width, width or console.width))
         for row in rows:
             table.add_row(*(_escaped(shorten(row[i], widths[i]) if i < labels else row[i]) for i in group))
         # A figure that is wider than the terminal is printed whole.
-        width = max(console.width, _width(columns, rows, group, widths))
-        Console(width=width, highlight=False).print(table)
+        wide = max(console.width, layout.width(group, widths), len(title or ""))
+        Console(width=wide, highlight=False).print(table)
 
 
 def _escaped(text: str) -> str:
@@ -87,44 +111,43 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def _cells(columns: Sequence[str], rows: Sequence[Sequence[str]], i: int) -> int:
-    from rich.cells import cell_len
+@dataclass(frozen=True)
+class _Layout:
+    """How wide the columns of a table are; gap: blanks from one to the next."""
 
-    return max(cell_len(text) for text in [columns[i], *(row[i] for row in rows)])
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    labels: int
+    gap: int
 
+    def cells(self, i: int) -> int:
+        from rich.cells import cell_len
 
-def _width(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], group: Sequence[int], widths: Mapping[int, int]
-) -> int:
-    # Two columns are apart by a space of each, and one of the box.
-    return sum(widths.get(i) or _cells(columns, rows, i) for i in group) + 3 * len(group)
+        return max(cell_len(text) for text in [self.columns[i], *(row[i] for row in self.rows)])
 
+    def width(self, group: Sequence[int], widths: Mapping[int, int]) -> int:
+        return sum(widths.get(i) or self.cells(i) for i in group) + self.gap * len(group)
 
-def _label_widths(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], labels: int, group: Sequence[int], width: int
-) -> dict[int, int]:
-    # The widest label gives way first.
-    widths = {i: _cells(columns, rows, i) for i in range(labels)}
-    while (too_wide := _width(columns, rows, group, widths) - width) > 0:
-        widest = max(widths, key=lambda i: widths[i])
-        if widths[widest] <= SHORTEST_LABEL:
-            break
-        rest = sorted(widths.values())[-2] if labels > 1 else 0
-        widths[widest] = max(SHORTEST_LABEL, widths[widest] - too_wide, min(rest, widths[widest] - 1))
-    return widths
+    def label_widths(self, group: Sequence[int], width: int) -> dict[int, int]:
+        # The widest label gives way first.
+        widths = {i: self.cells(i) for i in range(self.labels)}
+        while (too_wide := self.width(group, widths) - width) > 0:
+            widest = max(widths, key=lambda i: widths[i])
+            if widths[widest] <= SHORTEST_LABEL:
+                break
+            rest = sorted(widths.values())[-2] if self.labels > 1 else 0
+            widths[widest] = max(SHORTEST_LABEL, widths[widest] - too_wide, min(rest, widths[widest] - 1))
+        return widths
 
-
-def _groups(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], labels: int, width: int
-) -> list[list[int]]:
-    """Columns that fit beside each other, each time with the labels."""
-    shortest = {i: min(_cells(columns, rows, i), SHORTEST_LABEL) for i in range(labels)}
-    groups = [list(range(labels))]
-    for i in range(labels, len(columns)):
-        if len(groups[-1]) > labels and _width(columns, rows, [*groups[-1], i], shortest) > width:
-            groups.append(list(range(labels)))
-        groups[-1].append(i)
-    return groups
+    def groups(self, width: int) -> list[list[int]]:
+        """Columns that fit beside each other, each time with the labels."""
+        shortest = {i: min(self.cells(i), SHORTEST_LABEL) for i in range(self.labels)}
+        groups = [list(range(self.labels))]
+        for i in range(self.labels, len(self.columns)):
+            if len(groups[-1]) > self.labels and self.width([*groups[-1], i], shortest) > width:
+                groups.append(list(range(self.labels)))
+            groups[-1].append(i)
+        return groups
 
 
 def shorten(text: str, width: int) -> str:
@@ -135,6 +158,14 @@ def shorten(text: str, width: int) -> str:
         return text
     tail = text[len(text) - (width - 1) // 2 :]
     return set_cell_size(text, width - 1 - cell_len(tail)).rstrip() + "…" + tail
+
+
+def print_sentence(text: str) -> None:
+    """Prints words, which on a terminal go on below."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    console.print(text, markup=False)
 
 
 def print_lines(lines: Mapping[str, str]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from pyquant.files.text import Text, make_text, read_text
+from pyquant.files.text import NamedText, Text, make_text, read_text
 
 SHOWS_RESULTS = ("rich.console", "rich.table")
 _outputs: list[Path] = []  # of the command at work
@@ -40,6 +41,35 @@ def named_source(pair: str) -> tuple[str, Path]:
     if not (name and equals and file):
         raise typer.BadParameter(f"expected NAME=FILE, got {pair!r}")
     return name, source(file)
+
+
+@dataclass(frozen=True)
+class NamedPath:
+    """A file, and what results call it."""
+
+    name: str
+    path: Path
+
+
+def maybe_named_source(name: str) -> NamedPath:
+    """Reads FILE or NAME=FILE, where the file is read; a file without a name is called as it is."""
+    called, path = _maybe_named(name)
+    return NamedPath(called, source(path))
+
+
+def named_text(name: str) -> NamedText:
+    """Reads a text by FILE or NAME=FILE, as `maybe_named_source`. Raises TextError."""
+    called, path = _maybe_named(name)
+    return NamedText(called, text(path))
+
+
+def _maybe_named(name: str) -> tuple[str, str]:
+    called, equals, file = name.partition("=")
+    if equals and not Path(name).exists():
+        if not (called and file):
+            raise typer.BadParameter(f"expected NAME=FILE, got {name!r}")
+        return called, file
+    return Path(name).name, name
 
 
 def text(name: str) -> Text:
@@ -77,4 +107,6 @@ def folder(name: str | Path) -> Path:
     return Path(name)
 
 
-PARSERS = (source, source_or_word, named_source, text, output, kept, folder)
+PARSERS = (
+    source, source_or_word, named_source, maybe_named_source, named_text, text, output, kept, folder,
+)  # fmt: skip

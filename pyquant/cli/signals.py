@@ -5,24 +5,53 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pyquant.cli.output import remark
 
-_terminated = False
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_interrupted = _terminated = False
 
 
 def prepare() -> None:
-    """Lets SIGTERM end a command as Ctrl-C does, so that all that hears the one hears the other."""
+    """Lets SIGTERM end a command as Ctrl-C does, so that all that hears the one hears the other.
+
+    That it came is noted: code in C makes other exceptions of KeyboardInterrupt, or drops it.
+    """
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _send_again
+
+
+def came() -> bool:
+    """Whether Ctrl-C or SIGTERM came."""
+    return _interrupted
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
+def _send_again(lost: UnraisableHookArgs) -> None:
+    # What a weak reference's callback or a destructor raises is dropped.
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     global _terminated
     _terminated = True
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of what a shell runs in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
     signal.raise_signal(signal.SIGINT)
 
 
@@ -39,4 +68,5 @@ def stopped(status: int) -> NoReturn:
     if _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+    exec("")  # else Python, which a KeyboardInterrupt left while a module was loaded, ends by SIGINT
     sys.exit(status)

@@ -10,7 +10,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.number import number_option
-from pyquant.cli.output import print_table, show, size
+from pyquant.cli.output import made_by, print_table, show, size
 from pyquant.cli.progress import count_bar
 
 
@@ -41,7 +41,7 @@ def speed(
             threads=threads,
             progress=progress,
         )
-    show(report.to_json(), json, _print, keep=True)
+    show({**report.to_json(), "made_by": made_by()}, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

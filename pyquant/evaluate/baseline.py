@@ -17,6 +17,7 @@ from pyquant.errors import ModelFileError
 from pyquant.evaluate.kept_logits import KeptLogits
 from pyquant.evaluate.kld import Kld, Scores, kld
 from pyquant.files.text import AnyText, Text, read_texts
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH, Chunks, cut, forward, make_context
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
@@ -75,7 +76,7 @@ class Baseline:
             self._base = stack.enter_context(Model(base))
             self._parts = [(cut(self._base, text, n_ctx=n_ctx, n_chunks=n_chunks), text) for text in texts]
             self._chunks = Chunks(np.concatenate([chunks.tokens for chunks, _ in self._parts]))
-            advance = in_chunks(progress, self._chunks, 1)
+            advance = self._advance(progress)
             self._run = stack.enter_context(BaseRun(self._base, self._chunks, threads, advance))
             self.scores = self._run.scores
             self.scores.check(self._base.path, self._chunks.n_scored)
@@ -99,9 +100,12 @@ class Baseline:
         with Model(model) as candidate:
             for chunks, text in self._parts:
                 check_vocabulary(self._base, candidate, chunks, text)
-            scores = self._run.score(candidate, in_chunks(progress, self._chunks, 1))
+            scores = self._run.score(candidate, self._advance(progress))
         scores.check(candidate.path, self._chunks.n_scored)
         return kld(str(candidate.path), self.scores, scores)
+
+    def _advance(self, progress: Progress | None) -> Advance:
+        return in_chunks(progress, self.n_chunks, self.n_chunks * self._chunks.n_scored)
 
     @property
     def n_chunks(self) -> int:
@@ -140,7 +144,7 @@ class BaseRun:
     def __init__(self, base: Model, chunks: Chunks, threads: int | None, advance: Advance) -> None:
         self._chunks, self._threads = chunks, threads
         n = chunks.n_chunks * chunks.n_scored
-        self.scores = Scores(np.empty(n), np.zeros(n), np.ones(n, bool), np.ones(n))
+        self.scores = Scores.of_base(n)
         with ExitStack() as stack:
             self._kept = stack.enter_context(KeptLogits(n, base.n_vocab, n_ctx=chunks.n_ctx))
             with make_context(base, chunks.n_ctx, threads=threads) as context:
@@ -156,11 +160,19 @@ class BaseRun:
             self._stack = stack.pop_all()
 
     def score(
-        self, model: Model, advance: Advance, *, n_chunks: int | None = None, n_ubatch: int = UBATCH
+        self,
+        model: Model,
+        advance: Advance,
+        *,
+        n_chunks: int | None = None,
+        n_ubatch: int = UBATCH,
+        cache: CacheTypes = F16_CACHE,
     ) -> Scores:
         """Run a model over the first n_chunks of the same chunks, beside what the base said of them."""
         chunks = Chunks(self._chunks.tokens[:n_chunks])
-        with make_context(model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch) as context:
+        with make_context(
+            model, chunks.n_ctx, threads=self._threads, n_ubatch=n_ubatch, cache=cache
+        ) as context:
             parts = ((piece.logits, piece.targets) for piece in forward(context, chunks))
             return self._kept.score(parts, chunks.n_chunks * chunks.n_scored, context.n_threads, advance)
 
@@ -171,26 +183,31 @@ class BaseRun:
         self._stack.close()
 
 
-def in_chunks(progress: Progress | None, chunks: Chunks, n_runs: int) -> Advance:
-    """Turn progress in scored tokens of n_runs runs over the chunks into progress in chunks."""
-    done, total = 0, n_runs * chunks.n_chunks * chunks.n_scored
+def in_chunks(progress: Progress | None, n_chunks: int, n_tokens: int) -> Advance:
+    """Turn progress in n_tokens scored tokens, of all models, into progress in n_chunks chunks."""
+    done = 0
 
-    def advance(n_tokens: int) -> None:
+    def advance(n: int) -> None:
         nonlocal done
-        done += n_tokens
+        done += n
         if progress:
-            progress(chunks.n_chunks * done // total, chunks.n_chunks)
+            progress(n_chunks * done // n_tokens, n_chunks)
 
     return advance
 
 
-def check_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text) -> None:
-    """Refuse a model that would be given other tokens than the base. Raises ModelFileError."""
+def check_size(base: Model, model: Model) -> None:
+    """Refuse a model whose vocabulary has more or fewer tokens than the base's. Raises ModelFileError."""
     if model.n_vocab != base.n_vocab:
         raise ModelFileError(
             f"{model.path}: {model.n_vocab} tokens in its vocabulary, {base.path} has {base.n_vocab}: "
             f"their probabilities cannot be compared"
         )
+
+
+def check_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text) -> None:
+    """Refuse a model that would be given other tokens than the base. Raises ModelFileError."""
+    check_size(base, model)
     tokens = cut(model, text, n_ctx=chunks.n_ctx, n_chunks=chunks.n_chunks).tokens
     if (
         tokens.shape != chunks.tokens.shape

@@ -45,6 +45,15 @@ class Scores:
         """Make room for n tokens, all 0."""
         return cls(np.zeros(n), np.zeros(n), np.zeros(n, bool), np.zeros(n))
 
+    @classmethod
+    def of_base(cls, n: int) -> Scores:
+        """Make room for what a base says of n tokens: it does not differ from itself."""
+        return cls(np.empty(n), np.zeros(n), np.ones(n, bool), np.ones(n))
+
+    def at(self, which: NDArray[np.bool_]) -> Scores:
+        """Return copies of some tokens. which: (n,)."""
+        return Scores(self.nll[which], self.kld[which], self.same_top[which], self.overlap[which])
+
     def part(self, begin: int, end: int) -> Scores:
         """Return views of tokens begin..end-1."""
         return Scores(
@@ -80,8 +89,7 @@ class Scores:
         ModelFileError
         """
         if not (finite := np.isfinite(self.nll)).all():
-            chunk = int(np.argmin(finite)) // n_per_chunk
-            raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
+            raise not_finite(path, int(np.argmin(finite)) // n_per_chunk)
         check_loss(path, float(self.nll.mean()))
 
 
@@ -174,6 +182,11 @@ class Kld:
     def to_json(self) -> dict[str, Any]:
         """Return it as `pyquant compare --json` prints each of its `candidates`."""
         return asdict(self)
+
+
+def not_finite(path: str | os.PathLike[str], chunk: int) -> ModelFileError:
+    """Make the error that says which chunk a model gives no numbers for. path: the model's."""
+    return ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
 
 
 def check_loss(path: str | os.PathLike[str], mean: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.llama.cache import cache_memory, head_lengths, largest, mask_memory, state_memory
-from pyquant.llama.chunks import UBATCH, n_scored_together, together
+from pyquant.llama.chunks import BATCH, UBATCH, n_scored_together, together
+from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 
 
@@ -46,7 +48,8 @@ def memory_of_comparison(models: Sequence[AnyModel], *, n_ctx: int = 512) -> Mem
     """Return the memory that `compare_models` takes.
 
     It is weights + logits + context: the base's logits of a batch, 4 n_vocab n_scored bytes but no less
-    than 64 MiB, and a context as `context_memory` has it, the largest of all models'.
+    than 64 MiB, and a context as `context_memory` has it, the largest of all models'. Chunks that are longer
+    than a batch have no logits kept, but contexts side by side: the base's, and two at least beside it.
 
     Parameters
     ----------
@@ -60,8 +63,12 @@ def memory_of_comparison(models: Sequence[AnyModel], *, n_ctx: int = 512) -> Mem
     ModelFileError
     """
     files = [open_model(model) for model in models]
+    weights = {file.path: file.n_bytes for file in files}
+    if n_ctx > BATCH:
+        base, *others = (abreast_memory(file, n_ctx) for file in files)
+        return Memory(weights=weights, logits=0, context=base + 2 * max([base, *others]))
     return Memory(
-        weights={file.path: file.n_bytes for file in files},
+        weights=weights,
         logits=bytes_in_memory(_n_vocab(files[0]), n_ctx),
         context=max(context_memory(file, n_ctx) for file in files),
     )
@@ -83,6 +90,28 @@ def check_budget(models: Sequence[AnyModel], *, n_ctx: int, budget: int) -> None
             f"of weights {weights}, and {memory.working / 1e6:,.0f} MB to run them one after the other; "
             f"compare fewer models at once, or with a smaller context"
         )
+
+
+def n_abreast(models: Sequence[ModelFile], n_ctx: int, budget: int | None) -> int:
+    """Return how many contexts run side by side with a base over sequences of n_ctx tokens: two at least.
+
+    models: the base first.
+    budget: bytes that they may take, with their weights; None: half of what the machine has left.
+    """
+    base, *others = (abreast_memory(model, n_ctx) for model in models)
+    if budget is not None:
+        room: float = budget - sum({model.path: model.n_bytes for model in models}.values())
+    else:
+        room = (available_memory() or math.inf) / 2
+    most = max([base, *others])
+    return max(2, int(min((room - base) // most, len(models))))
+
+
+def abreast_memory(model: ModelFile, n_ctx: int) -> int:
+    """Return about how many bytes a model takes beside others: a sequence's cache, a batch's logits."""
+    logits = 2 * 4 * _n_vocab(model) * UBATCH  # as they are computed, and as they are read
+    activations = activation_memory(model, UBATCH) + mask_memory(model, n_ctx)
+    return cache_memory(model, n_ctx, 1) + logits + activations + 2 * state_memory(model)
 
 
 def context_memory(model: ModelFile, n_ctx: int, n_ubatch: int = UBATCH) -> int:

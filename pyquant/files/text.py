@@ -30,6 +30,14 @@ class Text:
         return hashlib.sha256(self.data + b"\0marked" * self.marked).hexdigest()
 
 
+@dataclass(frozen=True)
+class NamedText:
+    """A text, and what results call it."""
+
+    name: str
+    text: Text
+
+
 def read_text(path: str | os.PathLike[str] | Text) -> Text:
     """Read a text by its path, or hand one on that was read.
 

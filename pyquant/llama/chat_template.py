@@ -9,7 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyquant.errors import ModelFileError, TextError, said_by_system
+from pyquant.files.utf8 import utf8
 from pyquant.llama.jinja import environment
 from pyquant.llama.model import Model
 
@@ -46,8 +50,9 @@ def render(
     *,
     tools: Sequence[Any] | None = None,
     template: Template | None = None,
+    answer: bool = True,
 ) -> str:
-    """Write a conversation by a chat template, ready for the model's answer.
+    """Write a conversation by a chat template.
 
     The template is Jinja text; it runs in a sandbox that cannot reach Python's objects.
 
@@ -62,6 +67,8 @@ def render(
         Descriptions of functions that the model may call.
     template
         None: the model's own.
+    answer
+        Whether what begins the model's answer is written last.
 
     Raises
     ------
@@ -83,7 +90,7 @@ def render(
         def write(messages: Sequence[Message]) -> str:
             return compiled.render(
                 messages=[dict(message) for message in messages], tools=list(tools) if tools else None,
-                documents=None, add_generation_prompt=True, bos_token=begin, eos_token=end,
+                documents=None, add_generation_prompt=answer, bos_token=begin, eos_token=end,
                 strftime_now=lambda form: datetime.now().strftime(form),
             )  # fmt: skip
 
@@ -93,6 +100,18 @@ def render(
     except Exception as error:  # a template can fail as any program can
         why = " ".join(str(error).split()) or type(error).__name__
         raise ModelFileError(f"{template.path}: its chat template fails for {name}: {why}") from None
+
+
+def rendered_tokens(model: Model, text: str, name: str) -> NDArray[np.int32]:
+    """Cut what a template has written into the model's tokens; special ones are taken as such.
+
+    name: of the conversation, for messages.
+    Returns (n,) int32. Raises TextError: it is not UTF-8, or has characters without tokens.
+    """
+    begin, _ = model.vocabulary.begin_and_end()
+    ends = not (begin and text.startswith(begin))  # the template writes what begins texts, if it wants it
+    tokens = model.vocabulary.tokenize(utf8(text, name), ends=ends, special=True)
+    return model.vocabulary.continuing(tokens) if ends else tokens
 
 
 def _takes_parts(write: Render) -> bool:

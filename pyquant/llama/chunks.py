@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.errors import TextError
 from pyquant.files.text import Text
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.model import Context, Model
 
 BATCH = 2048  # tokens in a call, llama-perplexity's default: it decides which chunks share a batch
@@ -98,6 +99,7 @@ def make_context(
     *,
     threads: int | None = None,
     n_ubatch: int = UBATCH,
+    cache: CacheTypes = F16_CACHE,
     observer: _core.Collector | _core.ResidualStream | None = None,
 ) -> Context:
     """Make a context for chunks of n_ctx tokens, of which n_ubatch tokens are computed together.
@@ -110,6 +112,7 @@ def make_context(
         n_batch=BATCH,
         n_ubatch=n_ubatch,
         threads=threads,
+        cache=cache,
         observer=observer,
     )
 

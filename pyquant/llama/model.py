@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.check_causal import check_causal, check_decoder
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
@@ -145,6 +146,7 @@ class Model:
         n_batch: int = 2048,
         n_ubatch: int = 512,
         threads: int | None = None,
+        cache: CacheTypes = F16_CACHE,
         observer: _core.Collector
         | _core.StagedPass
         | _core.RunningWeights
@@ -166,6 +168,8 @@ class Model:
             Tokens of them that are computed together.
         threads
             None: all cores.
+        cache
+            Types that keys and values are kept in.
         observer
             What sees the nodes of the model's graph; it may end a pass before there are logits.
 
@@ -185,7 +189,7 @@ class Model:
         if n_ctx > self.n_ctx_train > 0:
             warn_of_length(self.path, self.n_ctx_train)
         n_views = 0 if self.has_states else n_views
-        return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), observer)
+        return Context(self, n_ctx, n_seq, n_views, n_batch, n_ubatch, n_threads(threads), cache, observer)
 
     def __enter__(self) -> Model:
         return self
@@ -206,6 +210,7 @@ class Context:
         n_batch: int,
         n_ubatch: int,
         n_threads: int,
+        cache: CacheTypes,
         observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.ResidualStream | None,
     ) -> None:
         self._llama = llama = model._llama
@@ -221,6 +226,7 @@ class Context:
         parameters.n_batch = self.n_batch
         parameters.n_ubatch = n_ubatch
         parameters.n_threads = parameters.n_threads_batch = n_threads
+        parameters.type_k, parameters.type_v = cache.numbers
         parameters.swa_full = False  # as llama.cpp's tools; llama_cpp's default is the costly one
         self._interrupt = interrupt = Interrupt()
         parameters.abort_callback = llama.ggml_abort_callback(interrupt.callback)
@@ -237,6 +243,7 @@ class Context:
             n_ubatch=min(n_ubatch, self.n_batch),
             n_vocab=model.n_vocab,
             n_threads=n_threads,
+            cache=cache,
         )
         doing = f"{model.path}: llama.cpp makes no context of {n_seq} x {n_ctx} tokens"
         with collect_errors() as errors, interrupt.held(), _core.AbortGuard(os.fsencode(doing)):
@@ -288,6 +295,7 @@ class Context:
         positions: NDArray[np.integer[Any]],
         sequences: NDArray[np.integer[Any]],
         wanted: NDArray[np.bool_],
+        counts: NDArray[np.integer[Any]] | None = None,
     ) -> NDArray[np.float32]:
         """Continue sequences, each from where it is. Ctrl-C is heard as in `decode`.
 
@@ -295,6 +303,9 @@ class Context:
         ----------
         tokens, positions, sequences, wanted : (n,)
             Each token's number, its position, its sequence, and whether logits are wanted after it.
+        counts : (n,)
+            How many sequences each token is in; `sequences` has those of the first token, then those of the
+            second, and so on. None: one. A model with states has no tokens in several.
 
         Returns
         -------
@@ -308,14 +319,15 @@ class Context:
         llama, n = self._llama, len(tokens)
         token = np.ascontiguousarray(tokens, np.int32)
         position, sequence = positions.astype(np.int32), sequences.astype(np.int32)
-        own_sequence = sequence.ctypes.data + 4 * np.arange(n, dtype=np.uintp)
-        ones, output = np.ones(n, np.int32), wanted.astype(np.int8)
+        n_sequences = np.ones(n, np.int32) if counts is None else counts.astype(np.int32)
+        first = np.cumsum(n_sequences, dtype=np.uintp) - n_sequences.astype(np.uintp)
+        own_sequences, output = sequence.ctypes.data + 4 * first, wanted.astype(np.int8)
         batch = llama.llama_batch(
             n_tokens=n,
             token=_pointer(token, ctypes.c_int32),
             pos=_pointer(position, ctypes.c_int32),
-            n_seq_id=_pointer(ones, ctypes.c_int32),
-            seq_id=_pointer(own_sequence, ctypes.POINTER(ctypes.c_int32)),
+            n_seq_id=_pointer(n_sequences, ctypes.c_int32),
+            seq_id=_pointer(own_sequences, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(output, ctypes.c_int8),
         )
         with self._interrupt.held():

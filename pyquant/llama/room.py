@@ -5,6 +5,7 @@ Only a limit on the address space (`ulimit -v`) is known beforehand; without one
 
 from __future__ import annotations
 
+from pyquant.llama.cache_types import CacheTypes
 from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import ModelFile
 
@@ -20,7 +21,15 @@ def require_for_model(file: ModelFile) -> None:
 
 
 def require_for_context(
-    file: ModelFile, *, n_seq: int, n_ctx: int, n_cells: int, n_ubatch: int, n_vocab: int, n_threads: int
+    file: ModelFile,
+    *,
+    n_seq: int,
+    n_ctx: int,
+    n_cells: int,
+    n_ubatch: int,
+    n_vocab: int,
+    n_threads: int,
+    cache: CacheTypes,
 ) -> None:
     """Refuse a context whose cache, activations and threads do not fit.
 
@@ -34,6 +43,8 @@ def require_for_context(
         Tokens that are computed together.
     n_vocab
         Tokens of the vocabulary.
+    cache
+        Types of keys and values.
 
     Raises
     ------
@@ -46,13 +57,14 @@ def require_for_context(
     key = file.hyperparameter("attention.key_length", n_embd // n_head)
     value = file.hyperparameter("attention.value_length", n_embd // n_head)
     n_ff = file.hyperparameter("feed_forward_length")
-    cache = 2 * n_layer * n_head_kv * (key + value) * n_cells
+    key_bytes, value_bytes = cache.bytes_per_value
+    cells = int(n_layer * n_head_kv * (key * key_bytes + value * value_bytes) * n_cells)
     attention = 4 * n_head * n_ubatch * n_cells
     activations = 4 * n_ubatch * (8 * max(n_embd, n_head * key) + 2 * n_ff + n_vocab)
     stacks = STACK * (n_threads - 1)
     asked = f"{n_seq} x {n_ctx:,}" if n_seq > 1 else f"{n_ctx:,}"
     rounded = f", for which llama.cpp takes {n_cells:,}" if n_cells != n_seq * n_ctx else ""
     require_memory(
-        cache + attention + activations + stacks + RUNNING,
+        cells + attention + activations + stacks + RUNNING,
         f"a context of {asked} tokens{rounded}, of {file.path}",
     )

@@ -11,15 +11,24 @@ from pyquant.models.model_file import ModelFile
 
 MOST_LAYERS, MOST_EXPERTS = 512, 1024  # LLAMA_MAX_LAYERS, LLAMA_MAX_EXPERTS
 SCALINGS = ("none", "linear", "yarn", "longrope")
+# Files that change a model, by their general.type or architecture.
+NO_MODELS = {
+    "adapter": "an adapter such as LoRA's: merge it into its base first",
+    "controlvector": "a control vector, which llama.cpp adds to a running model",
+}
 
 
 def check_numbers(model: ModelFile) -> None:
-    """Refuse numbers of layers and experts, and a scaling of positions, that llama.cpp asserts not to be.
+    """Refuse what is no model, and numbers of layers, experts and positions that llama.cpp asserts not to be.
 
     What it asserts is in `llama_model_base::load_hparams`.
 
     Raises ModelFileError: the message names the key.
     """
+
+    for kind in (model.get("general.type"), model.architecture):
+        if isinstance(kind, str) and kind in NO_MODELS:
+            raise ModelFileError(f"{model.path}: is no model, but {NO_MODELS[kind]}")
 
     def number(name: str, default: int = 0) -> int:
         return model.hyperparameter(name, default)

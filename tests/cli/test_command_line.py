@@ -35,7 +35,7 @@ def model(generated: Callable[[str], Path]) -> Path:
 
 def test_readme_shows_every_command():
     readme = (ROOT / "README.md").read_text()
-    missing = [name for name in [*commands(), *groups()] if f"pyquant {name}" not in readme]
+    missing = [name for name in [*commands(), *groups()] if not re.search(rf"`(pyquant )?{name}`", readme)]
     assert not missing
 
 
@@ -128,6 +128,37 @@ def test_ctrl_c_while_modules_are_loaded(module: str) -> None:
     done = run(script=HIT.format(module=module))
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+LOST = """
+import signal, sys, weakref
+class Lost:
+    def find_spec(self, name, path, target=None):
+        if name == "pyquant.models.info":
+            {hit}
+sys.meta_path.insert(0, Lost())
+class Nothing: pass
+def press(*_): signal.raise_signal(signal.SIGINT)
+def become(error):
+    try: press()
+    except KeyboardInterrupt as pressed: raise error("of a library") from pressed
+def drop():
+    it = Nothing()
+    weakref.finalize(it, press)
+    del it
+    import time
+    time.sleep(10)
+sys.argv = ["pyquant", "info", "model.gguf"]
+from pyquant.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("hit", ["become(ValueError)", "become(SystemError)", "become(OSError)", "drop()"])
+def test_ctrl_c_that_a_library_makes_something_else_of(hit: str) -> None:
+    # pydantic's SchemaError was one, a weak reference of Python's own import system another.
+    done = run(script=LOST.format(hit=hit))
+    assert (done.returncode, done.stderr) == (130, "pyquant: interrupted; nothing half-written is left\n")
 
 
 def test_ctrl_c_before_the_command_begins() -> None:

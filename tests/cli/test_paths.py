@@ -43,12 +43,13 @@ def test_every_option_that_is_a_path_is_an_input_or_an_output():
     assert [(command, name) for command, name, parser in files if parser not in paths.PARSERS] == []
     outputs = {(command, name) for command, name, parser in files if parser is paths.output}
     assert outputs == {
-        ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("calibrate", "output"),
+        ("quantize", "output"), ("histogram", "plot"), ("error", "plot"), ("compare", "plot"),
+        ("calibrate", "output"),
         ("calibrate", "imatrix"), ("sensitivity", "output"), ("pack", "output"), ("unpack", "output"),
         ("tables build", "output"), ("tables learn", "output"), ("study export", "output"),
         ("dequantize", "output"), ("structured", "texts"), ("mix", "output"), ("recipe", "output"),
         ("draft costs", "output"), ("draft search", "output"), ("equalize", "output"),
-        ("equalize", "hessian_out"),
+        ("equalize", "hessian_out"), ("card", "output"),
         ("mix", "gguf"),
     }  # fmt: skip
 
@@ -218,3 +219,9 @@ def test_parsers_are_typer_markers():
     # Else the tests above would look at nothing.
     assert all(isinstance(marker, (typer.models.OptionInfo, typer.models.ArgumentInfo))
                for _, _, _, marker in parameters())  # fmt: skip
+
+
+def test_force_without_a_figure_is_refused(folder: Path) -> None:
+    refused = run("histogram", "--mode", "q8_0", folder / "model.gguf", "--force")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--force: replaces a figure; give --plot FILE" in refused.stderr

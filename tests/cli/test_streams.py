@@ -105,7 +105,7 @@ def test_what_an_encoding_lacks_is_escaped(model: Path, other: Path, text: Path)
     command = f"{PYQUANT} compare {model} {other} --text {text} --ctx 64 --chunks 2"
     done = shell(command, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    assert "RMS \\u0394p %" in done.stdout
+    assert " \\xb1 " in done.stdout
 
 
 @pytest.mark.ci
@@ -144,12 +144,11 @@ def test_a_narrow_terminal_cuts_labels_not_figures(columns: int, model: Path, te
     name.symlink_to(model)
     arguments = ["compare", model, name, "--text", text, "--ctx", 64, "--chunks", 4]
     figures = re.compile(r"[+-]?\d[\d,]*\.\d+(?: ± \d+\.\d+)?")
-    wide = figures.findall("".join(run(*arguments).stdout.split("gguf")))
+    wide = figures.findall(" ".join(run(*arguments).stdout.split()))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal(*arguments, columns=columns))
-    assert sorted(figures.findall(shown)) == sorted(wide)
+    assert sorted(figures.findall(" ".join(shown.split()))) == sorted(wide)
     assert max(map(len, shown.splitlines())) <= columns
-    assert "….gguf" not in shown
-    assert "end.gguf" in shown or columns == 40
+    assert "end " in shown or columns == 40
 
 
 @pytest.mark.ci

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, rel_entr
 
 from pyquant import _core
-from pyquant.cli.compare import _warnings
+from pyquant.cli.compare_table import verdicts
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.kld import Scores, kld
@@ -120,14 +120,17 @@ def test_a_model_does_not_differ_from_its_copy(generated: Callable[[str], Path],
 
 
 @pytest.mark.oracle
-def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Path):
+@pytest.mark.parametrize(("n_ctx", "n_chunks"), [(256, 12), (2304, 2)])  # one is longer than a batch
+def test_agrees_with_llama_perplexity(
+    oracle: Oracle, shared: Path, tmp_path: Path, n_ctx: int, n_chunks: int
+):
     base, text = shared / "models/techdocs-5M-f16.gguf", shared / "data/wiki.test.raw"
     model, logits = tmp_path / "q4_0.gguf", tmp_path / "logits"
     quantize_model(base, model, make_mode({"mode": "q4_0"}))
-    run = ["-c", 256, "-t", 2, "--kl-divergence-base", logits]
-    oracle.run_until("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", 12, *run)
+    run = ["-c", n_ctx, "-t", 2, "--kl-divergence-base", logits]
+    oracle.run_until("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", n_chunks, *run)
     told = oracle.run_until("Same top p:", "llama-perplexity", "-m", model, "--kl-divergence", *run)
-    found = compare_models(base, [model], text, n_ctx=256, n_chunks=12).to_json()
+    found = compare_models(base, [model], text, n_ctx=n_ctx, n_chunks=n_chunks).to_json()
     n, (one,) = found["n_tokens"], found["candidates"]
 
     def line(name: str) -> list[float]:
@@ -149,6 +152,8 @@ def test_agrees_with_llama_perplexity(oracle: Oracle, shared: Path, tmp_path: Pa
     assert kld["error"] == pytest.approx(line("Mean    KLD")[1], abs=mean_rounding + printed)
     for name, percentile in {"99.9%   KLD": "99.9", "90.0%   KLD": "90", "Median  KLD": "50"}.items():
         assert kld["percentiles"][percentile] == pytest.approx(line(name)[-1], abs=QUANTUM)
+    assert kld["percentiles"]["99"] == pytest.approx(line("99.0%   KLD")[-1], rel=0.02)
+    assert kld["percentiles"]["99.9"] == pytest.approx(line("99.9%   KLD")[-1], rel=0.02)
     assert kld["max"] == pytest.approx(line("Maximum KLD")[0], abs=QUANTUM)
     change = one["probability_change"]
     assert 100 * change["mean"] == pytest.approx(line("Mean    Δp")[0], abs=0.001)
@@ -185,15 +190,17 @@ def test_a_model_that_is_larger_and_no_better_is_dominated(
     done = run("compare", base, *models.values(), "--text", text, "--ctx", 64)
     said = f"{models['coarse']} is dominated by {models['large']}: larger, and a higher KLD"
     assert [line for line in done.stderr.splitlines() if "dominated" in line] == [said]
-    head, _, *rows = done.stdout.strip().splitlines()
-    assert head.split()[:2] == ["model", "bits"]
-    assert [row.split()[1] for row in rows] == [f"{bits:.2f}" for bits in result.bits]
+    title, _, head, _, *rows = done.stdout.strip().splitlines()
+    assert title.startswith(f"{text.name}: {result.n_tokens:,} tokens in {result.n_chunks} chunks of 64, ")
+    assert head.split()[:3] == ["model", "size", "bits"]
+    assert [row.split()[3] for row in rows[:5]] == [f"{bits:.2f}" for bits in result.bits]
+    assert len([row for row in rows if row.startswith("KLD of ")]) == 3
 
 
 def test_a_broken_model_is_said_aloud():
     candidate = {"model": "m.pqz", "dominated_by": None}
-    assert list(_warnings([{**candidate, "ratio": 9.9}])) == []
-    (said,) = _warnings([{**candidate, "ratio": 12.34}])
+    assert list(verdicts([{**candidate, "ratio": 9.9}])) == []
+    (said,) = verdicts([{**candidate, "ratio": 12.34}])
     assert said == "m.pqz is of no use: its perplexity is 12.3 times the base's"
 
 

@@ -160,7 +160,7 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
     with pytest.raises(
         ConfigError, match=r"2,000,000 bytes \(3\.05 bits per .* what bounds it: output IQ4_XS"
     ):
-        make_mixer().find(WantedSize(size=2_000_000))
+        make_mixer().find(WantedSize(target_size=2_000_000))
     steps: list[str] = []
     with pytest.raises(
         ConfigError, match=r"1\.00 bits per weight\) are wanted, and .* \(3\.49 bits per weight"
@@ -171,7 +171,7 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
         )  # fmt: skip
     assert steps == []  # nothing was measured for it
     with pytest.raises(ConfigError, match=r"1,000,000,000 bytes hold all of .* nothing is to be quantized"):
-        make_mixer().find(WantedSize(size=1_000_000_000))
+        make_mixer().find(WantedSize(target_size=1_000_000_000))
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
         mix_model(data.model_path(), stats, held_out_text, WantedSize(target_bpw=5.0), n_chunks=100_000)
     short = tmp_path / "short.txt"

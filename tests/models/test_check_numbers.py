@@ -62,3 +62,22 @@ def test_sound_numbers_run(tmp_path: Path, scaling: str) -> None:
     path = Numbered(n_expert=3, key="rope.scaling.type", value=scaling).write(tmp_path / "m.gguf")
     with LlamaModel(path) as model:
         assert model.vocabulary.n_tokens > 0
+
+
+@dataclass(frozen=True)
+class OtherKind(Model):
+    """A file whose general.type is another than that of a model."""
+
+    general_type: str = ""
+
+    def add_to(self, writer: GGUFWriter) -> None:
+        super().add_to(writer)
+        writer.add_string("general.type", self.general_type)
+
+
+def test_adapters_are_named(tmp_path: Path) -> None:
+    path = OtherKind(general_type="adapter").write(tmp_path / "lora.gguf")
+    with pytest.raises(
+        ModelFileError, match=r"lora\.gguf: is no model, but an adapter such as LoRA's: merge"
+    ):
+        LlamaModel(path)

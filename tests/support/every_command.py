@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.card import compare
 from tests.support.command import run
 from tests.support.costs import write_costs
+from tests.support.questions import write_winogrande
 
+BASE = {"model": "model.gguf", "perplexity": 19.5, "perplexity_error": 0.5}
 TABLE = "values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]\n"
 
 
@@ -23,6 +27,8 @@ def command_folder(generated: Callable[[str], Path], stats_of, text: Path, tmp_p
     (folder / "table.toml").write_text(TABLE)
     (folder / "types.txt").write_text("attn_v=q8_0")
     (folder / "prompts.jsonl").write_text('{"prompt": "the"}\n')
+    write_winogrande(folder / "questions.csv", 2)
+    (folder / "kld.json").write_text(json.dumps(compare(["model.pqz"]) | {"base": BASE}))
     write_costs(folder / "costs.json", (folder / "model.gguf", folder / "other.gguf"))
     made = run("pack", "model.gguf", "model.pqz", cwd=folder)
     assert made.returncode == 0, made.stderr
@@ -41,6 +47,8 @@ RESULTS = {
     "recipe": ["model.gguf", "types.txt"],
     "perplexity": ["model.gguf", *EVALUATION],
     "compare": ["model.gguf", "other.gguf", *EVALUATION],
+    "accuracy": ["model.gguf", "other.gguf", "--winogrande", "questions.csv"],
+    "card": ["kld.json", "-o", "README.md"],
     "error": ["model.gguf", "other.gguf"],
     "speed": ["model.gguf", "--prompt", "8", "--generate", "2", "--rounds", "1"],
     "generate": ["model.gguf", "-p", "the", "--max-tokens", "4"],

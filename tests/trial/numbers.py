@@ -57,6 +57,9 @@ class Numbers(Attack):
         if fits and limit in WORK and float(text) > 100:
             return SKIPPED
         words = [word.replace("OUT", str(folder / "out")) for word in WORDS[option.command]]
+        if option.flag in words:  # given twice it would be refused for that
+            at = words.index(option.flag)
+            del words[at : at + 2]
         os.chdir(self._samples.folder)
         for path in folder.iterdir():
             path.unlink()

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.card.results import read_results as read_printed
+from pyquant.card.write import write_card
+from pyquant.evaluate.accuracy import measure_accuracy
 from pyquant.evaluate.perplexity import measure_perplexity
+from pyquant.evaluate.questions.binary_file import read_multiple_choice
+from pyquant.evaluate.questions.text_files import read_hellaswag, read_winogrande
 from pyquant.files.text import read_text
 from pyquant.generation.grammar.grammar import Language
 from pyquant.generation.speculative.policies.costs import read_costs
@@ -97,6 +102,12 @@ def mutations() -> list[Mutation]:
         RunMutation("report", "results folder: the report of it", 10000, "results/quality", always(reported)),
         NpzMutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
         TextMutation("text", "a text to evaluate on", 20, "text.txt", always(read_text)),
+        TextMutation("hellaswag", "HellaSwag's questions", 20, "hellaswag.txt", always(read_hellaswag)),
+        TextMutation("winogrande", "Winogrande's questions", 20, "winogrande.csv", always(read_winogrande)),
+        Mutation("choices", "multiple-choice questions", 20, "choices.bin", always(read_multiple_choice)),
+        Mutation("choices-asked", "multiple-choice questions, asked", 1000, "choices.bin", answered),
+        JsonMutation("printed", "JSON: results for a card", 20, "compared.json", always(read_card)),
+        JsonMutation("card", "JSON: results, the card of them", 1000, "compared.json", always(carded)),
         TextMutation("recipe", "TOML: recipe", 20, "recipe.toml", typed),
         TextMutation("types", "types by patterns, as llama-quantize reads them", 50, "types.txt", matched),
         TextMutation("study-wing", "TOML: study that generates", 20, "generating.toml", always(read_study)),
@@ -214,6 +225,23 @@ def weighted(samples: Samples) -> Use:
 
 def scored(samples: Samples) -> Use:
     return lambda path: measure_perplexity(path, samples.text_txt, n_ctx=64, n_chunks=1, threads=1)
+
+
+def answered(samples: Samples) -> Use:
+    """Questions, and a model's answers."""
+
+    def use(path: Path) -> None:
+        measure_accuracy(samples.model_gguf, [], {"multiple_choice": path}, n_questions=3, threads=1)
+
+    return use
+
+
+def read_card(path: Path) -> None:
+    read_printed([path])
+
+
+def carded(path: Path) -> None:
+    write_card([path], path.with_name("card.md"), force=True)
 
 
 def hashed(samples: Samples) -> Use:

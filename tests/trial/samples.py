@@ -31,9 +31,11 @@ from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.run import run_study
 from pyquant.study.store import Run, Store
+from tests.support.card import compare
 from tests.support.costs import write_costs
 from tests.support.imatrix import legacy_imatrix
 from tests.support.models import Model
+from tests.support.questions import write_hellaswag, write_multiple_choice, write_winogrande
 from tests.support.studies import Lab, write_inputs
 from tests.trial.sample_texts import GENERATING, JINJA, TEXTS
 
@@ -96,6 +98,10 @@ def make_samples(folder: Path) -> None:
     for name, content in TEXTS.items():
         (folder / name).write_text(content)
     write_costs(folder / "costs.json", (model, folder / "quantized.gguf"))
+    write_hellaswag(folder / "hellaswag.txt", 3)
+    write_winogrande(folder / "winogrande.csv", 4)
+    write_multiple_choice(folder / "choices.bin", 3)
+    _compared(folder)
     _answering(folder)
     write_inputs(folder)
     lab = Lab(folder, folder)  # makes text.txt, model-1.gguf and study.toml anew
@@ -105,6 +111,13 @@ def make_samples(folder: Path) -> None:
     lab.run(folder / "results", lab.write("small.toml", ["codes", "size", "quality"]))
     text.write_text(TEXT)
     shutil.copy(min((folder / "results" / "runs").glob("*.npz")), folder / "items.npz")
+
+
+def _compared(folder: Path) -> None:
+    """Makes a result of a comparison."""
+    result = compare([str(folder / "quantized.gguf"), str(folder / "table.gguf")])
+    result["base"]["model"] = str(folder / "model.gguf")
+    (folder / "compared.json").write_text(json.dumps(result))
 
 
 def _answering(folder: Path) -> None:

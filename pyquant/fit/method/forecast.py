@@ -199,15 +199,14 @@ def forecast(
             on_disk = max(on_disk, states + routed - in_memory)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     copy = (model.n_bytes + context_memory(model, n_ctx)) * mixed  # whose tensors are rounded one by one
+    n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
         ["mix of types", *names] if mixed else names,
         seconds=passes * chunk_seconds + of_cores / cores,
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, copy)),
         hessian=sums + output_hessians,
-        # Two stages' files, activations, and the equalized model.
-        beside=max(2, TRIALS * mixed) * output_bytes
-        + on_disk
-        + (model.n_bytes + sums if n_propagated else 0),
+        # Files, activations, and the equalized model.
+        beside=n_files * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
     )

@@ -273,7 +273,7 @@ def quantize(
             mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
             quantize_model(model, peer, mode, threads=threads)
             compared = _compare(model, [peer, files[0]], evaluate, threads, progress)
-            compared.candidates[0] = replace(compared.candidates[0], model=peer.name)  # its folder goes
+            compared = compared.renamed(str(peer), peer.name)  # its folder goes
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
     return Quantized(method, result, stages.tried, expected, kept, compared, time.perf_counter() - begin)

@@ -19,7 +19,8 @@ from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
-PROPAGATED = "GPTQ, error propagation, cross-layer equalization"  # a stage of all three
+TOGETHER = f"{GPTQ}, {PROPAGATION}"  # a stage of both
+PROPAGATED = f"{TOGETHER}, {EQUALIZATION}"  # a stage of all three
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 
@@ -93,7 +94,7 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
         return [
             imatrix,
             Stage(PROPAGATED, without | equalized.settings),
-            Stage("GPTQ, error propagation", without, instead=True),
+            Stage(TOGETHER, without, instead=True),
             replace(gptq, instead=True),
         ]
     of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []

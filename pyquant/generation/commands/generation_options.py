@@ -143,7 +143,7 @@ class Sampling:
         number_option(
             limits.PENALTY_LAST,
             "N",
-            "Tokens that penalties count, the prompt's among them; 0: all; default: 64.",
+            f"Tokens that penalties count, the prompt's among them; 0: all; default: {limits.LAST_TOKENS}.",
         ),
     ] = None
     logit_bias: Annotated[
@@ -173,7 +173,7 @@ class Sampling:
             self.repeat_penalty,
             self.presence_penalty,
             self.frequency_penalty,
-            **({} if self.repeat_last_n is None else {"last": self.repeat_last_n}),
+            limits.LAST_TOKENS if self.repeat_last_n is None else self.repeat_last_n,
         )
         if penalties.off and self.repeat_last_n is not None:
             raise ConfigError("generate: --repeat-last-n needs a penalty, such as --repeat-penalty 1.1")
@@ -229,14 +229,12 @@ class Form:
     def read(self) -> Compile:
         """Read the grammar, if there is one; return what compiles it. Raises ConfigError and GrammarError."""
         grammar = self._grammar()
-        if grammar is None and self.exact:
-            raise ConfigError("generate: --exact needs --grammar, --json-schema or --regex")
         if self.attempts is not None and not self.exact:
             raise ConfigError("generate: --attempts needs --exact")
-        if grammar is None and self.trigger is not None:
-            raise ConfigError("generate: --trigger needs --grammar, --json-schema or --regex")
-        if grammar is None and self.engine is not None:
-            raise ConfigError("generate: --engine needs --grammar, --json-schema or --regex")
+        given = {"exact": self.exact or None, "trigger": self.trigger, "engine": self.engine}
+        for name, value in given.items():
+            if grammar is None and value is not None:
+                raise ConfigError(f"generate: --{name} needs --grammar, --json-schema or --regex")
 
         def compile_form(vocabulary: Vocabulary) -> Compiled | None:
             from pyquant.generation.grammar.engines import compile_for

@@ -11,6 +11,7 @@ _BAD_REGEX = re.compile(
     r"(?P<which>.*?)(?: \(in regex\))?: regex parse error:\n(?P<shown>.*)\nerror: (?P<why>[^\n]+)", re.DOTALL
 )
 _OTHER_DOCUMENT = re.compile(r"Resource '(?P<name>[^']*)' is not present in a registry")
+_AS_REWRITTEN = re.compile(r":? \(?(SearchRegex )?/.*/\)?$")  # an expression that nobody wrote
 INDENT = 4  # of an expression that is shown, with carets below
 ONE_OF = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
 TO_ANY_OF = '"x-guidance": {"coerce_one_of": true} in the schema takes it as anyOf'
@@ -32,4 +33,7 @@ def one_line(message: str, language: Language) -> str:
             f"$ref: {other['name']} is another document, and none is fetched; "
             f"copy it into $defs, and refer to #/$defs/NAME"
         )
-    return where + rest.split("\n")[0].replace(ONE_OF, TO_ANY_OF)
+    rest = rest.split("\n")[0].replace(ONE_OF, TO_ANY_OF)
+    if language is Language.JSON_SCHEMA:
+        rest = _AS_REWRITTEN.sub("", rest).rstrip(": ")
+    return where + rest

@@ -26,7 +26,7 @@ class Penalties:
     repeat: float = 1.0  # a positive logit of a token that came is divided by it, another multiplied
     presence: float = 0.0  # taken from the logit of each token that came
     frequency: float = 0.0  # taken for each time that it came
-    last: int = 64  # how many of the last tokens count, the prompt's among them; 0: all
+    last: int = limits.LAST_TOKENS  # how many of the last tokens count, the prompt's among them; 0: all
 
     def __post_init__(self) -> None:
         limits.PENALTY_REPEAT.check("repeat-penalty", self.repeat)

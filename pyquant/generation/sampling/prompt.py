@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import TextError
-from pyquant.files.json import parse_json
 from pyquant.files.utf8 import utf8
-from pyquant.llama.chat_template import Message, Template, render
+from pyquant.llama.chat_template import Message, Template, render, rendered_tokens
+from pyquant.llama.messages import check_messages, json_lines
 from pyquant.llama.model import Model
 
 
@@ -58,15 +58,11 @@ class Prompt:
         """
         if self.text is None:
             rendered = render(model, self.messages, self.name, tools=self.tools, template=self.template)
-            begin, _ = model.vocabulary.begin_and_end()
-            # The template writes the token that begins texts itself, if it wants one.
-            ends = not (begin and rendered.startswith(begin))
-            text = rendered
+            tokens = rendered_tokens(model, rendered, self.name)
         else:
             # Special tokens that are spelled in a prompt are taken as such, as llama.cpp's tools do.
-            ends, text = True, self.text
-        tokens = model.vocabulary.tokenize(utf8(text, self.name), ends=ends, special=True)
-        if ends:  # a token that the vocabulary adds at the end would end the prompt, which goes on
+            tokens = model.vocabulary.tokenize(utf8(self.text, self.name), special=True)
+            # A token that the vocabulary adds at the end would end the prompt, which goes on.
             tokens = model.vocabulary.continuing(tokens)
         if len(tokens) == 0:
             raise TextError(f"{self.name}: it is empty, and {model.path} has no token that begins a text")
@@ -83,23 +79,13 @@ def read_prompts(path: Path) -> list[Prompt]:
     TextError
         It cannot be read, has no prompts, or a line is something else; its number is named.
     """
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")  # JSON's strings have other ends of lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise TextError(f"{path}: cannot be read: {error}") from None
-    prompts = [_prompt(line, f"{path}:{n}") for n, line in enumerate(lines, start=1) if line.strip()]
+    prompts = [_prompt(entry, place) for place, entry in json_lines(path)]
     if not prompts:
         raise TextError(f"{path}: has no prompts")
     return prompts
 
 
-def _prompt(line: str, place: str) -> Prompt:
-    try:
-        entry = parse_json(line)
-    except ValueError as error:
-        raise TextError(f"{place}: is no JSON: {error}") from None
-    if not isinstance(entry, dict):
-        raise TextError(f"{place}: expected an object with prompt or messages")
+def _prompt(entry: dict[str, Any], place: str) -> Prompt:
     name, tools = str(entry.get("name", place)), entry.get("tools")
     utf8(name, f"{place}: name")
     if name.splitlines() != [name]:
@@ -114,21 +100,5 @@ def _prompt(line: str, place: str) -> Prompt:
         )
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
         raise TextError(f"{place}: tools: expected a list of objects")
-    for number, message in enumerate(messages):
-        _check_message(message, f"{place}: message {number + 1}")
+    check_messages(messages, place)
     return Prompt(messages=messages, name=name, tools=tools)
-
-
-def _check_message(message: Any, place: str) -> None:
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise TextError(f"{place}: expected an object with role and content")
-    content = message.get("content")
-    if isinstance(content, str) or (content is None and message.get("tool_calls")):
-        return
-    if not isinstance(content, list):
-        raise TextError(f"{place}: content: expected a text, or a list of parts")
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise TextError(
-                f'{place}: content: only parts of text are read: {{"type": "text", "text": TEXT}}'
-            )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyquant.evaluate.significance import mcnemar, wilson
 from pyquant.generation.sampling.result import CONTEXT, LENGTH, Sample
 from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.cost import Cost
-from pyquant.generation.structured.significance import mcnemar, wilson
 from pyquant.generation.structured.task import Item, Verdict
 from pyquant.llama.vocabulary import Vocabulary
 

@@ -46,9 +46,14 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     path: its ending is the format: .png, .svg or .pdf. Raises OutputError.
     """
     path = Path(path)
+    content = figure_bytes(figure, path.suffix.lower().removeprefix("."))
+    write_bytes(path, content, sources=[], force=True)
+
+
+def figure_bytes(figure: Figure, format: str) -> bytes:
+    """Return a figure as a file. format: png, svg or pdf."""
     buffer = io.BytesIO()
-    format_ = path.suffix.lower().removeprefix(".")
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format_)
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=format_, dpi=200, metadata=dates)
-    write_bytes(path, buffer.getvalue(), sources=[], force=True)
+        figure.savefig(buffer, format=format, dpi=200, metadata=dates)
+    return buffer.getvalue()

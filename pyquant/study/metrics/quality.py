@@ -21,7 +21,7 @@ from pyquant.study.results.read import ModelResults, Result, RowResults
 from pyquant.study.results.tradeoff import points, tradeoff
 from pyquant.study.task import Measured, Progress, Task, of_count
 
-OF_MODEL = ("model", "bits", "dominated_by")  # its name and size, which are other metrics'
+OF_MODEL = ("model", "file", "bits", "size", "dominated_by")  # its name and size, which are other metrics'
 OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
 
 

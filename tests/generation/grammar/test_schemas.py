@@ -377,3 +377,16 @@ def test_formats_of_no_meaning_are_ignored(vocabulary: Vocabulary) -> None:
     assert takes(state, vocabulary, "x")
     with pytest.raises(GrammarError, match="uri-reference"):
         compiled({"type": "string", "format": "uri-reference"}, vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"const": "\\ud800"}', r"\\ud800 is half of a character"),
+        ('{"$schema": "nonsense"}', r"/\$schema: 'nonsense' names no draft"),
+        ('{"type": "string", "pattern": "^[]$"}', "Regex is empty$"),
+    ],
+)
+def test_reasons_show_what_the_user_wrote(vocabulary: Vocabulary, text: str, says: str) -> None:
+    with pytest.raises(GrammarError, match=says):
+        compile_for(vocabulary, Grammar(Language.JSON_SCHEMA, text, "g.json"))

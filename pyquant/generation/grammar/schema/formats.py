@@ -30,23 +30,6 @@ def _ipv6() -> str:
     return "|".join(f"(?:{way})" for way in ways)
 
 
-# Names of JSON Schema; others are annotations, which say nothing about a value.
-NAMES = {
-    *(
-        "date",
-        "time",
-        "date-time",
-        "duration",
-        "email",
-        "idn-email",
-        "hostname",
-        "idn-hostname",
-        "ipv4",
-        "ipv6",
-    ),
-    *("uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "regex"),
-    *("json-pointer", "relative-json-pointer"),
-}
 FORMATS = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",
@@ -54,3 +37,9 @@ FORMATS = {
     "ipv4": f"^{_IPV4}$",
     "ipv6": f"^(?:{_ipv6()})$",
 }
+# The other names of JSON Schema: llguidance takes or refuses them. Any further name is an annotation, which
+# says nothing about a value.
+OTHERS = {
+    "duration", "email", "idn-email", "hostname", "idn-hostname", "uri", "uri-reference", "iri",
+    "iri-reference", "uri-template", "uuid", "regex", "json-pointer", "relative-json-pointer",
+}  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.grammar import Grammar
 from pyquant.generation.grammar.schema.ecma_regex import BadPattern, to_rust
-from pyquant.generation.grammar.schema.formats import FORMATS, NAMES
+from pyquant.generation.grammar.schema.formats import FORMATS, OTHERS
 
 LEAST, MOST = (
     -9 * 10**18,
@@ -19,6 +19,7 @@ LEAST, MOST = (
 WRITABLE = f"numbers from {LEAST} to {MOST}"
 _NUMBER = re.compile(r"\d{4301}")  # by default, Python reads 4,300 digits
 LEAST_FRACTION = 1e-30  # llguidance nests a group for each digit, up to 250
+DRAFTS = ("http://", "https://")  # what their names begin with
 DIGITS = 15  # of a fraction; it reads others as one beside them
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 VALUES = ("const", "enum")
@@ -43,7 +44,13 @@ def _read(grammar: Grammar) -> Any:
         raise GrammarError(f"{grammar.name}: {constant} is no JSON; write a number")
 
     try:
-        return json.loads(grammar.text, parse_constant=refuse)
+        read = json.loads(grammar.text, parse_constant=refuse)
+        json.dumps(read, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise GrammarError(
+            f"{grammar.name}: \\u{half:04x} is half of a character; write both halves, or leave it out"
+        ) from None
     except json.JSONDecodeError as error:
         raise GrammarError(
             f"{grammar.name}: line {error.lineno}, column {error.colno}: is no JSON: {error.msg}"
@@ -54,6 +61,10 @@ def _read(grammar: Grammar) -> Any:
         raise GrammarError(
             f"{grammar.name}: line {line}: a number of thousands of digits; {WRITABLE} may be there"
         ) from None
+    draft = read.get("$schema", DRAFTS[0]) if isinstance(read, dict) else DRAFTS[0]
+    if not (isinstance(draft, str) and draft.startswith(DRAFTS)):
+        raise GrammarError(f"{grammar.name}: /$schema: {draft!r} names no draft of JSON Schema; leave it out")
+    return read
 
 
 class _Writer:
@@ -93,20 +104,20 @@ class _Writer:
     def _check_numbers(self, node: dict[str, Any], place: str) -> None:
         for key in (*BOUNDS, *VALUES):
             for number in _numbers(node.get(key)):
+                if not LEAST <= number <= MOST:
+                    raise GrammarError(
+                        f"{self._name}: {place}/{key}: {number}: {WRITABLE} may be there; "
+                        f"give one of these, or leave it out"
+                    )
                 if isinstance(number, int) and number != MOST and int(float(number)) != number:
                     raise GrammarError(
                         f"{self._name}: {place}/{key}: {number}: above 2^53 llguidance counts in steps; "
                         f"give {int(float(number))}, or leave it out"
                     )
-                if float(f"{number:.{DIGITS}g}") != number and not isinstance(number, int):
+                if isinstance(number, float) and float(f"{number:.{DIGITS}g}") != number:
                     raise GrammarError(
                         f"{self._name}: {place}/{key}: {number}: llguidance reads {DIGITS} digits of a "
                         f"fraction; give {number:.{DIGITS}g}, or leave it out"
-                    )
-                if not LEAST <= number <= MOST:
-                    raise GrammarError(
-                        f"{self._name}: {place}/{key}: {number}: {WRITABLE} may be there; "
-                        f"give one of these, or leave it out"
                     )
 
 
@@ -131,12 +142,12 @@ def _with_bounds_beside(node: dict[str, Any]) -> None:
 def _with_format(node: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with a pattern in place of a format, and without one that has no meaning."""
     name = node.get("format")
-    if not isinstance(name, str) or (name in NAMES and name not in FORMATS):
+    if not isinstance(name, str) or name in OTHERS:
         return node
     rest = {key: value for key, value in node.items() if key != "format"}
-    if name not in NAMES:
+    pattern = FORMATS.get(name)
+    if pattern is None:
         return rest
-    pattern = FORMATS[name]
     if "pattern" not in rest:
         return rest | {"pattern": pattern}
     return rest | {"allOf": [*rest.get("allOf", []), {"pattern": pattern}]}

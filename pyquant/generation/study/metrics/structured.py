@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
+from pyquant.evaluate.significance import wilson
 from pyquant.files.text import Text
 from pyquant.generation.structured.answers import count
 from pyquant.generation.structured.measure import LENGTHS
 from pyquant.generation.structured.outside import SUFFIX
 from pyquant.generation.structured.series import Answers, measure_series
-from pyquant.generation.structured.significance import wilson
 from pyquant.generation.structured.task import TECHNIQUES
 from pyquant.generation.structured.tasks import TASKS, key_of, label_of, load_task
 from pyquant.generation.study.report.structured import (

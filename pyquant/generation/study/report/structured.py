@@ -6,9 +6,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from pyquant.evaluate.significance import mcnemar, wilson
 from pyquant.generation.structured.answers import SCORES, discordant
 from pyquant.generation.structured.cost import slowdown
-from pyquant.generation.structured.significance import mcnemar, wilson
 from pyquant.generation.structured.task import TECHNIQUES
 from pyquant.generation.study.report.generation_times import Table, took
 from pyquant.inspect.figures.style import BLUE

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from pyquant.calibration import own_texts
-from pyquant.calibration.own_texts import draw, uniform, write_tokens
 from pyquant.data import model_path
+from pyquant.llama import own_texts
 from pyquant.llama.model import Model
+from pyquant.llama.own_texts import draw, uniform, write_tokens
 
 
 def test_what_a_model_writes_depends_on_the_seed_alone() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from pyquant.generation.structured.significance import mcnemar, wilson
+from pyquant.evaluate.significance import mcnemar, wilson
 
 
 def test_wilsons_interval_is_scipys() -> None:
