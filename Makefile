@@ -4,6 +4,8 @@
 PYTHON ?= python3
 MODEL ?=
 SECONDS ?= 60
+PYTHONS ?= $(PYTHON)
+ARCHITECTURE ?= $(shell uname -m)
 TIER ?= test
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -13,13 +15,18 @@ pip := $(python) -m pip install
 quietly = $(python) cmake/quietly.py build/log/$(1).txt
 sdist := build/sdist/llama_cpp_python-0.3.36.tar.gz
 installed := $(venv)/.installed
+wheel_tools := $(PYTHONS:%=build/wheel/%/.tools)
 oracle := build/oracle/.built
 cpp := $(shell find csrc tests -name '*.cpp' -o -name '*.h')
 sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
+define newline
+
+
+endef
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 qwen test test-all trial bench fuzz lint stub documents docs sdist oracle clean
+.PHONY: demo smollm2 qwen test test-all trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -34,8 +41,10 @@ smollm2 qwen: $(installed)
 test: $(installed) $(if $(filter test,$(TIER)),,$(oracle))
 	OMP_WAIT_POLICY=passive $(python) -m pytest --tier $(TIER) -n auto --maxprocesses 8 $(PYTEST)
 
+# A wheel is tested where its tools are to be had; the test says where it is not.
 test-all:
-	$(call say,all tests take an hour on two cores)
+	$(call say,all tests take an hour on two cores, beside the wheel that is compiled before them)
+	@if $(MAKE) $(wheel_tools); then $(MAKE) wheel; else echo "pyquant: the tools of make wheel are not to be had: no wheel is tested" >&2; fi
 	@$(MAKE) test TIER=all
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
@@ -72,6 +81,19 @@ documents: $(installed)
 # The source distribution, build/dist/pyquant-VERSION.tar.gz; tests/test_sdist.py installs one.
 sdist: $(installed)
 	$(python) -m build --sdist --no-isolation --outdir build/dist .
+
+# Wheels for any Linux with glibc 2.28, in build/dist, for each of PYTHONS: make wheel PYTHONS="python3.11 python3.12".
+wheel: $(wheel_tools)
+	$(foreach name,$(PYTHONS),build/wheel/$(name)/bin/python cmake/wheel.py build/dist --architecture $(ARCHITECTURE)$(newline))
+
+wheel-test: $(installed) wheel
+	$(python) -m pytest --tier all -s tests/test_wheel.py
+
+build/wheel/%/.tools: pyproject.toml cmake/requires.py
+	@$* -m venv $(@D)
+	@$(@D)/bin/python cmake/requires.py wheel >$(@D)/requires.txt
+	@$(@D)/bin/python -m pip install --quiet cmake ninja --requirement $(@D)/requires.txt
+	@touch $@
 
 # The reference of pyquant's Python API, build/docs/index.html.
 docs: $(installed)

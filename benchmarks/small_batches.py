@@ -35,7 +35,11 @@ def small_batches(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             path = arguments.folder / f"{source.stem}-{name.lower()}.gguf"
             if not path.exists():
                 quantize_model(source, path, make_mode(settings))
-        libraries = {"pyquant": Path(_core.build_info()["library_folder"])}
+        own = arguments.folder / "lib"  # llama_cpp looks for this name
+        own.mkdir(exist_ok=True)
+        if not (own / "libllama.so").exists():
+            (own / "libllama.so").symlink_to(_core.__file__)
+        libraries = {"pyquant": own}
         if name != "Q4_T":
             libraries["stock"] = ORACLE
         seconds = in_turns(libraries, path, arguments.rounds, arguments.threads)

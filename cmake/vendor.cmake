@@ -1,4 +1,4 @@
-# vendor(<variable> llama|zstd [<patch>]): the folder of a library's source, patched or as it comes.
+# vendor(<variable> llama|llama_cpp|zstd [<patch>]): the folder of a library's source, patched or as it comes.
 
 set(PYQUANT_LLAMA_SDIST "" CACHE FILEPATH
     "A local copy of llama-cpp-python's sdist, for builds without network; also read from the environment")
@@ -14,6 +14,7 @@ function(vendor result library)
     set(arguments ${ARGN})
     list(TRANSFORM arguments PREPEND "--patch=")
     string(TOUPPER ${library} name)
+    string(REPLACE _CPP "" name ${name})  # of the same sdist
     if(PYQUANT_${name}_SDIST)
         list(APPEND arguments --sdist=${PYQUANT_${name}_SDIST})
     endif()

@@ -1,4 +1,4 @@
-"""Gets the sources of llama.cpp and zstd: out of Python packages' sdists, checked by hash, and patched.
+"""Gets llama.cpp, its ctypes declarations and zstd: out of Python packages' sdists, checked by hash, patched.
 
 pip reaches its index wherever pyquant can be installed at all, which no other host need be. Only
 patching needs more than the standard library: patch_ng, from PyPI, as neither git nor patch need be
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LLAMA_VERSION = "0.3.36"  # pyquant's ctypes structs, patch and policy binding are made for this one
@@ -25,7 +25,7 @@ BUILD = Path(__file__).resolve().parents[1] / "build"
 
 @dataclass(frozen=True)
 class Sdist:
-    """A package's source distribution. source: the folder in it that is wanted."""
+    """A package's source distribution. source: the folder in it that is wanted; files: of it only those."""
 
     library: str
     package: str
@@ -33,6 +33,7 @@ class Sdist:
     sha256: str
     source: str
     variable: str  # of the environment, naming a local copy
+    files: tuple[str, ...] = ("",)  # how their names begin
 
     @property
     def folder(self) -> str:
@@ -43,14 +44,18 @@ class Sdist:
         return f"{self.folder}.tar.gz"
 
 
+LLAMA = Sdist(
+    library="llama.cpp",
+    package="llama-cpp-python",
+    version=LLAMA_VERSION,
+    sha256="832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+    source="vendor/llama.cpp/",
+    variable="PYQUANT_LLAMA_SDIST",
+)
 SDISTS = {
-    "llama": Sdist(
-        library="llama.cpp",
-        package="llama-cpp-python",
-        version=LLAMA_VERSION,
-        sha256="832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
-        source="vendor/llama.cpp/",
-        variable="PYQUANT_LLAMA_SDIST",
+    "llama": LLAMA,
+    "llama_cpp": replace(
+        LLAMA, library="llama_cpp", source="", files=("llama_cpp/llama_cpp.py", "LICENSE.md")
     ),
     "zstd": Sdist(
         library="zstd",
@@ -127,19 +132,21 @@ def get_source(sdist: Sdist, local: Path | None, patch: Path | None) -> Path:
     if not tree.is_dir():
         partial = tree.with_name(f"{tree.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        extract(get_sdist(sdist, local), f"{sdist.folder}/{sdist.source}", partial)
+        extract(sdist, get_sdist(sdist, local), partial)
         if patch:
             apply(sdist, patch, partial)
         partial.rename(tree)
     return tree
 
 
-def extract(archive_path: Path, source: str, folder: Path) -> None:
+def extract(sdist: Sdist, archive_path: Path, folder: Path) -> None:
+    source = f"{sdist.folder}/{sdist.source}"
+    wanted = tuple(source + name for name in sdist.files)
     with tarfile.open(archive_path) as archive:
         # Python 3.12 and 3.13 warn where no filter is named, and early 3.10 and 3.11 know none.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
         for member in archive:
-            if member.name.startswith(source) and (member.isfile() or member.isdir()):
+            if member.name.startswith(wanted) and (member.isfile() or member.isdir()):
                 member.name = member.name.removeprefix(source)
                 archive.extract(member, folder)
 

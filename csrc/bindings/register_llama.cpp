@@ -1,13 +1,11 @@
 // llama.cpp's own decision which tensor gets which type, the hook in its quantizer, and how all of this was
 // built.
-#include <dlfcn.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <regex>
@@ -86,15 +84,6 @@ int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
                         *reinterpret_cast<const llama_batch *>(batch));
 }
 
-// Folder of the libllama that this module calls: the one that llama_cpp has to load too.
-std::string library_folder() {
-    Dl_info library;
-    if (!dladdr(reinterpret_cast<void *>(&llama_model_quantize), &library)) {
-        throw std::runtime_error("the loader does not know where libllama is");
-    }
-    return std::filesystem::absolute(library.dli_fname).parent_path().string();
-}
-
 py::dict build_info() {
     py::dict info;
     info["pyquant"] = PYQUANT_VERSION;
@@ -102,9 +91,8 @@ py::dict build_info() {
     info["ggml"] = ggml_version();
     info["compiler"] = PYQUANT_COMPILER;
     info["build_type"] = PYQUANT_BUILD_TYPE;
-    info["native"] = bool(PYQUANT_NATIVE);
+    info["variant"] = PYQUANT_VARIANT;
     info["system"] = llama_print_system_info();
-    info["library_folder"] = library_folder();
     return info;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "calibrate/bf16_tile.h"
+#include "cpu/features.h"
 #include "kernels/half.h"
 
 #if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
@@ -23,7 +24,7 @@ constexpr int64_t kPairsTogether = 256;
 // This CPU's function, or none.
 MultiplyTile multiply_tile() {
 #if defined(PYQUANT_HAS_AVX512_BF16)
-    if (__builtin_cpu_supports("avx512bf16")) {
+    if (cpu::has_avx512_bf16()) {
         return multiply_tile_avx512_bf16;
     }
 #endif

@@ -1,6 +1,7 @@
-// Functions that the patch in GGML calls. Compiled into libggml-base, with the kernels.
+// Functions that the patch in GGML calls.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ extern "C" {
 size_t pyquant_hook_quantize(enum ggml_type type, const float * src, void * dst, int64_t n_rows,
                              int64_t n_per_row, const float * imatrix);
 
+// Called by each thread that computes a graph, where there are several: before its share, and after it.
+void pyquant_set_sharing(bool sharing);
+
 #ifdef __cplusplus
 }
 
@@ -24,9 +28,9 @@ namespace pyquant::in_ggml {
 
 // GGML then quantizes every tensor of the scheme's storage by this scheme. Do not call either function
 // while a quantization runs.
-GGML_API void set_hook(const kernels::Scheme & scheme);
+void set_hook(const kernels::Scheme & scheme);
 
-GGML_API void clear_hook();
+void clear_hook();
 
 }  // namespace pyquant::in_ggml
 #endif

@@ -1,5 +1,4 @@
-// Operations that serve tensors in every buffer of the CPU, beside those of type Q4_T. Compiled into
-// libggml-cpu.
+// Operations that serve tensors in every buffer of the CPU, beside those of type Q4_T.
 #pragma once
 
 #include <vector>

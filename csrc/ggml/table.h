@@ -1,14 +1,13 @@
 // Tables of Q4_T tensors: out of a file's metadata, and on the tensor, where operations find them.
-// Compiled into libggml-base.
 #pragma once
 
 #include "ggml.h"
 #include "gguf.h"
 #include "kernels/block.h"
 
-// Gives a tensor of type Q4_T the 16 values of its codes.
+// Gives a tensor of type Q4_T the 16 values of its codes. Seen from outside, beside GGML's own functions.
 extern "C" {
-GGML_API void pyquant_set_table(ggml_tensor * tensor, const int8_t * values);
+[[gnu::visibility("default")]] void pyquant_set_table(ggml_tensor * tensor, const int8_t * values);
 }
 
 namespace pyquant::in_ggml {
@@ -21,10 +20,10 @@ struct StoredTable {
 
 // Throws std::runtime_error, which names the tensor, where the metadata has no table for it, or one
 // that does not fit, or is of a later version.
-GGML_API StoredTable read_table(const gguf_context * metadata, const char * tensor);
+StoredTable read_table(const gguf_context * metadata, const char * tensor);
 
 // The table of a tensor or of a view of one. Ends the process where it was given none.
-GGML_API const kernels::Table & table_of(const ggml_tensor * tensor);
+const kernels::Table & table_of(const ggml_tensor * tensor);
 
 }  // namespace pyquant::in_ggml
 
@@ -32,6 +31,6 @@ namespace pyquant {
 
 // Called by the patch in llama.cpp's model loader: gives a tensor its table, if it is of the type that
 // has one. Throws as read_table does.
-GGML_API void bind_table(ggml_tensor * tensor, const gguf_context * metadata);
+void bind_table(ggml_tensor * tensor, const gguf_context * metadata);
 
 }  // namespace pyquant

@@ -1,4 +1,4 @@
-// Operations on Q4_T tensors, and the buffers that hold them interleaved. Compiled into libggml-cpu.
+// Operations on Q4_T tensors, and the buffers that hold them interleaved.
 #pragma once
 
 #include "ggml-backend.h"

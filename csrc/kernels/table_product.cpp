@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/features.h"
 #include "kernels/half.h"
 
 #if defined(__x86_64__)
@@ -124,12 +125,8 @@ Activations activations(const BlockQ8_0 & block) {
 bool has_path(Path path) {
     switch (path) {
 #if defined(__x86_64__)
-        case Path::avx2:
-            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                   __builtin_cpu_supports("f16c");
-        case Path::avx512_vnni:
-            return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512vnni");
+        case Path::avx2: return cpu::has_avx2();
+        case Path::avx512_vnni: return cpu::has_avx512_vnni();
 #endif
         default: return path == Path::portable;
     }

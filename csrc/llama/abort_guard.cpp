@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "ggml.h"
-
-// Part of the OpenMP that makes GGML's threads; null where another library makes them.
-extern "C" [[gnu::weak]] int omp_get_level();
+#include "ggml/hook.h"
 
 namespace pyquant::in_llama {
 
@@ -31,15 +29,13 @@ void say(const std::string & text) {
 std::atomic<void (*)(const std::string &)> say_and_end = say;
 
 // No exception may leave a thread's share of what several compute: the others would wait for it for ever.
-bool is_shared() {
-    return omp_get_level != nullptr && omp_get_level() > 0;
-}
+thread_local bool is_sharing = false;
 
 // ggml.c and ggml-quants.c are compiled with -fexceptions, so that this may leave them.
 void on_abort(const char * message) {
     std::string text = message;  // FILE:LINE: WHAT
     text.erase(0, text.rfind('/', text.find(':')) + 1);
-    if (guards > 0 && !is_shared()) {
+    if (guards > 0 && !is_sharing) {
         throw std::runtime_error(text);
     }
     // One of the threads that fail together says it, and the others wait for the end.
@@ -79,3 +75,7 @@ void set_say_and_end(void (*function)(const std::string & text)) {
 }
 
 }  // namespace pyquant::in_llama
+
+void pyquant_set_sharing(bool sharing) {
+    pyquant::in_llama::is_sharing = sharing;
+}

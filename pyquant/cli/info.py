@@ -38,7 +38,6 @@ def info(
 
 
 def _print_environment(result: dict[str, Any]) -> None:
-    native = "for this machine's CPU" if result["native"] else "for any CPU of this kind"
     _print_lines(
         {
             "pyquant": result["pyquant"],
@@ -46,8 +45,8 @@ def _print_environment(result: dict[str, Any]) -> None:
             "platform": f"{result['platform']}, {result['cores']} cores",
             "cpu features": " ".join(result["cpu_features"]),
             "ggml": f"{result['ggml']}, of llama-cpp-python {result['built_for_llama_cpp_python']}",
-            "built": f"{result['build_type']}, {result['compiler']}, {native}",
-            "library folder": result["library_folder"],
+            "built": f"{result['build_type']}, {result['compiler']}",
+            "variant": f"{result['variant']}, in {result['extension']}",
             **{name: version or "not installed" for name, version in result["packages"].items()},
         }
     )

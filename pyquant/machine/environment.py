@@ -9,13 +9,13 @@ from typing import Any
 from pyquant import _core
 from pyquant.machine.cpu import n_threads
 
-PACKAGES = ("llama-cpp-python", "gguf", "numpy")
+PACKAGES = ("gguf", "numpy", "scipy-openblas32", "llama-cpp-python")
 
 
 def environment() -> dict[str, Any]:
     """List versions, how the library was built and where it is, and the CPU.
 
-    Returns: what `pyquant info --json` prints, schema pyquant.environment/1.
+    Returns: what `pyquant info --json` prints, schema pyquant.environment/2.
     """
     build = _core.build_info()
     features = [
@@ -24,7 +24,7 @@ def environment() -> dict[str, Any]:
         if part.strip().endswith("= 1")
     ]
     return {
-        "schema": "pyquant.environment/1",
+        "schema": "pyquant.environment/2",
         "pyquant": build["pyquant"],
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -34,8 +34,8 @@ def environment() -> dict[str, Any]:
         "built_for_llama_cpp_python": build["llama_cpp_python"],
         "compiler": build["compiler"],
         "build_type": build["build_type"],
-        "native": build["native"],
-        "library_folder": build["library_folder"],
+        "variant": build["variant"],
+        "extension": _core.__file__,
         "packages": {name: _version(name) for name in PACKAGES},
     }
 

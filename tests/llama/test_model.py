@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import signal
@@ -10,13 +9,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError, RuntimeLibraryError
 from pyquant.llama import log as llama_log
 from pyquant.llama.library import bindings
@@ -28,22 +25,22 @@ from tests.support.families import FAMILIES
 from tests.support.models import Model
 
 
-def test_llama_cpp_uses_the_library_of_the_extension() -> None:
-    folder = Path(_core.build_info()["library_folder"])
-    assert os.path.samefile(bindings()._lib._name, folder / "libllama.so")
-    assert "LLAMA_CPP_LIB_PATH" not in os.environ
+def test_llama_cpp_is_that_of_the_extension_whatever_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "llama_cpp").mkdir()
+    (tmp_path / "llama_cpp" / "__init__.py").write_text("raise ImportError('not to be touched')")
+    (tmp_path / "libllama.so").write_text("not a library")
+    program = (
+        "import sys; from pyquant import _core; from pyquant.llama.library import bindings\n"
+        "assert bindings()._lib._name == _core.__file__; assert 'llama_cpp' not in sys.modules"
+    )
+    environment = {"PYTHONPATH": str(tmp_path), "LLAMA_CPP_LIB_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.35")
-    with pytest.raises(RuntimeLibraryError, match=r"0\.3\.35 is installed.*pip install llama-cpp-python=="):
-        bindings.__wrapped__()
-
-
-def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = SimpleNamespace(_lib=SimpleNamespace(_name=sys.executable))
-    monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", other)
-    with pytest.raises(RuntimeLibraryError, match=r"already uses .*python"):
+def test_declarations_that_do_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyquant.llama._llama_cpp", None)
+    with pytest.raises(RuntimeLibraryError, match=r"llama\.cpp does not load: .*; install pyquant again"):
         bindings.__wrapped__()
 
 

@@ -25,18 +25,21 @@ from pyquant.schemes.q4_0 import q4_0
 from pyquant.schemes.q8_0 import q8_0
 from tests.support import ROOT
 from tests.support.blocks import BLOCK, assert_blocks_equal, sample_blocks
-from tests.support.vendored import patched_llama, vendored
+from tests.support.vendored import built, patched_llama, vendored
 
 CSRC = ROOT / "csrc"
 
 # Files that a driver is made of, beside the one of its name.
 FILES = ["stream/chunks.cpp", "stream/file.cpp"]
+KERNELS = ["kernels/*.cpp", "cpu/features.cpp"]
+GGML = [*KERNELS, "ggml/hook.cpp", "llama/abort_guard.cpp"]  # what the patched GGML calls
 SOURCES = {
-    "kernels": ["kernels/*.cpp", "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
-    "stream": ["kernels/*.cpp", "stream/*.cpp", "llama/abort_guard.cpp"],
-    "gptq": ["kernels/*.cpp", "gptq/**/*.cpp", "stream/codec.cpp", "llama/abort_guard.cpp", *FILES],
+    "kernels": [*KERNELS, "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
+    "stream": [*GGML, "stream/*.cpp"],
+    "gptq": [*GGML, "gptq/**/*.cpp", "stream/codec.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
     "staged_pass": [
+        *GGML,
         "calibrate/graph_stages.cpp",
         "calibrate/pass_states.cpp",
         "calibrate/staged_pass.cpp",
@@ -77,15 +80,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     if not compiler:
         pytest.skip("no C++ compiler")
     llama, zstd = patched_llama(), vendored("zstd")
-    ggml, blas = Path(_core.__file__).with_name("lib"), scipy_openblas32
+    blas, at = scipy_openblas32, scipy_openblas32.get_lib_dir()
     headers = [llama / "ggml/include", llama / "ggml/src", llama / "vendor/hash/xxhash", zstd]
     includes = [f"-I{CSRC}", "-DBLAS_SYMBOL_PREFIX=scipy_"]
     includes += [part for at in (*headers, blas.get_include_dir()) for part in ("-isystem", str(at))]
-    libraries = [
-        part
-        for at, name in ((ggml, "ggml-base"), (blas.get_lib_dir(), blas.get_library().removeprefix("lib")))
-        for part in (f"-L{at}", f"-Wl,-rpath,{at}", f"-l{name}")
-    ]
+    libraries = [built("ggml-base"), f"-L{at}", f"-Wl,-rpath,{at}"]
+    libraries += [f"-l{blas.get_library().removeprefix('lib')}", "-fopenmp"]  # GGML's
 
     def run_compiler(*arguments: object) -> None:
         ran = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True)

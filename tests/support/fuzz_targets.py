@@ -32,7 +32,7 @@ from pyquant.models.pqz.layout_of_type import LAYOUTS
 from pyquant.models.tensor_type import TensorType as Type
 from tests.support import ROOT
 from tests.support.models import Model
-from tests.support.vendored import patched_llama, vendored
+from tests.support.vendored import built, patched_llama, vendored
 
 FLAGS = ["-std=c++17", "-O1", "-g", "-march=native", "-fsanitize=fuzzer,address,undefined"]
 FLAGS += ["-fno-sanitize-recover=all"]
@@ -149,8 +149,7 @@ def build(target: str, folder: Path) -> Path:
     libraries: list[str] = []
     if target == "gguf_header":  # GGML's reader is watched too; what else it calls is linked
         sources.append(llama / "ggml/src/gguf.cpp")
-        ggml = Path(_core.__file__).with_name("lib")
-        libraries = [f"-L{ggml}", f"-Wl,-rpath,{ggml}", "-lggml-base"]
+        libraries = [str(built("ggml-base"))]
     else:
         subprocess.run(["cc", "-O2", "-w", "-c", zstd / "zstd.c", "-o", folder / "zstd.o"], check=True)
         libraries = [str(folder / "zstd.o")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int8, c_int64, c_size_t, c_void_p
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.models.tensor_type import TensorType as Type
 
-FOLDER = Path(_core.build_info()["library_folder"])
-BASE, CPU = (ctypes.CDLL(str(FOLDER / f"libggml-{name}.so")) for name in ("base", "cpu"))
+LIBRARY = ctypes.CDLL(_core.__file__)
 TYPES = {np.dtype(np.float16): Type.F16, np.dtype(np.float32): Type.F32, np.dtype(np.int32): Type.I32}
 
 
@@ -22,33 +20,33 @@ class InitParams(ctypes.Structure):
     _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
 
 
-def _declare(library: ctypes.CDLL, name: str, result, *arguments):
-    function = getattr(library, name)
+def _declare(name: str, result, *arguments):
+    function = getattr(LIBRARY, name)
     function.restype, function.argtypes = result, arguments
     return function
 
 
-init = _declare(BASE, "ggml_init", c_void_p, InitParams)
-free = _declare(BASE, "ggml_free", None, c_void_p)
-new_tensor = _declare(BASE, "ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, POINTER(c_int64))
-get_data = _declare(BASE, "ggml_get_data", c_void_p, c_void_p)
-n_elements = _declare(BASE, "ggml_nelements", c_int64, c_void_p)
-tensor_set = _declare(BASE, "ggml_backend_tensor_set", None, c_void_p, c_void_p, c_size_t, c_size_t)
-set_table = _declare(BASE, "pyquant_set_table", None, c_void_p, POINTER(c_int8))
-mul_mat = _declare(BASE, "ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
-mul_mat_id = _declare(BASE, "ggml_mul_mat_id", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+init = _declare("ggml_init", c_void_p, InitParams)
+free = _declare("ggml_free", None, c_void_p)
+new_tensor = _declare("ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, POINTER(c_int64))
+get_data = _declare("ggml_get_data", c_void_p, c_void_p)
+n_elements = _declare("ggml_nelements", c_int64, c_void_p)
+tensor_set = _declare("ggml_backend_tensor_set", None, c_void_p, c_void_p, c_size_t, c_size_t)
+set_table = _declare("pyquant_set_table", None, c_void_p, POINTER(c_int8))
+mul_mat = _declare("ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
+mul_mat_id = _declare("ggml_mul_mat_id", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 flash_attention = _declare(
-    BASE, "ggml_flash_attn_ext", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, *3 * [c_float]
+    "ggml_flash_attn_ext", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, *3 * [c_float]
 )
-get_rows = _declare(BASE, "ggml_get_rows", c_void_p, c_void_p, c_void_p, c_void_p)
-new_graph = _declare(BASE, "ggml_new_graph", c_void_p, c_void_p)
-expand = _declare(BASE, "ggml_build_forward_expand", None, c_void_p, c_void_p)
-allocate = _declare(BASE, "ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)
-buffer_free = _declare(BASE, "ggml_backend_buffer_free", None, c_void_p)
-buffer_name = _declare(BASE, "ggml_backend_buft_name", c_char_p, c_void_p)
-proc_address = _declare(BASE, "ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)
-registry = _declare(CPU, "ggml_backend_cpu_reg", c_void_p)
-compute = _declare(CPU, "ggml_graph_compute_with_ctx", c_int, c_void_p, c_void_p, c_int)
+get_rows = _declare("ggml_get_rows", c_void_p, c_void_p, c_void_p, c_void_p)
+new_graph = _declare("ggml_new_graph", c_void_p, c_void_p)
+expand = _declare("ggml_build_forward_expand", None, c_void_p, c_void_p)
+allocate = _declare("ggml_backend_alloc_ctx_tensors_from_buft", c_void_p, c_void_p, c_void_p)
+buffer_free = _declare("ggml_backend_buffer_free", None, c_void_p)
+buffer_name = _declare("ggml_backend_buft_name", c_char_p, c_void_p)
+proc_address = _declare("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)
+registry = _declare("ggml_backend_cpu_reg", c_void_p)
+compute = _declare("ggml_graph_compute_with_ctx", c_int, c_void_p, c_void_p, c_int)
 
 
 def buffer_type(name: bytes) -> int:

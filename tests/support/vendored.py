@@ -22,6 +22,12 @@ def patched_llama() -> Path:
     return vendored("llama", f"--patch={PATCH}")
 
 
+def built(library: str) -> Path:
+    """Find a static library of the tree that the extension was linked with."""
+    (path,) = ROOT.glob(f"build/cp*/llama.cpp/**/lib{library}.a")
+    return path
+
+
 def llama_files(pattern: str) -> list[Path]:
     """Find files of llama.cpp's tree that no patch changes, sorted; none where nothing was built here."""
     trees = sorted(ROOT.glob("build/vendor/llama.cpp-*"))

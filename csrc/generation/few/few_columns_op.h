@@ -1,4 +1,4 @@
-// GGML_OP_MUL_MAT with few columns of activations. Compiled into libggml-cpu.
+// GGML_OP_MUL_MAT with few columns of activations.
 #pragma once
 
 #include "ggml-cpu-impl.h"

@@ -1,4 +1,4 @@
-// GGML_OP_FLASH_ATTN_EXT of a few tokens. Compiled into libggml-cpu.
+// GGML_OP_FLASH_ATTN_EXT of a few tokens.
 #pragma once
 
 #include "ggml-cpu-impl.h"

@@ -1,0 +1,99 @@
+"""Makes a wheel for any Linux of an architecture: python cmake/wheel.py FOLDER [--architecture NAME].
+
+zig, from the package ziglang, compiles C++ for an old glibc on any machine, and links its own C++ library;
+auditwheel checks what the wheel asks of a system, and names it accordingly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import ziglang
+
+ROOT = Path(__file__).resolve().parents[1]
+GLIBC = "2.28"
+TOOLS = {"CC": "cc", "CXX": "c++", "AR": "ar", "RANLIB": "ranlib"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the wheel goes")
+    parser.add_argument("--architecture", choices=("x86_64", "aarch64"), default=platform.machine())
+    arguments = parser.parse_args()
+    build = ROOT / "build" / f"wheel-{arguments.architecture}"
+    tools = write_tools(build / "tools", arguments.architecture)
+    compile_wheel(build, tools, arguments.architecture)
+    (made,) = (build / "dist").glob("*.whl")
+    audit(made, arguments.folder, arguments.architecture)
+    made.unlink()
+
+
+def write_tools(folder: Path, architecture: str) -> dict[str, Path]:
+    """Programs that take a compiler's arguments alone: CMake and ccache know no `zig cc`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    zig = Path(ziglang.__file__).with_name("zig")
+    paths = {}
+    for variable, tool in TOOLS.items():
+        target = f"-target {architecture}-linux-gnu.{GLIBC} " if "c" in tool else ""
+        paths[variable] = folder / tool
+        text = f'#!/bin/sh\nexec "{zig}" {tool} {target}"$@"\n'
+        if not paths[variable].exists() or paths[variable].read_text() != text:
+            paths[variable].write_text(text)
+        paths[variable].chmod(0o755)
+    return paths
+
+
+def foreign(architecture: str, build: Path) -> dict[str, str]:
+    """Fetch OpenBLAS of another architecture; give what names that architecture to Python's build tools."""
+    folder = build / "openblas"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:"]
+        command += [f"--platform=manylinux_2_28_{architecture}", f"--target={folder}", "scipy-openblas32"]
+        subprocess.run(command, check=True)
+    suffix = sysconfig.get_config_var("EXT_SUFFIX").replace(platform.machine(), architecture)
+    return {
+        "PYTHONPATH": str(folder),
+        "_PYTHON_HOST_PLATFORM": f"linux-{architecture}",
+        "SETUPTOOLS_EXT_SUFFIX": suffix,
+    }
+
+
+def compile_wheel(build: Path, tools: dict[str, Path], architecture: str) -> None:
+    environment = os.environ | {name: str(tools[name]) for name in ("CC", "CXX")}
+    environment["CCACHE_COMPILERTYPE"] = "clang"  # which the tools' names do not tell
+    definitions = {
+        "PYQUANT_NATIVE": "OFF",
+        "GGML_OPENMP": "OFF",  # GGML's own threads: no second OpenMP beside numpy's or torch's
+        "CMAKE_MODULE_LINKER_FLAGS": "-s",  # zig leaves 90 MB of what debuggers read
+        "CMAKE_AR": tools["AR"],
+        "CMAKE_RANLIB": tools["RANLIB"],
+        "CMAKE_LINK_DEPENDS_USE_LINKER": "OFF",  # zig's takes no --dependency-file
+        "HAS_FLTO_THIN": "OFF",  # pybind11 asks for it, and zig would compile its C++ library for the answer
+        "HAS_FLTO": "OFF",
+    }
+    if architecture != platform.machine():
+        definitions |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": architecture}
+        environment |= foreign(architecture, build)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={build / 'dist'}"]
+    command += [
+        f"-Cbuild-dir={build / 'cmake'}",
+    ]
+    command += [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]
+    subprocess.run([*command, str(ROOT)], check=True, env=environment)
+
+
+def audit(made: Path, folder: Path, architecture: str) -> None:
+    """Name the wheel by what it needs. OpenBLAS stays outside: its package stands beside pyquant's."""
+    name = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
+    command = [sys.executable, "-m", "auditwheel", "repair", f"--plat={name}", f"--wheel-dir={folder}"]
+    subprocess.run([*command, "--exclude=libscipy_openblas.so", str(made)], check=True)
+
+
+if __name__ == "__main__":
+    main()
