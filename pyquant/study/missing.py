@@ -153,7 +153,7 @@ class _Model:
 
     def _file(self, text: StudyText) -> Path:
         """Return where a text is: an own chat among what the base needs."""
-        if text.kind != "own_chat":
+        if text.kind != "answers":
             return text.path.resolve()
         ((file,),) = (need.files for need in self.base.needs)
         return file

@@ -150,7 +150,7 @@ def _texts(config: StudyConfig) -> list[StudyText]:
 
 
 def _base_row(plan: StudyPlan, source: Source, own_chat: Need | None) -> Row:
-    asked = any(text.kind == "own_chat" for text in plan.texts)
+    asked = any(text.kind == "answers" for text in plan.texts)
     row = Row(source, None, None, "unquantized", source.path, {}, [own_chat] if own_chat and asked else [])
     return replace(row, runs=_runs(plan, row, None, own_chat))
 
@@ -174,7 +174,7 @@ def _runs(
             continue
         for text in plan.texts_of(metric):
             read = text
-            if text and text.kind == "own_chat":
+            if text and text.kind == "answers":
                 if own_chat is None:  # the model has no template to be asked in
                     continue
                 read = replace(text, sha256=own_chat.run.key)

@@ -269,5 +269,5 @@ class Preparations:
         return self._folder / f"{run.key}.toml"
 
     def _run(self, metric: str, more: dict[str, Any], what: str) -> Run:
-        names: dict[str, str | None] = {"model": self._model, "quantizer": f"{metric} {what}"}
+        names: dict[str, str | None] = {"model": self._model, "quantizer": f"{metric} {what}".rstrip()}
         return Run(metric, self._inputs_of(metric) | more, names)

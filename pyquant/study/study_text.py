@@ -16,8 +16,8 @@ from pyquant.files.text import NamedText, read_text
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.study.sources import refuse_repeated, short_names
 
-# What a text is; answers of the base are a chat that each model writes once.
-Kind = Literal["text", "chat", "own_chat"]
+# What a text is: plain, conversations, or conversations whose answers each base writes, once.
+Kind = Literal["text", "chat", "answers"]
 
 OWN_CHAT_BYTES = 5 * N_QUESTIONS * ANSWER_TOKENS  # about
 
@@ -93,8 +93,8 @@ def study_texts(
     read = [*_read(texts, "text"), *_read(chats, "chat")]
     if bundled:
         read += _read([(text.name, text.path) for text in BUNDLED_TEXTS], "text")
-        read.append(StudyText(OWN_CHAT, "own_chat", Path(), "", OWN_CHAT_BYTES))
-    refuse_repeated([text for text in read if text.kind != "own_chat"], "text")
+        read.append(StudyText(OWN_CHAT, "answers", Path(), "", OWN_CHAT_BYTES))
+    refuse_repeated([text for text in read if text.kind != "answers"], "text")
     names = [text.name for text in read]
     for name in names:
         if names.count(name) > 1:
