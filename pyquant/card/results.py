@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, 
 
 from pyquant.errors import ConfigError, said_by_system
 from pyquant.evaluate.accuracy import SCHEMA as ACCURACY
-from pyquant.evaluate.compare import SCHEMA as COMPARE
+from pyquant.evaluate.comparison import SCHEMA as COMPARE
 from pyquant.evaluate.speed import SCHEMA as SPEED
 from pyquant.files.json import read_json
 

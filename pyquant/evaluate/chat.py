@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,10 @@ class Chat:
     sha256: str
     conversations: Sequence[Conversation]
 
+    def to_jsonl(self) -> bytes:
+        """Return a file's content that `read_chat` reads as this."""
+        return json_bytes(self.conversations)
+
     def rendered(self, model: Model) -> list[Rendered]:
         """Write all of them in a model's chat template.
 
@@ -59,6 +64,11 @@ class Chat:
         TextError
         """
         return [_rendered(model, conversation) for conversation in self.conversations]
+
+
+def json_bytes(conversations: Sequence[Conversation]) -> bytes:
+    """Write conversations as a JSON object in each line."""
+    return "".join(json.dumps({"messages": one.messages}) + "\n" for one in conversations).encode()
 
 
 def read_chat(path: Path, name: str) -> Chat:

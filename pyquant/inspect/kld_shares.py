@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.evaluate.baseline import Progress
-from pyquant.evaluate.compare import Comparison, compare_texts
+from pyquant.evaluate.compare import compare_texts
+from pyquant.evaluate.comparison import Comparison
 from pyquant.evaluate.kld import mean_and_error
 from pyquant.evaluate.samples import Named
 from pyquant.files.temporary import temporary_folder

@@ -29,6 +29,12 @@ class CacheTypes:
                     f"cache-type-{letter}: expected one of {', '.join(CACHE_TYPES)}, got {name!r}"
                 )
 
+    @classmethod
+    def read(cls, pair: str) -> CacheTypes:
+        """Read "q8_0/q4_0", keys and values, or one name for both. Raises ConfigError."""
+        keys, _, values = pair.partition("/")
+        return cls(keys, values or keys)
+
     def __str__(self) -> str:
         return f"KV {self.keys}/{self.values}"
 
