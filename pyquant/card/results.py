@@ -255,12 +255,18 @@ def _add(path: Path, results: Results) -> None:
                 f"and {SPEED}, which those commands print with --json"
             )
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {place[:100]!r}: {' '.join(first['msg'].split())}") from None
+        raise ConfigError(f"{path}: {_wrong(error)}; print it anew with --json") from None
     version = printed.made_by.pyquant
     if version and version not in results.versions:
         results.versions.append(version)
+
+
+def _wrong(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))[:100]
+    if first["type"] == "missing":
+        return f"{place!r} is missing"
+    return f"{place!r} {' '.join(first['msg'].removeprefix('Input ').split())}"
 
 
 def _content(path: Path) -> dict[str, Any]:

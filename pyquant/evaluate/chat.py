@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyquant.errors import TextError
 from pyquant.evaluate.passages import Passage
 from pyquant.llama.chat_template import Message, render, rendered_tokens
-from pyquant.llama.messages import check_messages, json_lines
+from pyquant.llama.messages import check_messages, json_lines, read_bytes
 from pyquant.llama.model import Model
 
 ANSWERS = "assistant"  # the role that is scored
@@ -76,10 +76,11 @@ def read_chat(path: Path, name: str) -> Chat:
 
     One line that is something else is reason to refuse the file. Raises TextError, with the line's number.
     """
-    conversations = [_conversation(entry, place) for place, entry in json_lines(path)]
+    content = read_bytes(path)
+    conversations = [_conversation(entry, place) for place, entry in json_lines(content, path)]
     if not conversations:
         raise TextError(f"{path}: has no conversations")
-    return Chat(name, str(path), hashlib.sha256(path.read_bytes()).hexdigest(), conversations)
+    return Chat(name, str(path), hashlib.sha256(content).hexdigest(), conversations)
 
 
 def _conversation(entry: dict[str, object], place: str) -> Conversation:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from pyquant.errors import ConfigError
-
-# Those that llama.cpp's tools take for --cache-type-k and --cache-type-v.
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+from pyquant.limits import CACHE_TYPES
 
 
 @dataclass(frozen=True)
