@@ -266,7 +266,8 @@ def _wrong(error: ValidationError) -> str:
     place = ".".join(map(str, first["loc"]))[:100]
     if first["type"] == "missing":
         return f"{place!r} is missing"
-    return f"{place!r} {' '.join(first['msg'].removeprefix('Input ').split())}"
+    message = " ".join(first["msg"].split())
+    return f"{place!r}: {message[0].lower()}{message[1:]}"
 
 
 def _content(path: Path) -> dict[str, Any]:

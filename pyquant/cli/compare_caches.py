@@ -25,8 +25,8 @@ class ComparedCaches:
             "--cache-type-k",
             "-ctk",
             metavar="TYPE",
-            help=f"Run all models with a cache of this type of keys too: {', '.join(CACHE_TYPES)}; repeatable, "
-            f"the n-th belongs to the n-th -ctv.",
+            help=f"Run all models with a cache of this type of keys too: {', '.join(CACHE_TYPES)}; "
+            f"repeatable, the n-th belongs to the n-th -ctv.",
         ),
     ] = None
     cache_type_v: Annotated[
