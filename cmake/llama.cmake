@@ -29,6 +29,10 @@ foreach(patched ggml-base ggml-cpu llama)
     target_include_directories(${patched} PRIVATE ${csrc})
 endforeach()
 
+if(TARGET ggml-vulkan)
+    target_compile_options(ggml-vulkan PRIVATE "SHELL:-include ${csrc}/ggml/vulkan_layer_settings.h")
+endif()
+
 # The backend that GGML would link, and that each variant brings.
 foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
     get_target_property(libraries ggml ${property})
