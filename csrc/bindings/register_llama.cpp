@@ -85,6 +85,7 @@ int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
 }
 
 py::dict build_info() {
+    const LogCapture quiet;  // backends for GPUs list what they find
     py::dict info;
     info["pyquant"] = PYQUANT_VERSION;
     info["llama_cpp_python"] = PYQUANT_LLAMA_CPP_PYTHON_VERSION;
@@ -94,6 +95,45 @@ py::dict build_info() {
     info["variant"] = PYQUANT_VARIANT;
     info["system"] = llama_print_system_info();
     return info;
+}
+
+bool is_gpu(ggml_backend_dev_t device) {
+    const auto type = ggml_backend_dev_type(device);
+    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+// The GPUs that a model's layers can be computed on.
+std::vector<py::dict> devices() {
+    const LogCapture quiet;
+    std::vector<py::dict> all;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (!is_gpu(device)) {
+            continue;
+        }
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        py::dict found;
+        found["name"] = ggml_backend_dev_name(device);
+        found["description"] = ggml_backend_dev_description(device);
+        found["memory_bytes"] = total;
+        found["free_bytes"] = free;
+        all.push_back(found);
+    }
+    return all;
+}
+
+// The backends for GPUs that this build has, whether or not there is a device.
+std::vector<std::string> gpu_backends() {
+    const LogCapture quiet;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
+        const ggml_backend_reg_t backend = ggml_backend_reg_get(i);
+        if (backend != ggml_backend_cpu_reg()) {
+            names.emplace_back(ggml_backend_reg_name(backend));
+        }
+    }
+    return names;
 }
 
 }  // namespace
@@ -132,6 +172,8 @@ void register_llama(py::module_ & module) {
     module.def("set_hook", &in_ggml::set_hook, py::arg("scheme"));
     module.def("clear_hook", &in_ggml::clear_hook);
     module.def("build_info", &build_info);
+    module.def("devices", &devices);
+    module.def("gpu_backends", &gpu_backends);
 }
 
 }  // namespace pyquant::bindings

@@ -16,21 +16,23 @@ int64_t n_groups(const ggml_tensor * matrix) {
     return matrix->ne[2] * matrix->ne[3];
 }
 
-// The rows that enter each group, in llama-imatrix's order.
-std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) {
+// The rows that enter each group, in llama-imatrix's order. values, experts: of its input, and of whom that
+// is sent to.
+std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node, const char * values,
+                                                      const char * experts) {
     const ggml_tensor *matrix = node->src[0], *x = node->src[1], *ids = node->src[2];
-    const auto at = [](const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
-        return static_cast<const char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
-               i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]);
+    const auto at = [&](int64_t i1, int64_t i2, int64_t i3) {
+        return reinterpret_cast<const float *>(values + i1 * int64_t(x->nb[1]) + i2 * int64_t(x->nb[2]) +
+                                               i3 * int64_t(x->nb[3]));
     };
     std::vector<std::vector<const float *>> rows(size_t(n_groups(matrix)));
     if (node->op == GGML_OP_MUL_MAT_ID) {  // x: (n_in, n_used or 1, n_tokens), ids: (n_used, n_tokens)
         for (int64_t used = 0; used < ids->ne[0]; ++used) {
             for (int64_t token = 0; token < x->ne[2]; ++token) {
                 int32_t expert;
-                std::memcpy(&expert, at(ids, token, 0, 0) + used * int64_t(ids->nb[0]), sizeof expert);
-                rows.at(size_t(expert))
-                    .push_back(reinterpret_cast<const float *>(at(x, used % x->ne[1], token, 0)));
+                std::memcpy(&expert, experts + token * int64_t(ids->nb[1]) + used * int64_t(ids->nb[0]),
+                            sizeof expert);
+                rows.at(size_t(expert)).push_back(at(used % x->ne[1], token, 0));
             }
         }
         return rows;
@@ -39,7 +41,7 @@ std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) 
         for (int64_t i2 = 0; i2 < x->ne[2]; ++i2) {
             auto & group = rows[size_t(i3 % matrix->ne[3] * matrix->ne[2] + i2 % matrix->ne[2])];
             for (int64_t i1 = 0; i1 < x->ne[1]; ++i1) {
-                group.push_back(reinterpret_cast<const float *>(at(x, i1, i2, i3)));
+                group.push_back(at(i1, i2, i3));
             }
         }
     }
@@ -165,7 +167,8 @@ void Collector::start(int64_t memory, Spool spool) {
 
 void Collector::collect(const ggml_tensor * node) {
     const Input & input = inputs_[input_of_.at(node->src[0]->name)];
-    const auto rows = rows_by_group(node);
+    const char * experts = node->op == GGML_OP_MUL_MAT_ID ? experts_.of(node->src[2]) : nullptr;
+    const auto rows = rows_by_group(node, values_.of(node->src[1]), experts);
     for (int64_t group = 0; group < input.n_groups; ++group) {
         if (!rows[size_t(group)].empty()) {
             add(input, group, rows[size_t(group)]);

@@ -18,6 +18,7 @@
 #include "calibrate/accumulators.h"
 #include "calibrate/bf16_strips.h"
 #include "calibrate/hessian.h"
+#include "calibrate/host_values.h"
 
 struct ggml_tensor;
 
@@ -88,6 +89,7 @@ private:
     uint64_t visit_ = 0;  // of any input, since the first pass
     float weight_ = 1;
     int64_t n_begun_ = 0;
+    HostValues values_, experts_;
     std::vector<float> gathered_;
     Bf16Strips rounded_;
     std::exception_ptr failure_;
