@@ -74,6 +74,8 @@ class Limit:
 
 
 THREADS = Limit(1, 512)  # llama.cpp takes no more
+GPU = Limit(0, 9999)  # layers, and numbers of devices
+GPU_SHARE = Limit(0, 1e6, whole=False)
 TOKENS = Limit(1, 1 << 20)  # of a prompt or an answer
 CTX = Limit(8, 1 << 20)  # tokens in a chunk: its second half is scored
 CALIBRATION_CTX = Limit(16, 1 << 20)

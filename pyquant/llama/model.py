@@ -25,6 +25,7 @@ from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.offload import ON_CPU, offload_here, say_once
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.cpu import n_threads
@@ -69,6 +70,9 @@ class Model:
         Let its weights be a copy in memory, as they are in the file, for whoever changes them.
     as_stored
         Let them be mapped as they are in the file: else llama.cpp may put some types in another order.
+    on_cpu
+        Keep all layers off GPUs, whatever the environment asks for (`pyquant.llama.offload`), as what changes
+        weights or takes a pass up again needs; `writable` and `as_stored` models are always there.
 
     Attributes
     ----------
@@ -96,7 +100,9 @@ class Model:
         There is no room to expand a .pqz file.
     """
 
-    def __init__(self, model: AnyModel, *, writable: bool = False, as_stored: bool = False) -> None:
+    def __init__(
+        self, model: AnyModel, *, writable: bool = False, as_stored: bool = False, on_cpu: bool = False
+    ) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
         self.file = file = open_model(model)
@@ -107,6 +113,13 @@ class Model:
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = not writable and not as_stored
+        offload = offload_here()
+        if offload.gpu_layers and (writable or as_stored or on_cpu):
+            say_once("what changes weights between passes, or stops inside of them, is computed on the CPU")
+            offload = ON_CPU
+        held = offload.place(llama, parameters)
+        if offload.gpu_layers and any(tensor.type.name == "Q4_T" for tensor in file.tensors):
+            say_once(f"{self.path}: tensors of type Q4_T are computed on the CPU")
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = continues
@@ -118,8 +131,10 @@ class Model:
             _core.AbortGuard(os.fsencode(doing)),
         ):
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
+        del held
+        self.on_gpu = offload.gpu_layers != 0
         if not self._model:
-            raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}")
+            raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}{self._less()}")
         self.vocabulary = Vocabulary(llama, self._model, self.path)
         self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
@@ -128,6 +143,10 @@ class Model:
         )
         self.window: int = llama.llama_model_n_swa(self._model)
         self._n_positions = next((t.shape[1] for t in file.tensors if t.name == LEARNED_POSITIONS), None)
+
+    def _less(self) -> str:
+        """Say what takes less memory on a GPU, where layers are there."""
+        return "; fewer --gpu-layers take less memory of the GPU" if self.on_gpu else ""
 
     def chat_template(self, name: str | None = None) -> str | None:
         """Return the Jinja template by which the model wants conversations written; None without one.
@@ -233,6 +252,7 @@ class Context:
         parameters.abort_callback_data = interrupt.address
         self._observer = observer  # C holds no reference
         if observer is not None:
+            parameters.op_offload = False  # graphs of few tokens and of many are then the same
             parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)
             parameters.cb_eval_user_data = observer.address
         require_for_context(
@@ -249,7 +269,7 @@ class Context:
         with collect_errors() as errors, interrupt.held(), _core.AbortGuard(os.fsencode(doing)):
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:
-            raise ModelFileError(f"{doing}: {reason(errors, 'out of memory?')}")
+            raise ModelFileError(f"{doing}: {reason(errors, 'out of memory?')}{model._less()}")
         try:
             check_causal(llama, self._context, model.file)
         except ModelFileError:

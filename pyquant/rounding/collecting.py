@@ -62,7 +62,7 @@ def write_collected(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    with Model(model.path) as running:
+    with Model(model.path, on_cpu=True) as running:
         tokens = tokens_of(calibration, running)
         with StagedContext(running, by_name, pieces_of(tokens), threads) as passing:
             needed = StagedMemory.of(model, passing, memory, n_passes=1, doing="collecting Hessians")
