@@ -30,7 +30,7 @@ endef
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 qwen test test-all trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean always
+.PHONY: demo smollm2 qwen test test-all test-gpu trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean always
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -50,6 +50,10 @@ test-all:
 	$(call say,all tests take an hour on two cores, beside the wheel that is compiled before them)
 	@if $(MAKE) $(wheel_tools); then $(MAKE) wheel; else echo "pyquant: the tools of make wheel are not to be had: no wheel is tested" >&2; fi
 	@$(MAKE) test TIER=all
+
+# What runs on a GPU; with Mesa's software driver for Vulkan it needs none.
+test-gpu: $(installed)
+	$(python) -m pytest --tier all -m gpu $(PYTEST)
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
 trial: $(installed)

@@ -93,6 +93,7 @@ py::dict build_info() {
     info["compiler"] = PYQUANT_COMPILER;
     info["build_type"] = PYQUANT_BUILD_TYPE;
     info["variant"] = PYQUANT_VARIANT;
+    info["gpu_backends"] = PYQUANT_GPU_BACKENDS;
     info["system"] = llama_print_system_info();
     return info;
 }
@@ -121,19 +122,6 @@ std::vector<py::dict> devices() {
         all.push_back(found);
     }
     return all;
-}
-
-// The backends for GPUs that this build has, whether or not there is a device.
-std::vector<std::string> gpu_backends() {
-    const LogCapture quiet;
-    std::vector<std::string> names;
-    for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
-        const ggml_backend_reg_t backend = ggml_backend_reg_get(i);
-        if (backend != ggml_backend_cpu_reg()) {
-            names.emplace_back(ggml_backend_reg_name(backend));
-        }
-    }
-    return names;
 }
 
 }  // namespace
@@ -173,7 +161,6 @@ void register_llama(py::module_ & module) {
     module.def("clear_hook", &in_ggml::clear_hook);
     module.def("build_info", &build_info);
     module.def("devices", &devices);
-    module.def("gpu_backends", &gpu_backends);
 }
 
 }  // namespace pyquant::bindings

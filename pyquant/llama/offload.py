@@ -80,10 +80,11 @@ ON_CPU = Offload()
 
 def no_device() -> str:
     """Say why there is no GPU, and what to do."""
-    if not _core.gpu_backends():
+    backends = _core.build_info()["gpu_backends"]
+    if not backends:
         return "this pyquant is built for the CPU alone; `make GPU=vulkan` (cuda, metal, hip) builds another"
     return (
-        f"{' and '.join(_core.gpu_backends())} finds no device; install its driver, or leave the option out "
+        f"{backends} finds no device; install its driver, or leave the option out "
         f"(GGML_VK_VISIBLE_DEVICES=0 also lets Vulkan compute on a CPU)"
     )
 
@@ -111,8 +112,8 @@ def _whole(name: str, text: str) -> int:
     try:
         return int(limits.GPU.parse(text))
     except ValueError as error:
-        word = "all or " if name == GPU_LAYERS else ""
-        raise ConfigError(f"{name}: {word}{error}") from None
+        word = ", nor all" if name == GPU_LAYERS else ""
+        raise ConfigError(f"{name}: {error}{word}") from None
 
 
 def _share(text: str) -> float:
