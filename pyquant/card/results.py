@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, 
 
 from pyquant.errors import ConfigError, said_by_system
 from pyquant.evaluate.accuracy import SCHEMA as ACCURACY
-from pyquant.evaluate.compare import SCHEMA as COMPARE
+from pyquant.evaluate.comparison import SCHEMA as COMPARE
 from pyquant.evaluate.speed import SCHEMA as SPEED
 from pyquant.files.json import read_json
 
@@ -255,12 +255,19 @@ def _add(path: Path, results: Results) -> None:
                 f"and {SPEED}, which those commands print with --json"
             )
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {place[:100]!r}: {' '.join(first['msg'].split())}") from None
+        raise ConfigError(f"{path}: {_wrong(error)}; print it anew with --json") from None
     version = printed.made_by.pyquant
     if version and version not in results.versions:
         results.versions.append(version)
+
+
+def _wrong(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))[:100]
+    if first["type"] == "missing":
+        return f"{place!r} is missing"
+    message = " ".join(first["msg"].split())
+    return f"{place!r}: {message[0].lower()}{message[1:]}"
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from pyquant.cli.output import print_table
+from pyquant.limits import CACHE_TYPES
 
 if TYPE_CHECKING:
     from pyquant.llama.cache_types import CacheTypes
@@ -24,8 +25,8 @@ class ComparedCaches:
             "--cache-type-k",
             "-ctk",
             metavar="TYPE",
-            help="Run all models with a cache of this type of keys too: f32, f16, bf16, q8_0, q4_0, q4_1, "
-            "iq4_nl, q5_0, q5_1; repeatable, the n-th belongs to the n-th -ctv.",
+            help=f"Run all models with a cache of this type of keys too: {', '.join(CACHE_TYPES)}; "
+            f"repeatable, the n-th belongs to the n-th -ctv.",
         ),
     ] = None
     cache_type_v: Annotated[

@@ -47,8 +47,20 @@ def run(
         ),
     ] = None,
     text: Annotated[
-        Optional[list[Path]],
-        typer.Option(metavar="FILE", parser=paths.source, help="A UTF-8 text to evaluate on; repeatable."),
+        Optional[list[paths.NamedPath]],
+        typer.Option(
+            metavar="[NAME=]FILE",
+            parser=paths.maybe_named_source,
+            help="A UTF-8 text to evaluate on; repeatable.",
+        ),
+    ] = None,
+    chat: Annotated[
+        Optional[list[paths.NamedPath]],
+        typer.Option(
+            metavar="[NAME=]FILE.jsonl",
+            parser=paths.maybe_named_source,
+            help="Conversations to evaluate on, as `pyquant compare --chat` has them; repeatable.",
+        ),
     ] = None,
     calibration_text: Annotated[
         Optional[list[str]],
@@ -106,11 +118,19 @@ def run(
     Every result is kept as soon as it is there: stop at any time, and start again to go on.
     """
     offload.use()
-    from pyquant.study.config import read_study
+    from pyquant.study.config import TextFile, read_study
     from pyquant.study.run import run_study
 
+    def named(files: list[paths.NamedPath] | None) -> list[TextFile]:
+        # A name that is the file's is given none, so that folders can tell files apart.
+        return [
+            TextFile(path=file.path, name=None if file.name == file.path.name else file.name)
+            for file in files or ()
+        ]
+
     study = read_study(
-        config, models=model or (), texts=text or (), ctx=ctx, chunks=chunks, samples=samples,
+        config, models=model or (), texts=named(text), chats=named(chat), ctx=ctx, chunks=chunks,
+        samples=samples,
         # The option's parser makes this type of it, which typer does not let be said.
         calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
     )  # fmt: skip
@@ -234,7 +254,9 @@ def export(
     ],
     table: Annotated[
         str,
-        typer.Option(help="results, codes, zero_runs, gptq; or METRIC_items, results per token of a metric."),
+        typer.Option(
+            help="results, codes, zero_runs, gptq, paired; or METRIC_items, results per token of a metric."
+        ),
     ] = "results",
     force: options.Force = False,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyquant.data.bundled_texts import BUNDLED_TEXTS
 from pyquant.data.chat import QUESTIONS
-from pyquant.evaluate.chat import ANSWERS, Chat, Conversation
+from pyquant.evaluate.chat import ANSWERS, Chat, Conversation, json_bytes
 from pyquant.evaluate.samples import Named
 from pyquant.files.text import NamedText, read_text
 from pyquant.llama.chat_template import render, rendered_tokens
@@ -22,6 +21,7 @@ from pyquant.llama.own_texts import write_tokens
 N_QUESTIONS = 16  # which are answered together
 ANSWER_TOKENS = 96  # of an answer, at most
 SEED = 46  # none that calibration writes with
+OWN_CHAT = "own-chat"  # what results call these answers
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def bundled_texts(base: Path, threads: int | None = None) -> list[Named]:
     texts: list[Named] = [NamedText(text.name, read_text(text.path)) for text in BUNDLED_TEXTS]
     with Model(base) as model:
         if model.chat_template() is None:
-            logger.warning("%s: has no chat template, so there is no text own-chat", base)
+            logger.warning("%s: has no chat template, so there is no text %s", base, OWN_CHAT)
             return texts
         return [*texts, own_chat(model, threads)]
 
@@ -53,9 +53,8 @@ def own_chat(model: Model, threads: int | None = None) -> Chat:
         for n, (messages, answer) in enumerate(zip(asked, answers), start=1)
         if answer
     ]
-    lines = "".join(json.dumps({"messages": one.messages}) + "\n" for one in conversations)
-    source = f"answers of {model.path}"
-    return Chat("own-chat", source, hashlib.sha256(lines.encode()).hexdigest(), conversations)
+    sha256 = hashlib.sha256(json_bytes(conversations)).hexdigest()
+    return Chat(OWN_CHAT, f"answers of {model.path}", sha256, conversations)
 
 
 def _answers(model: Model, prompts: list[NDArray[np.int32]], threads: int | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pyquant.errors import TextError
 from pyquant.evaluate.passages import Passage
 from pyquant.llama.chat_template import Message, render, rendered_tokens
-from pyquant.llama.messages import check_messages, json_lines
+from pyquant.llama.messages import check_messages, json_lines, read_bytes
 from pyquant.llama.model import Model
 
 ANSWERS = "assistant"  # the role that is scored
@@ -49,6 +50,10 @@ class Chat:
     sha256: str
     conversations: Sequence[Conversation]
 
+    def to_jsonl(self) -> bytes:
+        """Return a file's content that `read_chat` reads as this."""
+        return json_bytes(self.conversations)
+
     def rendered(self, model: Model) -> list[Rendered]:
         """Write all of them in a model's chat template.
 
@@ -61,15 +66,21 @@ class Chat:
         return [_rendered(model, conversation) for conversation in self.conversations]
 
 
+def json_bytes(conversations: Sequence[Conversation]) -> bytes:
+    """Write conversations as a JSON object in each line."""
+    return "".join(json.dumps({"messages": one.messages}) + "\n" for one in conversations).encode()
+
+
 def read_chat(path: Path, name: str) -> Chat:
     """Read conversations from a file with a JSON object in each line: `messages`, a list of role and content.
 
     One line that is something else is reason to refuse the file. Raises TextError, with the line's number.
     """
-    conversations = [_conversation(entry, place) for place, entry in json_lines(path)]
+    content = read_bytes(path)
+    conversations = [_conversation(entry, place) for place, entry in json_lines(content, path)]
     if not conversations:
         raise TextError(f"{path}: has no conversations")
-    return Chat(name, str(path), hashlib.sha256(path.read_bytes()).hexdigest(), conversations)
+    return Chat(name, str(path), hashlib.sha256(content).hexdigest(), conversations)
 
 
 def _conversation(entry: dict[str, object], place: str) -> Conversation:

@@ -127,7 +127,8 @@ def _run_abreast(
     of_noise = sum(passage.n_scored for passage in passages[:n_noise])
     advance = in_chunks(progress, len(passages), len(others) * n_scored + of_noise)
     n_ctx = max(len(passage.tokens) for passage in passages)
-    at_once = n_abreast([variant.model.file for variant in variants], n_ctx, budget)
+    files, caches = [variant.model.file for variant in variants], [variant.cache for variant in variants]
+    at_once = n_abreast(files, caches, n_ctx, budget)
     runners = [
         Runner(base, n_noise, NOISE_UBATCH),
         *(Runner(variant.model, len(passages), cache=variant.cache) for variant in others),

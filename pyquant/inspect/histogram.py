@@ -202,6 +202,7 @@ def _totals(counts: Iterable[CodeCounts]) -> list[CodeCounts]:
 
 
 def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
+    model.architecture  # noqa: B018 - what is no model has none, and is refused for that
     types = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
     if mode is not None:
         return ConfigError(f"mode: {mode.mode} makes no tensors with countable codes of {model.path}")

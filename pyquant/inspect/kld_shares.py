@@ -7,6 +7,8 @@ round activations to 8 bits; and the model itself with a cache of other types.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.evaluate.baseline import Progress
-from pyquant.evaluate.compare import Comparison, compare_texts
+from pyquant.evaluate.compare import compare_texts
+from pyquant.evaluate.comparison import Comparison
 from pyquant.evaluate.kld import mean_and_error
 from pyquant.evaluate.samples import Named
 from pyquant.files.temporary import temporary_folder
-from pyquant.models.model_file import AnyModel
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.rounding.dequantize import dequantize_model
+
+F16_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,10 @@ def kld_shares(
     every_position: bool = False,
     progress: Progress | None = None,
 ) -> list[list[KldShares]]:
-    """Run what comparisons have not run: each candidate's dequantized weights, beside the base again.
+    """Run what comparisons have not run: the candidates' dequantized weights, beside the base again.
 
-    They are in the folder for temporary files, one model at a time, 2 bytes for each weight.
+    They are in the folder for temporary files, 2 bytes for each weight: as many models at a time as half of
+    it has room for.
 
     Parameters
     ----------
@@ -104,18 +110,19 @@ def kld_shares(
         The folder for temporary files has no room.
     """
     weights: list[list[NDArray[np.float64]]] = []
-    for i, candidate in enumerate(candidates):
+    for group in _groups([open_model(candidate) for candidate in candidates]):
 
-        def told(done: int, total: int, before: int = i) -> None:
+        def told(done: int, total: int, before: int = len(weights), n: int = len(group)) -> None:
             if progress:
-                progress(before * total + done, len(candidates) * total)
+                progress(before * total + n * done, len(candidates) * total)
 
         with temporary_folder() as folder:
-            output = folder / "weights.gguf"
-            dequantize_model(candidate, output, "F16", threads=threads)
-            alone = compare_texts(
+            outputs = [folder / f"{i}.gguf" for i in range(len(group))]
+            for candidate, output in zip(group, outputs):
+                dequantize_model(candidate, output, "F16", threads=threads)
+            of_texts = compare_texts(
                 base,
-                [output],
+                outputs,
                 texts,
                 n_ctx=n_ctx,
                 n_chunks=n_chunks,
@@ -123,8 +130,21 @@ def kld_shares(
                 every_position=every_position,
                 progress=told,
             )
-        weights.append([one.scores[1].kld for one in alone])
+        weights += [[one.scores[1 + i].kld for one in of_texts] for i in range(len(group))]
     return [list(_shares(one, [own[i] for own in weights])) for i, one in enumerate(comparisons)]
+
+
+def _groups(candidates: Sequence[ModelFile]) -> Iterator[list[ModelFile]]:
+    """Put together what half of the room for temporary files takes; the base runs once for each group."""
+    room = shutil.disk_usage(tempfile.gettempdir()).free // 2
+    group: list[ModelFile] = []
+    for candidate in candidates:
+        if group and F16_BYTES * sum(model.n_weights for model in [*group, candidate]) > room:
+            yield group
+            group = []
+        group.append(candidate)
+    if group:
+        yield group
 
 
 def _shares(comparison: Comparison, weights: Sequence[NDArray[np.float64]]) -> Iterator[KldShares]:

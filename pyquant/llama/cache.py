@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH
 from pyquant.llama.model import padded_ctx
 from pyquant.models.model_file import ModelFile
@@ -12,17 +13,18 @@ from pyquant.models.model_file import ModelFile
 WINDOWED = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 
 
-def cache_memory(model: ModelFile, n_ctx: int, n_sequences: int) -> int:
+def cache_memory(model: ModelFile, n_ctx: int, n_sequences: int, cache: CacheTypes = F16_CACHE) -> int:
     """Return about how many bytes the caches of sequences take.
 
-    They hold fp16 keys and values of every layer with attention, in layers with a window about as many as
-    it is long, and the float32 states of every recurrent layer.
+    They hold keys and values of every layer with attention, in layers with a window about as many as it is
+    long, and the float32 states of every recurrent layer.
 
     n_ctx: tokens of a sequence, which llama.cpp pads.
     n_sequences: each has room of its own.
+    cache: types of keys and values.
     """
     states = model.hyperparameter("block_count") * state_memory(model)
-    return n_sequences * (_attention(model, n_ctx) + states)
+    return n_sequences * (_attention(model, n_ctx, cache) + states)
 
 
 def state_memory(model: ModelFile) -> int:
@@ -58,11 +60,12 @@ def largest(model: ModelFile, name: str, default: int = 0) -> int:
     return model.hyperparameter(name, default)
 
 
-def _attention(model: ModelFile, n_ctx: int) -> int:
+def _attention(model: ModelFile, n_ctx: int, cache: CacheTypes) -> int:
     n_layer, n_windowed = model.hyperparameter("block_count"), _n_windowed(model)
     n_head_kv = largest(model, "attention.head_count_kv", largest(model, "attention.head_count"))
-    per_cell = 2 * n_head_kv * sum(head_lengths(model))
-    return per_cell * ((n_layer - n_windowed) * padded_ctx(n_ctx) + n_windowed * _window(model, n_ctx))
+    n_cells = (n_layer - n_windowed) * padded_ctx(n_ctx) + n_windowed * _window(model, n_ctx)
+    per_cell = sum(length * size for length, size in zip(head_lengths(model), cache.bytes_per_value))
+    return int(n_head_kv * per_cell * n_cells)
 
 
 def _window(model: ModelFile, n_ctx: int) -> int:

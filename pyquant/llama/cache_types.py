@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from pyquant.errors import ConfigError
-
-# Those that llama.cpp's tools take for --cache-type-k and --cache-type-v.
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+from pyquant.limits import CACHE_TYPES
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,12 @@ class CacheTypes:
                 raise ConfigError(
                     f"cache-type-{letter}: expected one of {', '.join(CACHE_TYPES)}, got {name!r}"
                 )
+
+    @classmethod
+    def read(cls, pair: str) -> CacheTypes:
+        """Read "q8_0/q4_0", keys and values, or one name for both. Raises ConfigError."""
+        keys, _, values = pair.partition("/")
+        return cls(keys, values or keys)
 
     def __str__(self) -> str:
         return f"KV {self.keys}/{self.values}"

@@ -10,14 +10,22 @@ from pyquant.errors import TextError
 from pyquant.files.json import parse_json
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the object of each line that is not empty, after its place, FILE:LINE.
+def read_bytes(path: Path) -> bytes:
+    """Read a file. Raises TextError: it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read: {error}") from None
 
-    Raises TextError: the file cannot be read, or a line is no object.
+
+def json_lines(content: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the object of each line of a file that is not empty, after its place, FILE:LINE.
+
+    Raises TextError: a line is no object, or the content no UTF-8.
     """
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")  # JSON's strings have other ends of lines
-    except (OSError, UnicodeDecodeError) as error:
+        lines = content.decode("utf-8-sig").split("\n")  # JSON's strings have other ends of lines
+    except UnicodeDecodeError as error:
         raise TextError(f"{path}: cannot be read: {error}") from None
     for n, line in enumerate(lines, start=1):
         if line.strip():

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -20,6 +21,7 @@ from pyquant import limits
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
+from pyquant.llama.cache_types import CacheTypes
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import explain
 from pyquant.study.metrics import MEASURABLE, Metric
@@ -68,6 +70,24 @@ class CalibrationConfig(BaseModel):
     )
 
 
+class TextFile(BaseModel):
+    """A file of text, and what results call it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path = Field(description="the file")
+    name: str | None = Field(None, min_length=1, description="its name; that of the file, if left out")
+
+
+def _cache_types(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return CacheTypes.read(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
 class StudyConfig(_MetricSettings):
     """A study: quantizers, measured on models and texts."""
 
@@ -76,7 +96,14 @@ class StudyConfig(_MetricSettings):
     title: str = Field("A study of quantizers", description="the report's heading")
     question: str = Field("", description="what the study is to answer, the report's first paragraph")
     models: list[Path] = Field([], description="GGUF models, F32, F16 or BF16")
-    texts: list[Path] = Field([], description="UTF-8 texts to evaluate on")
+    texts: list[TextFile] = Field([], description="UTF-8 texts to evaluate on")
+    chats: list[TextFile] = Field(
+        [], description="conversations to evaluate on, as `compare --chat` has them"
+    )
+    bundled: bool = Field(False, description="evaluates on pyquant's texts too, and on the base's answers")
+    caches: list[Annotated[CacheTypes, BeforeValidator(_cache_types)]] = Field(
+        [], description="types of a cache, such as 'q8_0/q4_0', that all models are run with too"
+    )
     scheme: Path | None = Field(None, description="a Python file that defines modes")
     measure: list[Measure] = Field(DEFAULT, min_length=1, description="metrics")
     ctx: Annotated[int, limits.CTX.interval] = Field(512, description="tokens in a chunk")
@@ -103,6 +130,11 @@ class StudyConfig(_MetricSettings):
     def needs_texts(self) -> bool:
         """Say whether a metric is measured on texts."""
         return any(metric.unit == "text" for metric in self.metrics)
+
+    @property
+    def has_texts(self) -> bool:
+        """Say whether there is a text to evaluate on."""
+        return bool(self.texts or self.chats or self.bundled)
 
     def quantizers(self) -> list[Quantizer]:
         """Make every combination of the lists in every quantizer, in the file's order, each once.
@@ -140,7 +172,8 @@ def read_study(
     path: str | os.PathLike[str],
     *,
     models: Sequence[Path] = (),
-    texts: Sequence[Path] = (),
+    texts: Sequence[Path | TextFile] = (),
+    chats: Sequence[Path | TextFile] = (),
     calibration_texts: Sequence[tuple[str, Path]] = (),
     samples: int | None = None,
     **overrides: Any,
@@ -151,8 +184,8 @@ def read_study(
     ----------
     path
         The file. Paths in it are relative to it.
-    models, texts
-        More models and texts than the file names.
+    models, texts, chats
+        More models, texts and conversations than the file names.
     calibration_texts
         More texts for calibrations: name of the calibration, and file.
     samples
@@ -168,7 +201,8 @@ def read_study(
     path = Path(path)
     settings = read_toml(path, "configuration")
     _add_paths(settings, "models", path.parent, models)
-    _add_paths(settings, "texts", path.parent, texts)
+    _add_texts(settings, "texts", path.parent, texts)
+    _add_texts(settings, "chats", path.parent, chats)
     calibrations = _tables(settings.get("calibration"))
     for calibration in calibrations:
         name = calibration.get("name")
@@ -200,7 +234,7 @@ def read_study(
         raise ConfigError(f"{path}: {error}") from None
     if not study.models:
         raise ConfigError(f"{path}: models: none are given; --model MODEL.gguf adds one")
-    if not study.texts and study.needs_texts:
+    if not study.has_texts and study.needs_texts:
         on_texts = ", ".join(metric.name for metric in study.metrics if metric.unit == "text")
         raise ConfigError(
             f"{path}: texts: none are given, and {on_texts} is measured on one; --text FILE adds one"
@@ -224,6 +258,17 @@ def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
     names = settings.get(key, [])
     if isinstance(names, list):
         settings[key] = [folder / name if isinstance(name, str) else name for name in names] + [*more]
+
+
+def _add_texts(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path | TextFile]) -> None:
+    """Read a list of files, or a table of files by name."""
+    files = settings.get(key, [])
+    named = files.items() if isinstance(files, dict) else [(None, file) for file in files]
+    if isinstance(files, (list, dict)):
+        settings[key] = [
+            TextFile(path=folder / file, name=name) if isinstance(file, str) else file for name, file in named
+        ]
+        settings[key] += [TextFile(path=file) if isinstance(file, Path) else file for file in more]
 
 
 def _beside(path: Path, value: Any) -> Any:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from pyquant.files.text import Text
 from pyquant.schemes import Mode
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
 from pyquant.study.results.figures import Drawing
 from pyquant.study.results.read import ModelResults, Results, RowResults
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, about_n_tokens
 
 # Things that one task measures, in the order in which tasks are best done:
@@ -36,14 +36,14 @@ class Asked:
     n_ctx, n_chunks
         Tokens in a chunk of a text, and how many chunks are used; None: all.
     texts
-        Its texts, read; none where no metric is measured on texts.
+        Its texts, plain ones first; none where no metric is measured on texts.
     settings
         Settings of a metric, by its name.
     """
 
     n_ctx: int
     n_chunks: int | None
-    texts: Sequence[Text]
+    texts: Sequence[StudyText]
     settings: Mapping[str, Any]
 
 
@@ -154,9 +154,13 @@ class Metric:
         """Return whether it can be measured of a mode; None stands for the unquantized model."""
         return True
 
-    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+    def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
         """Return what its result depends on beside the model and the quantizer, as JSON."""
         return {}
+
+    def takes(self, text: StudyText) -> bool:
+        """Return whether it is measured on a text, if it is measured on texts: chats, and with what cache."""
+        return text.is_plain
 
     def place(self, settings: dict[str, Any], folder: Path) -> None:
         """Make paths in a TOML's table of settings, which nobody has checked yet, relative to its folder."""
@@ -165,7 +169,7 @@ class Metric:
         """Return those of a run's inputs that a sample depends on: runs that agree in them share samples."""
         return inputs
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         """Return what a task for a quantizer takes; for texts and pairs, a task for several of a model."""
         raise NotImplementedError
 
@@ -187,6 +191,14 @@ class Metric:
     def cells(self, row: RowResults, text: int) -> Flat:
         """Return its part of a flat row: the same names for every row, None where nothing is known."""
         return {}
+
+    def first_figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        """Draw what people look for first: the report opens with it."""
+        return []
+
+    def first_grids(self, model: ModelResults, text: int) -> list[Grid]:
+        """Return tables that stand below these figures."""
+        return []
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
         """Draw what it found of a model; on a text, where it is measured on texts."""
@@ -210,13 +222,13 @@ class TextMetric(Metric):
 
     unit = "text"
 
-    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+    def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
         """Return the text and how it is cut into chunks."""
         assert text is not None
-        return {"text": text.sha256, "n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
+        return {**text.inputs, "n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         """Return the work of running a model over the text."""
         assert text is not None
         options = {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
-        return Work(about_n_tokens(text, asked.n_ctx, asked.n_chunks), options, text.path.resolve())
+        return Work(about_n_tokens(text.n_bytes, asked.n_ctx, asked.n_chunks), options, text.path.resolve())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyquant.errors import StudyError
-from pyquant.files.text import Text
+from pyquant.llama.cache_types import F16_CACHE
 from pyquant.study.metric import Work
 from pyquant.study.metrics import METRICS, Metric
 from pyquant.study.plan import Row, StudyPlan
 from pyquant.study.store import Run, Store
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Task
 
 OVERHEAD = 8_000_000  # weights that a token takes in the time of everything but weights
@@ -42,12 +43,17 @@ def _is_done(store: Store, run: Run) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Rows that are to be measured together: the unquantized model first, or one row by itself."""
+    """Rows that are to be measured together: the unquantized model first, or one row by itself.
+
+    With each row goes the text that it is measured on, if there is one: of all the same, with caches.
+    """
 
     metric: Metric
-    text: Text | None
-    text_name: str | None
-    rows: list[Row]
+    rows: list[tuple[Row, StudyText | None]]
+
+    @property
+    def text(self) -> StudyText | None:
+        return self.rows[0][1]
 
 
 class _Model:
@@ -67,7 +73,7 @@ class _Model:
             for comparison in self._comparisons(metric)
             if comparison.rows
         ]
-        used = {row.file for comparison in compared for row in comparison.rows}
+        used = {row.file for comparison in compared for row, _ in comparison.rows}
         by_itself = [
             (metric, row)
             for metric in metrics
@@ -80,12 +86,14 @@ class _Model:
             for row in self.rows
             if self._needed(row.runs.get((MAKER.name, None))) or (row.file in used and not row.file.exists())
         ]
-        todo = self._prepare({file for row in [*(row for _, row in by_itself), *made] for file in row.uses})
+        wanted = {file for row in [*(row for _, row in by_itself), *made] for file in row.uses}
+        wanted |= {self._file(comparison.text) for comparison in compared if comparison.text}
+        todo = self._prepare(wanted)
         name = self.base.source.name
         for metric, row in by_itself:
-            todo.append(self._task(metric, f"{metric.name} of {name} {row.label}", [row]))
+            todo.append(self._task(metric, f"{metric.name} of {name} {row.label}", [(row, None)]))
         for row in made:
-            todo.append(self._task(MAKER, f"{name} {row.label}", [row]))
+            todo.append(self._task(MAKER, f"{name} {row.label}", [(row, None)]))
             self.makers[row.file] = todo[-1].name
         return [*todo, *(task for comparison in compared for task in self._parts(comparison))]
 
@@ -121,52 +129,72 @@ class _Model:
         if metric.unit == "sample":
             for row in self.rows:
                 if self._needed(row.runs.get((metric.name, None))):
-                    yield _Comparison(metric, None, None, [row])
+                    yield _Comparison(metric, [(row, None)])
             return
-        if metric.unit != "text":
-            yield _Comparison(metric, None, None, self._beside_base(metric, None))
-            return
-        for text, name in zip(self.plan.texts, self.plan.text_names):
-            yield _Comparison(metric, text, name, self._beside_base(metric, text.path))
+        by_name: dict[str, list[StudyText | None]] = {}
+        for text in self.plan.texts_of(metric):
+            by_name.setdefault(text.name if text else "", []).append(text)
+        for texts in by_name.values():
+            yield _Comparison(metric, self._beside_base(metric, texts))
 
-    def _beside_base(self, metric: Metric, text: Path | None) -> list[Row]:
-        """Return the base, and the quantizers that are still to be measured beside it, or nothing."""
-        missing = [row for row in self.rows if self._needed(row.runs.get((metric.name, text)))]
-        if missing == [self.base]:  # someone removed its file: it is measured with any of the others
-            missing = self.rows[:2]
-        return [self.base, *(row for row in missing if row is not self.base)] if missing else []
+    def _beside_base(
+        self, metric: Metric, texts: Sequence[StudyText | None]
+    ) -> list[tuple[Row, StudyText | None]]:
+        """Return the base, and what is still to be measured beside it, or nothing.
+
+        texts: one, first with a cache of F16, as the base has it.
+        """
+        base = (self.base, texts[0])
+        every = [(row, text) for text in texts for row in self.rows]
+        missing = [(row, text) for row, text in every if self._needed(row.runs.get((metric.name, text)))]
+        if missing == [base]:  # someone removed its file: it is measured with any of the others
+            missing = every[:2]
+        return [base, *(pair for pair in missing if pair != base)] if missing else []
+
+    def _file(self, text: StudyText) -> Path:
+        """Return where a text is: an own chat among what the base needs."""
+        if text.kind != "answers":
+            return text.path.resolve()
+        ((file,),) = (need.files for need in self.base.needs)
+        return file
 
     def _parts(self, comparison: _Comparison) -> Iterator[Task]:
         """List the tasks of a comparison; on texts, as many models in each as are to run together."""
         metric, rows = comparison.metric, comparison.rows
         name = f"{metric.name} of {self.base.source.name}"
         if comparison.text is None:
-            yield self._task(metric, f"{name} {rows[0].label}" if metric.unit == "sample" else name, rows)
+            label = f"{name} {rows[0][0].label}" if metric.unit == "sample" else name
+            yield self._task(metric, label, rows)
             return
-        together = self.plan.config.together or len(self.rows)
+        together = self.plan.config.together or len(rows)
         for begin in range(1, len(rows), together):
             part = f", part {begin // together + 1}" if len(rows) > together + 1 else ""
-            some = [self.base, *rows[begin : begin + together]]
-            yield self._task(metric, f"{name} on {comparison.text_name}{part}", some, comparison.text)
+            some = [rows[0], *rows[begin : begin + together]]
+            yield self._task(metric, f"{name} on {comparison.text.name}{part}", some)
 
     def _needed(self, run: Run | None) -> Run | None:
         return run if run is not None and run.key in self.missing else None
 
-    def _task(self, metric: Metric, name: str, rows: list[Row], text: Text | None = None) -> Task:
+    def _task(self, metric: Metric, name: str, measured: list[tuple[Row, StudyText | None]]) -> Task:
+        rows, text = [row for row, _ in measured], measured[0][1]
         work: Work = metric.work(self.plan.asked, rows[-1].quantizer, text)
-        place = (metric.name, text.path if text else None)
+        read = self._file(text) if text else work.text
         return Task(
             name=name,
             metric=metric.name,
             model=self.base.source.path,
             modes=tuple(row.mode for row in rows),
             files=tuple(row.file for row in rows),
-            runs=tuple(self._needed(row.runs.get(place)) for row in rows),
+            runs=tuple(self._needed(row.runs.get((metric.name, on))) for row, on in measured),
             cost=self._cost(work.tokens * len(rows)),
             after=frozenset(
-                self.makers[file] for row in rows for file in (row.file, *row.uses) if file in self.makers
+                self.makers[file]
+                for file in {read, *(file for row in rows for file in (row.file, *row.uses))}
+                if file in self.makers
             ),
-            text=work.text,
+            text=read,
+            kind=text.kind if text else "text",
+            caches=tuple(on.cache if on else F16_CACHE for _, on in measured),
             finished=self._finished(metric, rows[0]),
             options=tuple(work.options.items()),
         )

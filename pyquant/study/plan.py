@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant import _core
-from pyquant.files.text import Text, read_text
+from pyquant.files.text import read_text
 from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig
@@ -17,8 +17,9 @@ from pyquant.study.metric import Asked, Metric
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.prerequisites import Need, Preparations, quantizer_inputs, read_calibrations
 from pyquant.study.quantizer import FILES, Quantizer
-from pyquant.study.sources import Hashing, Source, read_sources, refuse_repeated, short_names
+from pyquant.study.sources import Hashing, Source, read_sources
 from pyquant.study.store import Run, Store, digest
+from pyquant.study.study_text import StudyText, study_texts
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Row:
     mode: Mode | None
     label: str  # what people read
     file: Path  # where the quantized model is, or will be
-    # by the metric's name and, for metrics of texts, the text's path
-    runs: dict[tuple[str, Path | None], Run]
-    needs: list[Need]  # what makes the files that the mode names
+    # by the metric's name and, for metrics of texts, the text
+    runs: dict[tuple[str, StudyText | None], Run]
+    needs: list[Need]  # what makes the files that the mode names; of a model itself, its answers
 
     @property
     def uses(self) -> set[Path]:
@@ -42,15 +43,18 @@ class Row:
         named = [getattr(self.mode, key, None) for key in FILES] if self.mode else []
         return made & {Path(file) for file in named if file}
 
-    def to_json(self, metrics: Sequence[Metric]) -> dict[str, Any]:
-        """Return how it is called, and the keys of its runs: one a metric, or for texts a list."""
+    def to_json(self, metrics: Sequence[Metric], texts: Sequence[StudyText]) -> dict[str, Any]:
+        """Return how it is called, and the keys of its runs: one a metric, or for texts a list.
+
+        In that, None stands for a text that the metric is not measured on.
+        """
         keys: dict[str, Any] = {need.run.metric: need.run.key for need in self.needs}
         for metric in metrics:
-            own = [run.key for (name, _), run in self.runs.items() if name == metric.name]
             if metric.unit == "text":
-                keys[metric.name] = own
-            elif own:
-                (keys[metric.name],) = own
+                runs = [self.runs.get((metric.name, text)) for text in texts]
+                keys[metric.name] = [run.key if run else None for run in runs]
+            elif own := self.runs.get((metric.name, None)):
+                keys[metric.name] = own.key
         return {
             "label": self.label,
             "alike": self.quantizer.alike if self.quantizer else self.label,
@@ -65,7 +69,8 @@ class StudyPlan:
     """All runs of a study."""
 
     config: StudyConfig
-    texts: list[Text]  # its texts, read; none where no metric is measured on texts
+    # its texts, crossed with caches; none where no metric is measured on texts
+    texts: list[StudyText]
     rows: list[Row]  # of each model first itself, then its quantizers
 
     @property
@@ -76,14 +81,9 @@ class StudyPlan:
         }
         return Asked(self.config.ctx, self.config.chunks, self.texts, settings)
 
-    @property
-    def text_names(self) -> list[str]:
-        """Names of the texts' files, with as much of the folders as tells them apart."""
-        return short_names([text.path.resolve() for text in self.texts])
-
-    def texts_of(self, metric: Metric) -> Sequence[Text | None]:
+    def texts_of(self, metric: Metric) -> Sequence[StudyText | None]:
         """Return the texts that a metric is measured on; None once where it needs none."""
-        return self.texts if metric.unit == "text" else [None]
+        return [text for text in self.texts if metric.takes(text)] if metric.unit == "text" else [None]
 
     def runs(self) -> list[Run]:
         """List every run once: quantizers share what they need."""
@@ -97,15 +97,15 @@ class StudyPlan:
             "question": self.config.question,
             "ctx": self.config.ctx,
             "chunks": self.config.chunks,
-            "texts": [
-                {"name": name, "sha256": text.sha256} for name, text in zip(self.text_names, self.texts)
-            ],
+            "texts": [text.to_json() for text in self.texts],
             "models": [
                 {
                     "name": base.source.name,
                     "sha256": base.source.sha256,
                     "rows": [
-                        row.to_json(self.config.metrics) for row in self.rows if row.source is base.source
+                        row.to_json(self.config.metrics, self.texts)
+                        for row in self.rows
+                        if row.source is base.source
                     ],
                 }
                 for base in self.rows
@@ -121,32 +121,38 @@ def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None)
     Raises ConfigError, ModelFileError, TextError: something is wrong with the study, a model or a text.
     """
     quantizers = config.quantizers()
-    texts = [read_text(path) for path in config.texts] if config.needs_texts else []
-    refuse_repeated(texts, "text")
+    texts = _texts(config) if config.needs_texts else []
     calibrations = read_calibrations(config, quantizers)
     sources = read_sources(config.models, store.folder / "hashes.json", hashing)
     evaluation: dict[str, Any] = {"n_ctx": config.ctx, "n_chunks": config.chunks}
     if any(quantizer.needs_evaluation for quantizer in quantizers):
-        evaluation["text"] = read_text(config.texts[0]).sha256
+        evaluation["text"] = read_text(config.texts[0].path).sha256
     inputs = [quantizer_inputs(quantizer, calibrations, evaluation) for quantizer in quantizers]
     plan = StudyPlan(config, texts, [])
     for source in sources:
-        plan.rows.append(_base_row(plan, source))
         of_model = partial(_inputs, source)
         preparations = Preparations(store.calibration, source.name, calibrations, of_model, config.ctx)
+        own_chat = preparations.own_chat() if source.has_chat_template else None
+        plan.rows.append(_base_row(plan, source, own_chat))
         for quantizer, made_of in zip(quantizers, inputs):
             mode, needs = preparations.of(quantizer)
             ending = SUFFIX if quantizer.pqz else ".gguf"
             name = digest({"model": source.sha256, "quantizer": made_of})[:16]
             file = store.models / f"{name}{ending}"
             row = Row(source, quantizer, mode, quantizer.label, file, {}, needs)
-            plan.rows.append(replace(row, runs=_runs(plan, row, made_of)))
+            plan.rows.append(replace(row, runs=_runs(plan, row, made_of, own_chat)))
     return plan
 
 
-def _base_row(plan: StudyPlan, source: Source) -> Row:
-    row = Row(source, None, None, "unquantized", source.path, {}, [])
-    return replace(row, runs=_runs(plan, row, None))
+def _texts(config: StudyConfig) -> list[StudyText]:
+    texts, chats = ([(file.name, file.path) for file in files] for files in (config.texts, config.chats))
+    return study_texts(texts, chats, bundled=config.bundled, caches=config.caches)
+
+
+def _base_row(plan: StudyPlan, source: Source, own_chat: Need | None) -> Row:
+    asked = any(text.kind == "answers" for text in plan.texts)
+    row = Row(source, None, None, "unquantized", source.path, {}, [own_chat] if own_chat and asked else [])
+    return replace(row, runs=_runs(plan, row, None, own_chat))
 
 
 def _inputs(source: Source, metric: str) -> dict[str, Any]:
@@ -158,15 +164,22 @@ def _inputs(source: Source, metric: str) -> dict[str, Any]:
     }
 
 
-def _runs(plan: StudyPlan, row: Row, made_of: dict[str, Any] | None) -> dict[tuple[str, Path | None], Run]:
+def _runs(
+    plan: StudyPlan, row: Row, made_of: dict[str, Any] | None, own_chat: Need | None
+) -> dict[tuple[str, StudyText | None], Run]:
     names = {"model": row.source.name, "quantizer": row.quantizer.label if row.quantizer else None}
     runs = {}
     for metric in plan.config.metrics:
         if not metric.applies(row.mode):
             continue
         for text in plan.texts_of(metric):
+            read = text
+            if text and text.kind == "answers":
+                if own_chat is None:  # the model has no template to be asked in
+                    continue
+                read = replace(text, sha256=own_chat.run.key)
             inputs = _inputs(row.source, metric.name) | {"quantizer": made_of}
-            inputs |= metric.inputs(plan.asked, text)
-            called = names | ({"text": text.path.name} if text else {})
-            runs[metric.name, text.path if text else None] = Run(metric.name, inputs, called)
+            inputs |= metric.inputs(plan.asked, read)
+            called = names | ({"text": text.label} if text else {})
+            runs[metric.name, text] = Run(metric.name, inputs, called)
     return runs

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
+from pyquant.evaluate.bundled import ANSWER_TOKENS, N_QUESTIONS
 from pyquant.files.text import Text, read_text
 from pyquant.fit.learn_tables import Per
 from pyquant.fit.mixtures import WantedSize
@@ -28,6 +29,8 @@ from pyquant.study.task import about_n_tokens
 GPTQ = 3
 # The same for error propagation. 2: sums over tokens are of BF16.
 PROPAGATED = 2
+
+OWN_CHAT_COST = 10 * N_QUESTIONS * ANSWER_TOKENS  # tokens come one after the other
 
 # Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
 # tried.
@@ -64,7 +67,7 @@ class CalibrationInputs:
 
     def n_tokens(self, text: Text) -> float:
         """Estimate how many tokens of a text are used."""
-        return about_n_tokens(text, self.n_ctx or DEFAULT_CTX, self.n_chunks)
+        return about_n_tokens(len(text.data), self.n_ctx or DEFAULT_CTX, self.n_chunks)
 
     def to_json(self) -> dict[str, Any]:
         """Return all that decides what comes out."""
@@ -196,6 +199,11 @@ class Preparations:
             files["recipe"] = needs[-1].files[0]
         return mode.model_copy(update=files), needs
 
+    def own_chat(self) -> Need:
+        """Return what makes the model's own answers."""
+        run = self._run("own_chat", {}, "")
+        return Need(run, (self._folder / f"{run.key}.jsonl",), (), (), OWN_CHAT_COST)
+
     def _calibrate(self, name: str) -> Need:
         made_of = self._calibrations[name]
         run = self._run("calibrate", {"calibration": made_of.to_json()}, name)
@@ -261,5 +269,5 @@ class Preparations:
         return self._folder / f"{run.key}.toml"
 
     def _run(self, metric: str, more: dict[str, Any], what: str) -> Run:
-        names: dict[str, str | None] = {"model": self._model, "quantizer": f"{metric} {what}"}
+        names: dict[str, str | None] = {"model": self._model, "quantizer": f"{metric} {what}".rstrip()}
         return Run(metric, self._inputs_of(metric) | more, names)

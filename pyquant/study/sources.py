@@ -15,6 +15,8 @@ from pyquant.files.json import read_json
 from pyquant.files.output_file import write_bytes
 from pyquant.models.model_file import ModelFile
 
+TEMPLATE = "tokenizer.chat_template"
+
 # Told the name of each model whose hash is made.
 Hashing = Callable[[str], None]
 
@@ -27,6 +29,7 @@ class Source:
     name: str  # name of its file, and as much of the folder as tells it from the others
     sha256: str  # of its files
     n_weights: int
+    has_chat_template: bool
 
 
 class _Hashed(Protocol):
@@ -47,7 +50,7 @@ def read_sources(paths: Sequence[Path], hashes: Path, hashing: Hashing | None) -
     known = _Hashes(hashes, hashing)
     names = short_names([model.path.resolve() for model in models])
     sources = [
-        Source(model.path.resolve(), name, known.of(model), model.n_weights)
+        Source(model.path.resolve(), name, known.of(model), model.n_weights, model.get(TEMPLATE) is not None)
         for model, name in zip(models, names)
     ]
     refuse_repeated(sources, "model")

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyquant.files.text import Text
+from pyquant.llama.cache_types import CacheTypes
 from pyquant.schemes import Mode
 from pyquant.study.items import Items
 from pyquant.study.store import Run
+from pyquant.study.study_text import Kind
 
 BYTES_PER_TOKEN = 4  # about
 
@@ -41,8 +42,10 @@ class Task:
         Estimate of the time it takes, in tokens times weights.
     after
         Names of the tasks that make its files.
-    text
-        The text that models are run over.
+    text, kind
+        The text that models are run over, and what it is.
+    caches
+        Types of the cache of each model, where there is a text.
     finished
         File of the samples that are finished, from which a task goes on; None for other metrics.
     options
@@ -58,6 +61,8 @@ class Task:
     cost: float = 0.0
     after: frozenset[str] = frozenset()
     text: Path | None = None
+    kind: Kind = "text"
+    caches: tuple[CacheTypes, ...] = ()
     finished: Path | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -91,9 +96,9 @@ class Outcome:
     provenance: dict[str, Any]
 
 
-def about_n_tokens(text: Text, n_ctx: int, n_chunks: int | None) -> float:
+def about_n_tokens(n_bytes: int, n_ctx: int, n_chunks: int | None) -> float:
     """Estimate how many tokens the chunks of a text have, by its length."""
-    return min(len(text.data) / BYTES_PER_TOKEN, (n_chunks or math.inf) * n_ctx)
+    return min(n_bytes / BYTES_PER_TOKEN, (n_chunks or math.inf) * n_ctx)
 
 
 def of_bytes(progress: Progress) -> Callable[[int, int, str], None]:

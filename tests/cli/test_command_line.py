@@ -93,6 +93,12 @@ def test_mistakes_are_named(arguments, status, says, model: Path, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_statistics_are_no_model(stats_of: Callable[[str], Path]) -> None:
+    told = run("histogram", stats_of("f32, rows of 64 and 96"))
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert "no 'general.architecture' in its metadata: not a model" in told.stderr
+
+
 def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path):
     # A type that is slow to make: the signal comes in the middle of a tensor.
     source = Model(n_embd=1024, n_ff=4096, n_layer=2, n_head=8).write(tmp_path / "model.gguf")

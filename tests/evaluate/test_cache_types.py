@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models, compare_texts
 from pyquant.files.text import NamedText, read_text
 from pyquant.inspect.kld_shares import kld_shares
-from pyquant.llama.cache_types import CACHE_TYPES, F16_CACHE, CacheTypes
+from pyquant.limits import CACHE_TYPES
+from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.rounding.dequantize import dequantize_model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -95,6 +97,24 @@ def test_shares_add_up_and_weights_are_those_of_the_dequantized_file(folder: Pat
     assert own.weights.kld == alone.candidates[0].kld.mean
     ((without,),) = kld_shares(compare_texts(base, [model], texts, **CHUNKS), base, [model], texts, **CHUNKS)
     assert without.cache is None
+
+
+def test_shares_are_the_same_where_files_fit_one_by_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, models = folder / "model.gguf", [folder / "q4_0.gguf", tmp_path / "q8_0.gguf"]
+    quantize_model(base, models[1], make_mode({"mode": "q8_0"}))
+    texts = [NamedText("text", read_text(folder / "text.txt"))]
+    comparisons = compare_texts(base, models, texts, **CHUNKS)
+    # Of 569 kB each.
+    (together,) = kld_shares(comparisons, base, models, texts, **CHUNKS)
+    assert [own.file for own in together] == list(map(str, models))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    counts: list[tuple[int, int]] = []
+    alone = kld_shares(comparisons, base, models, texts, **CHUNKS, progress=lambda *told: counts.append(told))
+    assert alone == [together]
+    assert counts == sorted(counts)
+    assert counts[-1] == (2 * CHUNKS["n_chunks"], 2 * CHUNKS["n_chunks"])
 
 
 def test_unknown_types_are_refused_with_the_known_ones(folder: Path) -> None:

@@ -217,7 +217,7 @@ def test_budget_says_the_sizes(generated: Callable[[str], Path]):
     base = generated("f32, rows of 64 and 96")
     needed = memory_of_comparison([base], n_ctx=512).total
     check_budget([base], n_ctx=512, budget=needed)
-    with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* to run them"):
+    with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* chunks of 512"):
         check_budget([base], n_ctx=512, budget=needed - 1)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant.evaluate.compare import Comparison, compare_models, compare_texts
+from pyquant.evaluate.compare import compare_models, compare_texts
+from pyquant.evaluate.comparison import Comparison
 from pyquant.files.text import NamedText, read_text
 from pyquant.inspect.figures.kld_by_position import kld_by_position_figure
 from tests.support.models import F32, Model

@@ -55,7 +55,7 @@ def test_noise_is_that_of_the_difference(tmp_path: Path) -> None:
     rows = []
     for name, values in (("a", base), ("b", base + 0.01 + rng.normal(0, 0.001, 1000))):
         path = tmp_path / f"{name}.npz"
-        write_items(path, {"kld": values.astype(np.float32)})
+        write_items(path, {"kld": values.astype(np.float32), "chunk": np.arange(1000)})
         error = values.std() / 1000**0.5
         rows.append(row(name, 4.0, float(values.mean()), float(error), items=path))
     a, b = candidates(ModelResults("model", "", ["text"], rows), 0)

@@ -17,7 +17,7 @@ ROOM = Path(pyquant.study.__file__).parent
 
 def test_metrics_are_in_order() -> None:
     assert [metric.name for metric in METRICS] == [
-        "calibrate", "learn", "mix", "sensitivity", "codes", "size", "quality", "ranks",
+        "calibrate", "learn", "mix", "own_chat", "sensitivity", "codes", "size", "quality", "ranks",
         "drafting", "structured", "speed",
     ]  # fmt: skip
     assert [metric.name for metric in METRICS if metric.makes_model] == ["size"]

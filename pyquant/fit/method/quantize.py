@@ -15,7 +15,8 @@ from pyquant import _core, limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.calibration.collect import BrokenInput
 from pyquant.errors import ConfigError, nearest
-from pyquant.evaluate.compare import Comparison, compare_models
+from pyquant.evaluate.compare import compare_models
+from pyquant.evaluate.comparison import Comparison
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output
 from pyquant.files.output_files import rename_together

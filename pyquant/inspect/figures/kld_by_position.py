@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pyquant.evaluate.compare import Comparison
+from pyquant.evaluate.comparison import Comparison
 from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, STYLE
 
 # Of the palette of Okabe and Ito; where it ends, it begins again with another kind of line.

@@ -11,7 +11,6 @@ from gguf import LlamaFileType
 from matplotlib.axes import Axes
 
 from pyquant.errors import StudyError
-from pyquant.files.text import Text
 from pyquant.inspect.figures.codes import draw_codes, draw_runs
 from pyquant.inspect.figures.style import ORANGE
 from pyquant.inspect.histogram import CodeCounts, count_codes
@@ -24,6 +23,7 @@ from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
 from pyquant.study.results.figures import LETTERS, Drawing, Panel, figure, plain
 from pyquant.study.results.read import ModelResults, Results, RowResults
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, of_bytes
 
 COUNTABLE = (LlamaFileType.MOSTLY_Q4_0, LlamaFileType.MOSTLY_Q8_0, LlamaFileType.MOSTLY_IQ4_NL)
@@ -82,7 +82,7 @@ class Codes(Metric):
         # The codes of mode ecsq are none of the types' that are counted.
         return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Ecsq)
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         return Work(COST)
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:

@@ -6,22 +6,32 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyquant.errors import StudyError
-from pyquant.evaluate.compare import compare_models
+from pyquant.evaluate.compare import compare_variants
 from pyquant.evaluate.kld import Scores
 from pyquant.study.items import Items
 from pyquant.study.metric import Grid, TextMetric
-from pyquant.study.results.columns import Column, Flat, get
+from pyquant.study.results.columns import Column, Flat, get, plus_minus
 from pyquant.study.results.comparison import COLUMNS as GPTQ
 from pyquant.study.results.comparison import gptq_rows, gptq_table
 from pyquant.study.results.figures import Drawing, Panel, Points, figure, tall
 from pyquant.study.results.findings import best_at_each_size, not_usable
+from pyquant.study.results.paired import paired_rows, paired_table, ranked
 from pyquant.study.results.read import ModelResults, Result, RowResults
 from pyquant.study.results.tradeoff import points, tradeoff
+from pyquant.study.study_text import StudyText, read_named
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 OF_MODEL = ("model", "file", "bits", "size", "dominated_by")  # its name and size, which are other metrics'
+PAIRED = [
+    ("bits", "per weight, of the whole file"),
+    ("mean KLD", "mean Kullback-Leibler divergence in nats"),
+    ("more than above", "mean KLD less that of the row above, on the same tokens; ± one standard error, "
+     "of whole chunks"),
+    ("told apart", "whether that is more than two standard errors"),
+]  # fmt: skip
 OF_ALL = ("n_ctx", "n_chunks", "n_tokens", "noise_floor")
 
 
@@ -29,34 +39,46 @@ class Quality(TextMetric):
     """Runs quantized models beside the unquantized one over a text."""
 
     name = "quality"
-    version = 1
+    version = 2
     has_items = True
     columns = (
         Column("perplexity", "perplexity", "on the text, ± one standard error", error="perplexity_error"),
-        Column("ratio", "ratio", "of the perplexity to the unquantized model's", error="ratio_error",
-               lesser=True),
+        Column("ratio_change", "PPL ratio (%)", "how much higher the perplexity is than the unquantized "
+               "model's", "percent", error="ratio_error"),
         Column("kld", "mean KLD", "mean Kullback-Leibler divergence in nats", error="kld_error"),
-        Column("kld_99.9", "99.9 % KLD", "the KLD that 99.9 % of tokens are below",
-               lesser=True),
+        Column("kld_99", "99 % KLD", "the KLD that 99 % of tokens are below", "digits"),
+        Column("kld_99.9", "99.9 % KLD", "the KLD that 99.9 % of tokens are below", "digits"),
+        Column("kld_max", "max KLD", "the largest KLD of a token", "digits"),
         Column("same_top", "same top (%)", "tokens for which both models find the same token most likely",
                "percent", error="same_top_error"),
         Column("expected_acceptance", "expected acceptance (%)", "tokens that speculative sampling "
                "accepts if the model drafts for the unquantized one", "percent", lesser=True,
                error="expected_acceptance_error"),
     )  # fmt: skip
-    tables = MappingProxyType({"gptq": gptq_table})
+    tables = MappingProxyType({"gptq": gptq_table, "paired": paired_table})
+
+    def takes(self, text: StudyText) -> bool:
+        return True
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         base, *others = task.files
         assert task.text is not None
-        comparison = compare_models(
-            base, others, task.text, threads=threads, progress=of_count(progress), **dict(task.options)
+        (comparison,) = compare_variants(
+            base,
+            list(zip(others, task.caches[1:])),
+            [read_named(task.text, task.text.name, task.kind)],
+            threads=threads,
+            progress=of_count(progress),
+            **dict(task.options),
         )
         report = comparison.to_json()
         of_all = {key: report[key] for key in OF_ALL}
         of_each = [report["base"], *report["candidates"]]
         return [
-            Measured({**of_all, **{key: own[key] for key in own if key not in OF_MODEL}}, _items(per_token))
+            Measured(
+                {**of_all, **{key: own[key] for key in own if key not in OF_MODEL}},
+                _items(per_token, comparison.chunks),
+            )
             for own, per_token in zip(of_each, comparison.scores)
         ]
 
@@ -67,6 +89,7 @@ class Quality(TextMetric):
             **{
                 name: get(result, name) for name in ("perplexity", "perplexity_error", "ratio", "ratio_error")
             },
+            "ratio_change": result["ratio"] - 1 if result and "ratio" in result else None,
             "kld": get(result, "kld", "mean"),
             "kld_error": get(result, "kld", "error"),
             "kld_median": get(result, "kld", "percentiles", "50"),
@@ -96,23 +119,55 @@ class Quality(TextMetric):
     def findings(self, model: ModelResults, text: int) -> list[str]:
         return [*best_at_each_size(model, text), *not_usable(model, text)]
 
+    def first_figures(self, model: ModelResults, text: int) -> list[Drawing]:
+        if not points(model, text):
+            return []
+        caption = (
+            f"KLD on {model.texts[text]} for size: lower and more to the left is better. The dotted line "
+            "falls as squared error does with finer steps."
+        )
+        return [Drawing(caption, figure(tradeoff(model, text), height=5.5))]
+
+    def first_grids(self, model: ModelResults, text: int) -> list[Grid]:
+        rows = ranked(model, text)
+        if len(rows) < 2:
+            return []
+        pairs = {(pair["quantizer"], pair["other"]): pair for pair in paired_rows(rows)}
+        cells = []
+        for i, (row, _) in enumerate(rows):
+            pair = pairs[row.label, rows[i - 1][0].label] if i else None
+            bits = get(row.result("size"), "bits")
+            own = self.cells(row, text)
+            cells.append(
+                (
+                    row.label,
+                    [
+                        "-" if bits is None else f"{bits:.2f}",
+                        plus_minus(own["kld"], own["kld_error"]),
+                        plus_minus(pair["difference"], pair["error"]) if pair else "-",
+                        ("yes" if pair["apart"] else "no") if pair else "-",
+                    ],
+                )
+            )
+        return [
+            Grid(
+                title=f"Paired differences on {model.texts[text]}",
+                groups=["the nearest to the base first"],
+                heads=PAIRED,
+                rows=cells,
+            )
+        ]
+
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
         if not any(row.mode and row.result("quality", text) for row in model.rows):
             return []
         name, height = model.texts[text], tall(len(model.rows))
-        drawn = [
+        return [
             Drawing(f"Perplexity on {name}; the dashed line is the unquantized model's.",
                     figure(perplexities(model, text), height=height)),
             Drawing(f"Mean KLD from the unquantized model on {name}.",
                     figure(klds(model, text), height=height)),
         ]  # fmt: skip
-        if points(model, text):
-            caption = (
-                f"KLD on {name} for size: lower and more to the left is better. The dotted line falls "
-                "as squared error does with finer steps."
-            )
-            drawn.append(Drawing(caption, figure(tradeoff(model, text), height=5.5)))
-        return drawn
 
     def grids(self, model: ModelResults, text: int) -> list[Grid]:
         rows = gptq_rows(model, text)
@@ -135,8 +190,9 @@ class Quality(TextMetric):
         ]
 
 
-def _items(scores: Scores) -> Items:
-    return {"nll": scores.nll.astype(np.float32), "kld": scores.kld.astype(np.float32)}
+def _items(scores: Scores, chunks: NDArray[np.intp]) -> Items:
+    nll, kld = scores.nll.astype(np.float32), scores.kld.astype(np.float32)
+    return {"nll": nll, "kld": kld, "chunk": chunks.astype(np.int32)}
 
 
 def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
@@ -159,7 +215,7 @@ def perplexities(model: ModelResults, text: int, labels: Sequence[str] | None = 
 
 def klds(model: ModelResults, text: int, labels: Sequence[str] | None = None) -> Panel:
     """Return a panel of the mean KLD from the unquantized model; as `perplexities`."""
-    rows = [(row, result) for row, result in _measured(model, text, labels) if row.mode]
+    rows = [(row, result) for row, result in _measured(model, text, labels) if "kld" in result]
     return Points(
         labels=[row.label for row, _ in rows],
         values=[result["kld"]["mean"] for _, result in rows],

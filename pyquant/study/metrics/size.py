@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyquant.files.text import Text
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat, get
 from pyquant.study.results.read import RowResults
 from pyquant.study.size import find_step, make, size_of
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_bytes
 
 COST = 50  # tokens of a forward pass that take about as long as quantizing
@@ -43,14 +43,14 @@ class Size(Metric):
         Column("peak_memory_before", "memory to prepare (MB)", "the most that took", "bytes", lesser=True),
     )  # fmt: skip
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         if quantizer is None or quantizer.target is None:
             return Work(COST)
         options: dict[str, Any] = {"target": quantizer.target}
         if not quantizer.needs_evaluation:
             return Work(TRIED * COST, options)
         first = asked.texts[0]
-        tokens = TRIED * (COST + about_n_tokens(first, asked.n_ctx, asked.n_chunks))
+        tokens = TRIED * (COST + about_n_tokens(first.n_bytes, asked.n_ctx, asked.n_chunks))
         options |= {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
         return Work(tokens, options, first.path.resolve())
 

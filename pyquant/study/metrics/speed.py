@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.evaluate.speed import measure_speed
-from pyquant.files.text import Text
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat, get
 from pyquant.study.results.figures import Drawing, Panel, Points, figure, tall
 from pyquant.study.results.read import ModelResults, RowResults
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 GENERATED = 10  # generation is that much slower than prompt processing
@@ -51,10 +51,10 @@ class Speed(Metric):
                ends=("generation_low", "generation_high")),
     )  # fmt: skip
 
-    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+    def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
         return asked.settings[self.name].model_dump()
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         speed: SpeedConfig = asked.settings[self.name]
         options = {"n_prompt": speed.prompt, "n_generate": speed.generate, "rounds": speed.rounds}
         return Work(speed.rounds * (speed.prompt + GENERATED * speed.generate), options)

@@ -55,7 +55,7 @@ def _page(results: Results) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     models = [_model(results, model) for model in results.models]
-    sections = [section for model in models for section in model["sections"]]
+    sections = [section for model in models for section in [*model["opening"], *model["sections"]]]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         results=results,
         models=models,
@@ -67,7 +67,7 @@ def _page(results: Results) -> str:
 
 def _model(results: Results, model: ModelResults) -> dict[str, Any]:
     n_texts = max(len(model.texts), 1)
-    sections = [_results_on(results, model, text) for text in range(n_texts)]
+    sections = [_opening(model), *(_results_on(results, model, text) for text in range(n_texts))]
     sections += [_own_section(results, model, metric) for metric in MEASURABLE if metric.title]
     findings = [
         (model.texts[text] if metric.unit == "text" else None, sentence)
@@ -79,8 +79,18 @@ def _model(results: Results, model: ModelResults) -> dict[str, Any]:
         "name": model.name,
         "sha256": model.sha256,
         "findings": {place: [s for p, s in findings if p == place] for place in dict(findings)},
-        "sections": [section for section in sections if section.rows or section.figures],
+        "opening": [section for section in sections[:1] if section.figures or section.grids],
+        "sections": [section for section in sections[1:] if section.rows or section.figures],
     }
+
+
+def _opening(model: ModelResults) -> Section:
+    """What people look for first, on the first text; of the others it stands with their results."""
+    section = Section(f"KLD for size on {model.texts[0]}" if model.texts else "")
+    for metric in MEASURABLE:
+        section.grids += metric.first_grids(model, 0)
+        section.figures += [_drawn(drawing) for drawing in metric.first_figures(model, 0)]
+    return section
 
 
 def _results_on(results: Results, model: ModelResults, text: int) -> Section:
@@ -96,6 +106,9 @@ def _results_on(results: Results, model: ModelResults, text: int) -> Section:
         if metric.title or (metric.unit != "text" and text > 0):
             continue
         section.remarks += metric.remarks(model, text)
+        if text > 0:
+            section.grids += metric.first_grids(model, text)
+            section.figures += [_drawn(drawing) for drawing in metric.first_figures(model, text)]
         section.grids += metric.grids(model, text)
         section.figures += [_drawn(drawing) for drawing in metric.figures(model, text)]
     return section

@@ -22,6 +22,8 @@ def flat(results: Results, model: ModelResults, text: int, row: RowResults) -> F
         "mode": row.mode,
         "text": measured_on.get("name"),
         "text_sha256": measured_on.get("sha256"),
+        "cache_type_k": measured_on.get("cache_type_k"),
+        "cache_type_v": measured_on.get("cache_type_v"),
     }
     for metric in MEASURABLE:
         cells |= metric.cells(row, text)

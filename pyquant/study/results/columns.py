@@ -24,7 +24,8 @@ class Column:
     meaning
         One sentence that defines the number.
     style
-        How it is written: as a number, as percent (of a share), or as megabytes (of bytes).
+        How it is written: with three decimals or three digits, as percent (of a share), or as megabytes
+        (of bytes).
     error
         Name of its standard error in a flat row.
     ends
@@ -36,7 +37,7 @@ class Column:
     key: str
     head: str
     meaning: str
-    style: Literal["number", "percent", "bytes"] = "number"
+    style: Literal["number", "digits", "percent", "bytes"] = "number"
     error: str | None = None
     ends: tuple[str, str] | None = None
     lesser: bool = False
@@ -48,6 +49,8 @@ class Column:
             return "-"
         if self.style == "bytes":
             return f"{value / 1e6:,.2f}"
+        if self.style == "digits":
+            return f"{value:.3g}"
         factor = 100 if self.style == "percent" else 1
         error = row[self.error] if self.error else None
         if error is not None:

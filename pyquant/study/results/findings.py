@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pyquant.evaluate.kld import BROKEN, ERRORS, error_of_difference
+from pyquant.evaluate.kld import BROKEN, ERRORS
+from pyquant.evaluate.paired import mean_of_chunks
+from pyquant.study.items import Items
 from pyquant.study.results.columns import plus_minus
 from pyquant.study.results.read import Measurement, ModelResults, Result
 
@@ -32,21 +31,19 @@ class Candidate:
         return math.ceil(self.bits / CLASS) * CLASS
 
     @cached_property
-    def per_token(self) -> NDArray[np.float64] | None:
-        """KLD of every token, or None where it was not kept."""
-        items = self.measured.items()
-        return items["kld"].astype(np.float64) if items else None
+    def items(self) -> Items | None:
+        """Results of every token, or None where they were not kept."""
+        return self.measured.items()
 
     def error_of_difference(self, peer: Candidate) -> float:
         """Return the standard error of the difference of both KLDs, in nats.
 
         Both are measured on the same tokens. Where the values of every token are kept, the error is that
-        of the mean of their differences. Else it is as if both were independent, which is too large.
+        of paired differences. Else it is as if both were independent, which is too large.
         """
-        ours, theirs = self.per_token, peer.per_token
-        if ours is None or theirs is None or len(ours) < 2:
+        if self.items is None or peer.items is None:
             return math.hypot(self.error, peer.error)
-        return error_of_difference(ours, theirs)
+        return mean_of_chunks(self.items["kld"].astype(float) - peer.items["kld"], self.items["chunk"])[1]
 
     def is_alike(self, peer: Candidate) -> bool:
         """Return whether the difference of both KLDs is within noise."""

@@ -47,7 +47,7 @@ class RowResults:
     knows
         What it knows of inputs, as `Quantizer.knows` has it.
     keys
-        Keys of its runs by metric: one, or one for each text.
+        Keys of its runs by metric: one, or one for each text; None where it is not measured on that.
     measurements
         The same runs' results; None where there is none yet.
     """
@@ -56,7 +56,7 @@ class RowResults:
     alike: str
     mode: str | None
     knows: dict[str, str] | None
-    keys: dict[str, list[str]]
+    keys: dict[str, list[str | None]]
     measurements: dict[str, list[Measurement | None]]
 
     def measurement(self, metric: str, text: int = 0) -> Measurement | None:
@@ -102,7 +102,7 @@ class Results:
     title, question, command, ctx, chunks
         As the study has them.
     texts
-        Name and SHA-256 of each.
+        Name and SHA-256 of each, and types of the cache; those with a cache of F16 first.
     models
         In the study's order.
     """
@@ -113,18 +113,18 @@ class Results:
     command: str
     ctx: int
     chunks: int | None
-    texts: list[dict[str, str]]
+    texts: list[dict[str, Any]]
     models: list[ModelResults]
 
     @property
     def complete(self) -> bool:
         """Say whether every run that was asked for is there."""
         return all(
-            measured is not None
+            measured is not None or key is None
             for model in self.models
             for row in model.rows
-            for of_metric in row.measurements.values()
-            for measured in of_metric
+            for name, keys in row.keys.items()
+            for key, measured in zip(keys, row.measurements[name])
         )
 
     @property
@@ -171,7 +171,9 @@ def _read_results(store: Store) -> Results:
     names = [text["name"] for text in study["texts"]]
     measured: dict[str, Measurement | None] = {}
 
-    def measurement(key: str) -> Measurement | None:
+    def measurement(key: str | None) -> Measurement | None:
+        if key is None:
+            return None
         if key not in measured:  # quantizers share prerequisites
             measured[key] = _read(store, key)
         return measured[key]

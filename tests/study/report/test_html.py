@@ -94,6 +94,8 @@ def test_lesser_columns_are_behind_a_choice(finished_study: Path) -> None:
     page = (finished_study / "report.html").read_text()
     heads = re.findall(r"<th scope=\"col\"( class=\"lesser\")?[^>]*>([^<]*)<", page)
     shown = [head for lesser, head in heads if not lesser]
-    assert [head for head in shown if "bits" in head and "entropy" not in head] == ["bits"]
+    # Of the paired differences, and of the results.
+    assert [head for head in shown if "bits" in head and "entropy" not in head] == ["bits", "bits"]
+    assert page.index("Paired differences") < page.index("Findings on")
     assert {"code bits", "bits, all tensors", "made in (s)"} <= {head for lesser, head in heads if lesser}
     assert page.count('<input type="checkbox"') == page.count("all columns</label>") == 1

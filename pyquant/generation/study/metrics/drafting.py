@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
-from pyquant.files.text import Text
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.speculative.decoding.pair import NGRAM
@@ -30,6 +29,7 @@ from pyquant.study.metric import Asked, Grid, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.figures import Drawing
 from pyquant.study.results.read import ModelResults
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task
 
 PASSES = 3  # each completion is recorded, and some are drafted in earnest
@@ -72,10 +72,10 @@ class Drafting(Metric):
         "least that any policy could take."
     )
 
-    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+    def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
         return asked.settings[self.name].model_dump()
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         own: DraftingConfig = asked.settings[self.name]
         n_tokens = own.texts * (own.prompt + own.new)
         return Work(PASSES * len(own.targets) * len(own.sorts) * n_tokens, own.model_dump())

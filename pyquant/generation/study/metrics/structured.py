@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.evaluate.significance import wilson
-from pyquant.files.text import Text
 from pyquant.generation.structured.answers import count
 from pyquant.generation.structured.measure import LENGTHS
 from pyquant.generation.structured.outside import SUFFIX
@@ -33,6 +32,7 @@ from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
 from pyquant.study.results.figures import Drawing, figure
 from pyquant.study.results.read import ModelResults, RowResults
+from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, of_count
 
 BESIDE = (
@@ -111,7 +111,7 @@ class Structured(Metric):
         for score, meaning in MEANINGS.items()
     )  # fmt: skip
 
-    def inputs(self, asked: Asked, text: Text | None) -> dict[str, Any]:
+    def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
         own: StructuredConfig = asked.settings[self.name]
         return {**own.model_dump(), "tasks": [key_of(name) for name in own.tasks]}
 
@@ -125,7 +125,7 @@ class Structured(Metric):
         own = {key: value for key, value in inputs.items() if key not in of_all}
         return own | {"lengths": max(inputs["lengths"])}
 
-    def work(self, asked: Asked, quantizer: Quantizer | None, text: Text | None) -> Work:
+    def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         own: StructuredConfig = asked.settings[self.name]
         n_completions = own.samples * len(own.tasks) * len(own.techniques)
         return Work(BESIDE * n_completions * max(own.lengths), own.model_dump())
