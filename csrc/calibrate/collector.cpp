@@ -1,5 +1,6 @@
 #include "calibrate/collector.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -57,6 +58,17 @@ bool evenly_spaced(const std::vector<const float *> & rows) {
     return true;
 }
 
+template <class Work>
+auto timed(double & seconds, const Work & work) {
+    using Clock = std::chrono::steady_clock;
+    const struct Timer {
+        double & seconds;
+        const Clock::time_point begin;
+        ~Timer() { seconds += std::chrono::duration<double>(Clock::now() - begin).count(); }
+    } timer{seconds, Clock::now()};
+    return work();
+}
+
 }  // namespace
 
 Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads)
@@ -82,6 +94,7 @@ bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
 }
 
 void Collector::rethrow() {
+    wait_for_sums();
     if (failure_) {
         std::rethrow_exception(failure_);
     }
@@ -168,20 +181,42 @@ void Collector::start(int64_t memory, Spool spool) {
 void Collector::collect(const ggml_tensor * node) {
     const Input & input = inputs_[input_of_.at(node->src[0]->name)];
     const char * experts = node->op == GGML_OP_MUL_MAT_ID ? experts_.of(node->src[2]) : nullptr;
-    const auto rows = rows_by_group(node, values_.of(node->src[1]), experts);
-    for (int64_t group = 0; group < input.n_groups; ++group) {
-        if (!rows[size_t(group)].empty()) {
-            add(input, group, rows[size_t(group)]);
-        }
+    const ggml_tensor * x = node->src[1];
+    const uint64_t visit = visit_++;
+    if (is_on_host(x)) {
+        wait_for_sums();
+        add_groups(input, rows_by_group(node, static_cast<const char *>(x->data), experts), visit);
+        return;
     }
-    ++visit_;
+    const char * values = timed(waited_.for_copies, [&] { return values_[visit % 2].of(x); });
+    wait_for_sums();
+    summing_ =
+        std::async(std::launch::async, [this, &input, visit, rows = rows_by_group(node, values, experts)] {
+            add_groups(input, rows, visit);
+        });
 }
 
-void Collector::add(const Input & input, int64_t group, const std::vector<const float *> & rows) {
+void Collector::wait_for_sums() {
+    if (summing_.valid()) {
+        timed(waited_.for_sums, [&] { summing_.get(); });
+    }
+}
+
+void Collector::add_groups(const Input & input, const std::vector<std::vector<const float *>> & rows,
+                           uint64_t visit) {
+    for (int64_t group = 0; group < input.n_groups; ++group) {
+        if (!rows[size_t(group)].empty()) {
+            add(input, group, rows[size_t(group)], visit);
+        }
+    }
+}
+
+void Collector::add(const Input & input, int64_t group, const std::vector<const float *> & rows,
+                    uint64_t visit) {
     const Layout layout = this->layout(input);
     const auto n = int64_t(rows.size()), n_in = input.n_in;
     const double count = double(weight_) * double(n);
-    sums_->visit(input.first_record + group, visit_, count, [&](float * sums) {
+    sums_->visit(input.first_record + group, visit, count, [&](float * sums) {
         Rows block{rows[0], n, n > 1 ? rows[1] - rows[0] : n_in};
         if (!evenly_spaced(rows) || block.stride < n_in) {
             gathered_.resize(size_t(n * n_in));

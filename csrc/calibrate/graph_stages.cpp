@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "calibrate/host_values.h"
 #include "ggml.h"
 
 namespace pyquant::calibrate {
@@ -30,6 +31,11 @@ void GraphStages::add(const ggml_tensor * node) {
         added.input = node->src[1];
         added.experts = node->op == GGML_OP_MUL_MAT_ID ? node->src[2] : nullptr;
         added.n_tokens = added.experts ? added.input->ne[2] : ggml_nrows(added.input);
+    }
+    if (!only_views(node->op) && !is_on_host(node)) {
+        on_device_ = on_device_.value_or(nodes_.size());
+    } else if (!only_views(node->op) && on_device_) {
+        leaves_device_ = true;
     }
     index_[node] = nodes_.size();
     nodes_.push_back(std::move(added));

@@ -8,12 +8,16 @@
 
 namespace pyquant::calibrate {
 
+inline bool is_on_host(const ggml_tensor * tensor) {
+    const ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+    return !buffer || ggml_backend_buffer_is_host(buffer);
+}
+
 class HostValues {
 public:
     // Valid until the next call. Elements are apart as in the tensor.
     const char * of(const ggml_tensor * tensor) {
-        const ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
-        if (!buffer || ggml_backend_buffer_is_host(buffer)) {
+        if (is_on_host(tensor)) {
             return static_cast<const char *>(tensor->data);
         }
         copy_.resize(ggml_nbytes(tensor));

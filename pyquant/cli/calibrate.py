@@ -12,7 +12,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
-from pyquant.cli.output import print_lines, show, size
+from pyquant.cli.output import percent, print_lines, remark, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
 
@@ -115,6 +115,11 @@ def calibrate(
             imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
             random=random, force=force, progress=progress,
         )  # fmt: skip
+    if report.copying_seconds:
+        copying, waiting = (
+            percent(part / report.seconds) for part in (report.copying_seconds, report.waiting_seconds)
+        )
+        remark(f"the GPU waited {copying} of the time for copies of activations, {waiting} for their sums")
     show(report.to_json(), json, _print)
 
 

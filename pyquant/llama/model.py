@@ -25,7 +25,7 @@ from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
-from pyquant.llama.offload import ON_CPU, offload_here, say_once
+from pyquant.llama.offload import ON_CPU, Offload, offload_here, say_once
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.cpu import n_threads
@@ -71,11 +71,14 @@ class Model:
     as_stored
         Let them be mapped as they are in the file: else llama.cpp may put some types in another order.
     on_cpu
-        Keep all layers off GPUs, whatever the environment asks for (`pyquant.llama.offload`), as what changes
-        weights or takes a pass up again needs; `writable` and `as_stored` models are always there.
+        Keep it off GPUs.
+    staged
+        Let passes stop inside, and be taken up there: on a GPU only if one has all layers.
 
     Attributes
     ----------
+    on_gpu
+        Whether some of its layers are on a GPU.
     path : Path
     file : ModelFile
         Its headers.
@@ -101,7 +104,13 @@ class Model:
     """
 
     def __init__(
-        self, model: AnyModel, *, writable: bool = False, as_stored: bool = False, on_cpu: bool = False
+        self,
+        model: AnyModel,
+        *,
+        writable: bool = False,
+        as_stored: bool = False,
+        on_cpu: bool = False,
+        staged: bool = False,
     ) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
@@ -113,10 +122,7 @@ class Model:
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = not writable and not as_stored
-        offload = offload_here()
-        if offload.gpu_layers and (writable or as_stored or on_cpu):
-            say_once("what changes weights between passes, or stops inside of them, is computed on the CPU")
-            offload = ON_CPU
+        offload = ON_CPU if on_cpu else _offload_of(file, writable=writable, staged=staged)
         held = offload.place(llama, parameters)
         if offload.gpu_layers and any(tensor.type.name == "Q4_T" for tensor in file.tensors):
             say_once(f"{self.path}: tensors of type Q4_T are computed on the CPU")
@@ -468,6 +474,20 @@ class Context:
 
     def __exit__(self, *raised: object) -> None:
         self._llama.llama_free(self._context)
+
+
+def _offload_of(file: ModelFile, *, writable: bool, staged: bool) -> Offload:
+    offload = offload_here()
+    if offload.gpu_layers and writable:
+        say_once("what changes a model's weights again and again is computed on the CPU")
+        return ON_CPU
+    if offload.gpu_layers and staged and not offload.is_whole(file.hyperparameter("block_count")):
+        say_once(
+            "rounding's passes stop at each matrix: on the CPU, as no GPU has all layers "
+            "(--gpu-layers all, of several GPUs --main-gpu N)"
+        )
+        return ON_CPU
+    return offload
 
 
 def _pointer(array: NDArray[Any], element: Any) -> Any:

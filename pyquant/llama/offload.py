@@ -43,6 +43,12 @@ class Offload:
             tuple(_share(part) for part in split.replace("/", ",").split(",")) if split else (),
         )
 
+    def is_whole(self, n_layers: int) -> bool:
+        """Say whether one device has all of a model: its layers, and the output."""
+        return (self.gpu_layers == ALL or self.gpu_layers > n_layers) and (
+            self.main_gpu is not None or len(_core.devices()) == 1
+        )
+
     def check(self) -> None:
         """Refuse what this build or machine cannot do. Raises ConfigError."""
         if not self.gpu_layers:
