@@ -475,6 +475,7 @@ def add_token_products(
     *,
     n_threads: int,
 ) -> None: ...
+def answers(context: int) -> bool: ...
 def attend_few(
     queries: numpy.typing.NDArray[numpy.float32],
     keys: numpy.typing.NDArray[numpy.uint16],

@@ -84,6 +84,19 @@ int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
                         *reinterpret_cast<const llama_batch *>(batch));
 }
 
+// Whether what computes for a context still answers: where a device is lost, freeing it would end the
+// process.
+bool answers(uintptr_t context) {
+    const LogCapture quiet;
+    const py::gil_scoped_release compute;
+    try {
+        llama_synchronize(reinterpret_cast<llama_context *>(context));
+        return true;
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
 py::dict build_info() {
     const LogCapture quiet;  // backends for GPUs list what they find
     py::dict info;
@@ -148,6 +161,7 @@ void register_llama(py::module_ & module) {
             guard.entered.reset();
         });
     module.def("decode", &decode, py::arg("context"), py::arg("batch"), py::arg("doing"));
+    module.def("answers", &answers, py::arg("context"));
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

@@ -58,6 +58,7 @@ private:
         int64_t n_tokens, n_bytes;
     };
 
+    const ggml_tensor * original(const ggml_tensor * tensor) const;
     size_t index_of(const ggml_tensor * tensor) const;
     size_t stream_of(size_t product) const;
     void find_kept(std::vector<Stage> & stages) const;
@@ -66,6 +67,7 @@ private:
     std::optional<size_t> on_device_;  // the first there
     bool leaves_device_ = false;
     std::unordered_map<const ggml_tensor *, size_t> index_;
+    std::unordered_map<std::string, const ggml_tensor *> by_name_;
 };
 
 }  // namespace pyquant::calibrate

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "calibrate/nodes.h"
 #include "ggml.h"
 
 namespace pyquant::calibrate {
@@ -60,13 +61,7 @@ const ResidualStream::Size * ResidualStream::measured(const ggml_tensor * stream
     if (const auto found = measured_.find(stream); found != measured_.end()) {
         return &found->second;
     }
-    // Where it goes from one device to another, a norm reads a copy, which has the name BACKEND#NAME#NUMBER.
-    const std::string name = stream ? stream->name : "";
-    const size_t begin = name.find('#') + 1, end = name.rfind('#');
-    if (begin == 0 || end < begin) {
-        return nullptr;
-    }
-    const auto found = by_name_.find(name.substr(begin, end - begin));
+    const auto found = stream ? by_name_.find(copied_name(stream)) : by_name_.end();
     return found == by_name_.end() ? nullptr : &found->second;
 }
 

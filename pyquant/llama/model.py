@@ -79,6 +79,8 @@ class Model:
     ----------
     on_gpu
         Whether some of its layers are on a GPU.
+    is_lost
+        Whether that GPU is gone: llama.cpp would end the process where what it holds is freed.
     path : Path
     file : ModelFile
         Its headers.
@@ -139,6 +141,7 @@ class Model:
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
         del held
         self.on_gpu = offload.gpu_layers != 0
+        self.is_lost = False
         if not self._model:
             raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}{self._less()}")
         self.vocabulary = Vocabulary(llama, self._model, self.path)
@@ -220,7 +223,8 @@ class Model:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._llama.llama_model_free(self._model)
+        if not self.is_lost:
+            self._llama.llama_model_free(self._model)
 
 
 class Context:
@@ -473,7 +477,10 @@ class Context:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._llama.llama_free(self._context)
+        if self.model.on_gpu and not _core.answers(self._context):
+            self.model.is_lost = True
+        else:
+            self._llama.llama_free(self._context)
 
 
 def _offload_of(file: ModelFile, *, writable: bool, staged: bool) -> Offload:

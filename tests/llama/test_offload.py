@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,17 @@ def test_kld_is_the_cpus(gpu: str, held_out_text: Path, mode: list[str], tmp_pat
 
 
 @pytest.mark.gpu
+def test_the_noise_floor_is_from_the_cpu(
+    gpu: str, generated: Callable[[str], Path], text: Path, tmp_path: Path
+) -> None:
+    quantized = tmp_path / "quantized.gguf"
+    assert run("quantize", generated(F32), quantized, "Q8_0").returncode == 0
+    command = ["compare", generated(F32), quantized, "--text", text, "--ctx", "64", "--chunks", "4"]
+    of_cpu, floor = (result(*command, layers=n)["noise_floor"]["kld"] for n in (0, "all"))
+    assert of_cpu < floor < 1e-4  # keys and values are rounded to F16 on both, and not always to the same
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("name", "tolerance"),
     [(F32, 1e-3), ("f16, experts", 3e-3)],  # by F16 weights the CPU multiplies F16 activations
@@ -107,7 +120,8 @@ def test_statistics_are_the_cpus(
     for layers in (0, "all"):
         paths.append(tmp_path / f"{layers}.gguf")
         settings = ["--text", text, "--ctx", "64", "--chunks", "4"]
-        result("calibrate", generated(name), "-o", paths[-1], *settings, layers=layers)
+        made = result("calibrate", generated(name), "-o", paths[-1], *settings, layers=layers)
+        assert (made["copying_seconds"] > 0) == (layers == "all")
     expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
     assert set(found) == set(expected)
     for tensor in set(expected) - {"checksums"}:
@@ -153,6 +167,73 @@ def test_devices_that_are_not_there(gpu: str, small_model: Path, text: Path) -> 
     done = run(*command, environment=none)
     assert done.returncode == 2
     assert done.stderr.startswith("pyquant: gpu-layers: VULKAN finds no device; install its driver")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "more", "within", "alike"),
+    [
+        (F32, [], "blk.", 0.98),
+        ("f16, experts", [], "blk.", 0.9),
+        # What is propagated are errors of 5 %: 2e-6 of noise on what enters changes a third of later codes.
+        (F32, ["--error-propagation", 16], "blk.0.attn", 0.98),
+    ],
+)
+def test_passes_of_rounding_stop_and_go_on_there(
+    gpu: str,
+    generated: Callable[[str], Path],
+    text: Path,
+    tmp_path: Path,
+    name: str,
+    more: list[object],
+    within: str,
+    alike: float,
+) -> None:
+    model, diagonals = generated(name), tmp_path / "diagonals.gguf"
+    settings = ["--text", text, "--ctx", "64", "--chunks", "16", "--imatrix-only"]
+    assert run("calibrate", model, "-o", diagonals, *settings).returncode == 0
+    paths = []
+    for layers in (0, "all"):
+        paths.append(tmp_path / f"{layers}.gguf")
+        command = ["quantize", model, paths[-1], "--mode", "ggml:Q4_0", "--hessian", diagonals, *more]
+        result(*command, layers=layers)
+    expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
+    for tensor in (tensor for tensor in expected if tensor.startswith(within)):
+        assert (found[tensor] == expected[tensor]).mean() > alike, tensor
+
+
+@pytest.fixture(scope="module")
+def lost_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is loaded before libvulkan, so that a device is lost."""
+    library = tmp_path_factory.mktemp("lost") / "lost_device.so"
+    source = Path(__file__).parents[1] / "support/lost_device.cpp"
+    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", source, "-o", library, "-ldl"]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no C++ compiler, or no headers of Vulkan")
+    return library
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("command", ["calibrate", "quantize"])
+def test_a_device_that_is_lost_leaves_no_half_written_file(
+    gpu: str,
+    lost_device: Path,
+    generated: Callable[[str], Path],
+    stats_of,
+    text: Path,
+    tmp_path: Path,
+    command: str,
+) -> None:
+    model, output = generated(F32), tmp_path / "out" / "file.gguf"
+    output.parent.mkdir()
+    more = ["--text", text, "--ctx", "64", "--chunks", "8", "-o", output]
+    if command == "quantize":
+        more = [output, "--mode", "ggml:Q4_0", "--hessian", stats_of(F32), "--error-propagation", "16"]
+    lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), "LOST_AFTER": "40"}
+    done = run(command, model, *more, "-ngl", "all", environment=lost)
+    assert done.returncode == 1
+    assert "Device" in done.stderr.splitlines()[-1]
+    assert not output.exists()
 
 
 @pytest.mark.gpu

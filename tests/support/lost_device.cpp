@@ -61,8 +61,8 @@ PFN_vkVoidFunction function_of_device(VkDevice device, const char * name) {
 }  // namespace
 
 extern "C" PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char * name) {
-    static const auto real =
-        reinterpret_cast<PFN_vkGetInstanceProcAddr>(dlsym(RTLD_NEXT, "vkGetInstanceProcAddr"));
+    static const auto real = reinterpret_cast<PFN_vkGetInstanceProcAddr>(
+        dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkGetInstanceProcAddr"));
     const PFN_vkVoidFunction found = real(instance, name);
     if (std::strcmp(name, "vkGetDeviceProcAddr") == 0) {
         return in_place_of(device_function, found, &function_of_device);
