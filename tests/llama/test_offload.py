@@ -22,6 +22,7 @@ from tests.support.command import ENVIRONMENT, run
 # computes in F32: on an F16 model statistics else differ by 1 %.
 ENVIRONMENT_OF_GPU = {**ENVIRONMENT, "GGML_VK_VISIBLE_DEVICES": "0", "GGML_VK_DISABLE_F16": "1"}
 F32 = "f32, rows of 64 and 96"
+PATIENCE = 500  # seconds: a CPU that plays a GPU compiles every shader first
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def gpu() -> str:
 
 
 def result(*arguments: object, layers: int | str) -> dict[str, Any]:
-    done = run(*arguments, "--gpu-layers", layers, "--json", environment=ENVIRONMENT_OF_GPU)
+    done = run(*arguments, "--gpu-layers", layers, "--json", environment=ENVIRONMENT_OF_GPU, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -92,20 +93,12 @@ def test_kld_is_the_cpus(gpu: str, held_out_text: Path, mode: list[str], tmp_pat
     assert run("quantize", data.model_path(), quantized, *mode).returncode == 0
     settings = ["--text", held_out_text, "--ctx", "64", "--chunks", "4"]
     command = ["compare", data.model_path(), quantized, *settings]
-    expected, found = (result(*command, layers=n)["candidates"][0]["kld"] for n in (0, "all"))
+    of_cpu, of_gpu = (result(*command, layers=n) for n in (0, "all"))
+    expected, found = (compared["candidates"][0]["kld"] for compared in (of_cpu, of_gpu))
     # The CPU rounds activations to 8 bits where weights are quantized, and a device need not.
     assert found["mean"] == pytest.approx(expected["mean"], abs=expected["error"])
-
-
-@pytest.mark.gpu
-def test_the_noise_floor_is_from_the_cpu(
-    gpu: str, generated: Callable[[str], Path], text: Path, tmp_path: Path
-) -> None:
-    quantized = tmp_path / "quantized.gguf"
-    assert run("quantize", generated(F32), quantized, "Q8_0").returncode == 0
-    command = ["compare", generated(F32), quantized, "--text", text, "--ctx", "64", "--chunks", "4"]
-    of_cpu, floor = (result(*command, layers=n)["noise_floor"]["kld"] for n in (0, "all"))
-    assert of_cpu < floor < 1e-4  # keys and values are rounded to F16 on both, and not always to the same
+    # By F16 weights the CPU multiplies F16 activations: its own floor has them on both sides.
+    assert of_cpu["noise_floor"]["kld"] < of_gpu["noise_floor"]["kld"] < 1e-4
 
 
 @pytest.mark.gpu
@@ -230,7 +223,7 @@ def test_a_device_that_is_lost_leaves_no_half_written_file(
     if command == "quantize":
         more = [output, "--mode", "ggml:Q4_0", "--hessian", stats_of(F32), "--error-propagation", "16"]
     lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), "LOST_AFTER": "40"}
-    done = run(command, model, *more, "-ngl", "all", environment=lost)
+    done = run(command, model, *more, "-ngl", "all", environment=lost, timeout=PATIENCE)
     assert done.returncode == 1
     assert "Device" in done.stderr.splitlines()[-1]
     assert not output.exists()

@@ -1,5 +1,6 @@
 // Loaded before libvulkan (LD_PRELOAD): a device that is lost when LOST_AFTER submissions are done, as a
-// driver says it of a card that hangs or is gone.
+// driver says it of a card that hangs or is gone. What was submitted is waited for, as nothing runs on such
+// a card.
 #include <dlfcn.h>
 #include <vulkan/vulkan.h>
 
@@ -28,11 +29,13 @@ VkResult submit_or_lose(VkQueue queue, uint32_t n, const VkSubmitInfo * infos, V
 }
 
 VkResult wait_or_lose(VkDevice device, uint32_t n, const VkFence * fences, VkBool32 all, uint64_t timeout) {
-    return left == 0 ? VK_ERROR_DEVICE_LOST : wait_for_fences(device, n, fences, all, timeout);
+    const VkResult result = wait_for_fences(device, n, fences, all, timeout);
+    return left == 0 ? VK_ERROR_DEVICE_LOST : result;
 }
 
 VkResult status_or_lose(VkDevice device, VkFence fence) {
-    return left == 0 ? VK_ERROR_DEVICE_LOST : fence_status(device, fence);
+    const VkResult result = fence_status(device, fence);
+    return left == 0 && result == VK_SUCCESS ? VK_ERROR_DEVICE_LOST : result;
 }
 
 template <class Function>
