@@ -7,6 +7,8 @@ SECONDS ?= 60
 PYTHONS ?= $(PYTHON)
 ARCHITECTURE ?= $(shell uname -m)
 TIER ?= test
+# A backend of llama.cpp for GPUs: vulkan, cuda, metal or hip (docs/gpu.md); it stays until another one is named.
+GPU ?= $(shell cat .venv/.gpu 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 venv := .venv
@@ -15,10 +17,12 @@ pip := $(python) -m pip install
 quietly = $(python) cmake/quietly.py build/log/$(1).txt
 sdist := build/sdist/llama_cpp_python-0.3.36.tar.gz
 installed := $(venv)/.installed
+backend := $(if $(GPU),-C cmake.define.GGML_$(shell echo $(GPU) | tr a-z A-Z)=ON -C 'build-dir=build/{wheel_tag}-$(GPU)')
 wheel_tools := $(PYTHONS:%=build/wheel/%/.tools)
 oracle := build/oracle/.built
 cpp := $(shell find csrc tests -name '*.cpp' -o -name '*.h')
 sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
+comma := ,
 define newline
 
 
@@ -26,7 +30,7 @@ endef
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 qwen test test-all trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean
+.PHONY: demo smollm2 qwen test test-all test-gpu trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean always
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -46,6 +50,10 @@ test-all:
 	$(call say,all tests take an hour on two cores, beside the wheel that is compiled before them)
 	@if $(MAKE) $(wheel_tools); then $(MAKE) wheel; else echo "pyquant: the tools of make wheel are not to be had: no wheel is tested" >&2; fi
 	@$(MAKE) test TIER=all
+
+# What runs on a GPU; with Mesa's software driver for Vulkan it needs none.
+test-gpu: $(installed)
+	$(python) -m pytest --tier all -m gpu $(PYTEST)
 
 # Attacks at random (docs/trial.md): make trial CASES=1000000 SEED=2
 trial: $(installed)
@@ -132,10 +140,13 @@ $(venv)/.bindings: $(sdist)
 	@$(call quietly,bindings) $(pip) --no-build-isolation --no-cache-dir -C cmake.define.LLAMA_BUILD=OFF -C cmake.define.LLAVA_BUILD=OFF $(sdist)
 	@touch $@
 
-$(installed): $(venv)/.bindings $(sources)
-	$(call say,compiling pyquant and llama.cpp (the first time: about 2 minutes on two cores))
-	@$(call quietly,install) $(pip) --verbose --no-build-isolation --editable '.[test]'
+$(installed): $(venv)/.bindings $(venv)/.gpu $(sources)
+	$(call say,compiling pyquant and llama.cpp (the first time: about 2 minutes on two cores$(if $(GPU),$(comma) more for $(GPU))))
+	@$(call quietly,install) $(pip) --verbose --no-build-isolation $(backend) --editable '.[test]'
 	@touch $@
+
+$(venv)/.gpu: always | $(python)
+	@echo $(GPU) | cmp --quiet - $@ || echo $(GPU) >$@
 
 $(oracle): cmake/oracle/CMakeLists.txt cmake/vendor.cmake $(sdist) | $(venv)/.tools
 	$(call say,compiling stock llama.cpp to compare with (once: about 3 minutes on two cores))

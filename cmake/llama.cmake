@@ -29,6 +29,17 @@ foreach(patched ggml-base ggml-cpu llama)
     target_include_directories(${patched} PRIVATE ${csrc})
 endforeach()
 
+set(gpu_backends "")
+foreach(backend CUDA HIP METAL SYCL VULKAN)
+    if(GGML_${backend})
+        list(APPEND gpu_backends ${backend})
+    endif()
+endforeach()
+list(JOIN gpu_backends " " gpu_backends)
+if(TARGET ggml-vulkan)
+    target_compile_options(ggml-vulkan PRIVATE "SHELL:-include ${csrc}/ggml/vulkan_layer_settings.h")
+endif()
+
 # The backend that GGML would link, and that each variant brings.
 foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
     get_target_property(libraries ggml ${property})

@@ -38,7 +38,8 @@ function(add_variant name)
         PYQUANT_LLAMA_CPP_PYTHON_VERSION="${llama_cpp_python_version}"
         PYQUANT_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
         PYQUANT_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
-        PYQUANT_VARIANT="${name}")
+        PYQUANT_VARIANT="${name}"
+        PYQUANT_GPU_BACKENDS="${gpu_backends}")
     # Whole: ctypes asks for functions that nothing here calls.
     target_link_libraries(${module} PRIVATE
         pyquant_headers "$<LINK_LIBRARY:WHOLE_ARCHIVE,llama,ggml,ggml-base>" pyquant_zstd)

@@ -77,6 +77,8 @@ class Limit:
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 THREADS = Limit(1, 512)  # llama.cpp takes no more
+GPU = Limit(0, 9999)  # layers, and numbers of devices
+GPU_SHARE = Limit(0, 1e6, whole=False)
 TOKENS = Limit(1, 1 << 20)  # of a prompt or an answer
 CTX = Limit(8, 1 << 20)  # tokens in a chunk: its second half is scored
 CALIBRATION_CTX = Limit(16, 1 << 20)

@@ -128,47 +128,50 @@ py::array_t<float> sums(const Collector & collector, const Input & input, int64_
 }
 
 template <typename T>
-py::array_t<T> view(const ggml_tensor * tensor, std::vector<py::ssize_t> shape,
-                    std::vector<py::ssize_t> strides) {
-    const py::capsule not_ours(tensor->data, [](void *) {});
-    return py::array_t<T>(std::move(shape), std::move(strides), static_cast<T *>(tensor->data), not_ours);
+py::array_t<T> view(const void * values, std::vector<py::ssize_t> shape, std::vector<py::ssize_t> strides) {
+    const py::capsule not_ours(values, [](void *) {});
+    return py::array_t<T>(std::move(shape), std::move(strides), static_cast<const T *>(values), not_ours);
 }
 
-// (n_tokens, n) float32, or None where tokens cannot be told apart. A view of llama.cpp's memory.
-py::object tokens_of(const ggml_tensor * x) {
+// (n_tokens, n) float32, or None where tokens cannot be told apart. A view of llama.cpp's memory, or of a
+// copy.
+py::object tokens_of(const StagedPass::Seen & seen) {
+    const ggml_tensor * x = seen.tensor;
     if (!x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
         return py::none();
     }
     const std::vector<py::ssize_t> ne(x->ne, x->ne + 4), nb(x->nb, x->nb + 4);
     // Recurrent models keep their sequences apart: their tokens too are rows at even distances.
     const bool even = (ne[2] == 1 || nb[2] == ne[1] * nb[1]) && (ne[3] == 1 || nb[3] == ne[2] * nb[2]);
-    return even ? py::object(view<float>(x, {ne[1] * ne[2] * ne[3], ne[0]}, {nb[1], nb[0]})) : py::none();
+    return even ? py::object(view<float>(seen.values, {ne[1] * ne[2] * ne[3], ne[0]}, {nb[1], nb[0]}))
+                : py::none();
 }
 
 // Gives inputs as tokens_of does; of tokens that are sent to experts (n_tokens, n_used or 1, n_in).
-py::object inputs(const StagedPass & pass) {
-    const ggml_tensor * x = pass.input();
-    if (!pass.experts() || !x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
-        return tokens_of(x);
+py::object inputs(StagedPass & pass) {
+    const auto seen = pass.input();
+    const ggml_tensor * x = seen.tensor;
+    if (!pass.experts().tensor || !x || x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) {
+        return tokens_of(seen);
     }
     const std::vector<py::ssize_t> ne(x->ne, x->ne + 4), nb(x->nb, x->nb + 4);
-    return view<float>(x, {ne[2], ne[1], ne[0]}, {nb[2], nb[1], nb[0]});
+    return view<float>(seen.values, {ne[2], ne[1], ne[0]}, {nb[2], nb[1], nb[0]});
 }
 
-// (n_tokens, n_used) int32: the experts that tokens are sent to, or None. A view of llama.cpp's memory.
-py::object experts(const StagedPass & pass) {
-    const ggml_tensor * ids = pass.experts();
+// (n_tokens, n_used) int32: the experts that tokens are sent to, or None. A view as of tokens_of.
+py::object experts(StagedPass & pass) {
+    const auto [ids, values] = pass.experts();
     if (!ids) {
         return py::none();
     }
-    return view<int32_t>(ids, {py::ssize_t(ids->ne[1]), py::ssize_t(ids->ne[0])},
+    return view<int32_t>(values, {py::ssize_t(ids->ne[1]), py::ssize_t(ids->ne[0])},
                          {py::ssize_t(ids->nb[1]), py::ssize_t(ids->nb[0])});
 }
 
 // (n_rows, row_bytes) uint8, to be written to: a matrix of a model that llama.cpp holds.
-py::array_t<uint8_t> stored_rows(const ggml_tensor * matrix) {
+py::array_t<uint8_t> stored_rows(const ggml_tensor * matrix, const void * values) {
     const auto row_bytes = py::ssize_t(ggml_row_size(matrix->type, matrix->ne[0]));
-    return view<uint8_t>(matrix, {py::ssize_t(ggml_nrows(matrix)), row_bytes}, {row_bytes, 1});
+    return view<uint8_t>(values, {py::ssize_t(ggml_nrows(matrix)), row_bytes}, {row_bytes, 1});
 }
 
 std::vector<std::string> names_of(const Stage & stage) {
@@ -215,7 +218,12 @@ void register_calibrate(py::module_ & module) {
         .def("start", &start, py::kw_only(), py::arg("memory"), py::arg("file"), py::arg("key"))
         .def("set_pass", &Collector::set_pass, py::kw_only(), py::arg("weight"), py::arg("n_begun"))
         .def("checkpoint", &Collector::checkpoint, py::arg("batch"), py::call_guard<py::gil_scoped_release>())
-        .def("rethrow", &Collector::rethrow)
+        .def("rethrow", &Collector::rethrow, py::call_guard<py::gil_scoped_release>())
+        .def_property_readonly("waited",
+                               [](const Collector & self) {
+                                   const auto & waited = self.waited();
+                                   return std::pair(waited.for_copies, waited.for_sums);
+                               })
         .def("sums", &sums, py::arg("input"), py::arg("group"))
         .def("count", [](const Collector & self, const Input & input, int64_t group) {
             return self.sums().count(input.first_record + group);
@@ -248,7 +256,7 @@ void register_calibrate(py::module_ & module) {
         .def_property_readonly("tensors", [](const RunningWeights & self) {
             std::map<std::string, py::array_t<uint8_t>> views;
             for (const auto & [name, tensor] : self.tensors()) {
-                views.emplace(name, stored_rows(tensor));
+                views.emplace(name, stored_rows(tensor, tensor->data));
             }
             return views;
         });
@@ -279,10 +287,14 @@ void register_calibrate(py::module_ & module) {
              py::arg("state"), py::keep_alive<1, 4>())
         .def("rethrow", &StagedPass::rethrow)
         .def("inputs", &inputs)
-        .def("stream", [](const StagedPass & self) { return tokens_of(self.stream()); })
+        .def("stream", [](StagedPass & self) { return tokens_of(self.stream()); })
         .def("experts", &experts)
         .def(
-            "own", [](StagedPass & self, size_t stage, size_t i) { return stored_rows(self.own(stage, i)); },
+            "own",
+            [](StagedPass & self, size_t stage, size_t i) {
+                const auto own = self.own(stage, i);
+                return stored_rows(own.matrix, own.values);
+            },
             py::arg("stage"), py::arg("i"))
         .def("disown_before", &StagedPass::disown_before, py::arg("stage"));
 }

@@ -84,7 +84,21 @@ int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
                         *reinterpret_cast<const llama_batch *>(batch));
 }
 
+// Whether what computes for a context still answers: where a device is lost, freeing it would end the
+// process.
+bool answers(uintptr_t context) {
+    const LogCapture quiet;
+    const py::gil_scoped_release compute;
+    try {
+        llama_synchronize(reinterpret_cast<llama_context *>(context));
+        return true;
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
 py::dict build_info() {
+    const LogCapture quiet;  // backends for GPUs list what they find
     py::dict info;
     info["pyquant"] = PYQUANT_VERSION;
     info["llama_cpp_python"] = PYQUANT_LLAMA_CPP_PYTHON_VERSION;
@@ -92,8 +106,35 @@ py::dict build_info() {
     info["compiler"] = PYQUANT_COMPILER;
     info["build_type"] = PYQUANT_BUILD_TYPE;
     info["variant"] = PYQUANT_VARIANT;
+    info["gpu_backends"] = PYQUANT_GPU_BACKENDS;
     info["system"] = llama_print_system_info();
     return info;
+}
+
+bool is_gpu(ggml_backend_dev_t device) {
+    const auto type = ggml_backend_dev_type(device);
+    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+// The GPUs that a model's layers can be computed on.
+std::vector<py::dict> devices() {
+    const LogCapture quiet;
+    std::vector<py::dict> all;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (!is_gpu(device)) {
+            continue;
+        }
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        py::dict found;
+        found["name"] = ggml_backend_dev_name(device);
+        found["description"] = ggml_backend_dev_description(device);
+        found["memory_bytes"] = total;
+        found["free_bytes"] = free;
+        all.push_back(found);
+    }
+    return all;
 }
 
 }  // namespace
@@ -120,6 +161,7 @@ void register_llama(py::module_ & module) {
             guard.entered.reset();
         });
     module.def("decode", &decode, py::arg("context"), py::arg("batch"), py::arg("doing"));
+    module.def("answers", &answers, py::arg("context"));
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },
@@ -132,6 +174,7 @@ void register_llama(py::module_ & module) {
     module.def("set_hook", &in_ggml::set_hook, py::arg("scheme"));
     module.def("clear_hook", &in_ggml::clear_hook);
     module.def("build_info", &build_info);
+    module.def("devices", &devices);
 }
 
 }  // namespace pyquant::bindings

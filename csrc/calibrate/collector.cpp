@@ -1,5 +1,6 @@
 #include "calibrate/collector.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -16,21 +17,23 @@ int64_t n_groups(const ggml_tensor * matrix) {
     return matrix->ne[2] * matrix->ne[3];
 }
 
-// The rows that enter each group, in llama-imatrix's order.
-std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) {
+// The rows that enter each group, in llama-imatrix's order. values, experts: of its input, and of whom that
+// is sent to.
+std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node, const char * values,
+                                                      const char * experts) {
     const ggml_tensor *matrix = node->src[0], *x = node->src[1], *ids = node->src[2];
-    const auto at = [](const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
-        return static_cast<const char *>(tensor->data) + i1 * int64_t(tensor->nb[1]) +
-               i2 * int64_t(tensor->nb[2]) + i3 * int64_t(tensor->nb[3]);
+    const auto at = [&](int64_t i1, int64_t i2, int64_t i3) {
+        return reinterpret_cast<const float *>(values + i1 * int64_t(x->nb[1]) + i2 * int64_t(x->nb[2]) +
+                                               i3 * int64_t(x->nb[3]));
     };
     std::vector<std::vector<const float *>> rows(size_t(n_groups(matrix)));
     if (node->op == GGML_OP_MUL_MAT_ID) {  // x: (n_in, n_used or 1, n_tokens), ids: (n_used, n_tokens)
         for (int64_t used = 0; used < ids->ne[0]; ++used) {
             for (int64_t token = 0; token < x->ne[2]; ++token) {
                 int32_t expert;
-                std::memcpy(&expert, at(ids, token, 0, 0) + used * int64_t(ids->nb[0]), sizeof expert);
-                rows.at(size_t(expert))
-                    .push_back(reinterpret_cast<const float *>(at(x, used % x->ne[1], token, 0)));
+                std::memcpy(&expert, experts + token * int64_t(ids->nb[1]) + used * int64_t(ids->nb[0]),
+                            sizeof expert);
+                rows.at(size_t(expert)).push_back(at(used % x->ne[1], token, 0));
             }
         }
         return rows;
@@ -39,7 +42,7 @@ std::vector<std::vector<const float *>> rows_by_group(const ggml_tensor * node) 
         for (int64_t i2 = 0; i2 < x->ne[2]; ++i2) {
             auto & group = rows[size_t(i3 % matrix->ne[3] * matrix->ne[2] + i2 % matrix->ne[2])];
             for (int64_t i1 = 0; i1 < x->ne[1]; ++i1) {
-                group.push_back(reinterpret_cast<const float *>(at(x, i1, i2, i3)));
+                group.push_back(at(i1, i2, i3));
             }
         }
     }
@@ -53,6 +56,17 @@ bool evenly_spaced(const std::vector<const float *> & rows) {
         }
     }
     return true;
+}
+
+template <class Work>
+auto timed(double & seconds, const Work & work) {
+    using Clock = std::chrono::steady_clock;
+    const struct Timer {
+        double & seconds;
+        const Clock::time_point begin;
+        ~Timer() { seconds += std::chrono::duration<double>(Clock::now() - begin).count(); }
+    } timer{seconds, Clock::now()};
+    return work();
 }
 
 }  // namespace
@@ -80,6 +94,7 @@ bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
 }
 
 void Collector::rethrow() {
+    wait_for_sums();
     if (failure_) {
         std::rethrow_exception(failure_);
     }
@@ -165,20 +180,43 @@ void Collector::start(int64_t memory, Spool spool) {
 
 void Collector::collect(const ggml_tensor * node) {
     const Input & input = inputs_[input_of_.at(node->src[0]->name)];
-    const auto rows = rows_by_group(node);
-    for (int64_t group = 0; group < input.n_groups; ++group) {
-        if (!rows[size_t(group)].empty()) {
-            add(input, group, rows[size_t(group)]);
-        }
+    const char * experts = node->op == GGML_OP_MUL_MAT_ID ? experts_.of(node->src[2]) : nullptr;
+    const ggml_tensor * x = node->src[1];
+    const uint64_t visit = visit_++;
+    if (is_on_host(x)) {
+        wait_for_sums();
+        add_groups(input, rows_by_group(node, static_cast<const char *>(x->data), experts), visit);
+        return;
     }
-    ++visit_;
+    const char * values = timed(waited_.for_copies, [&] { return values_[visit % 2].of(x); });
+    wait_for_sums();
+    summing_ =
+        std::async(std::launch::async, [this, &input, visit, rows = rows_by_group(node, values, experts)] {
+            add_groups(input, rows, visit);
+        });
 }
 
-void Collector::add(const Input & input, int64_t group, const std::vector<const float *> & rows) {
+void Collector::wait_for_sums() {
+    if (summing_.valid()) {
+        timed(waited_.for_sums, [&] { summing_.get(); });
+    }
+}
+
+void Collector::add_groups(const Input & input, const std::vector<std::vector<const float *>> & rows,
+                           uint64_t visit) {
+    for (int64_t group = 0; group < input.n_groups; ++group) {
+        if (!rows[size_t(group)].empty()) {
+            add(input, group, rows[size_t(group)], visit);
+        }
+    }
+}
+
+void Collector::add(const Input & input, int64_t group, const std::vector<const float *> & rows,
+                    uint64_t visit) {
     const Layout layout = this->layout(input);
     const auto n = int64_t(rows.size()), n_in = input.n_in;
     const double count = double(weight_) * double(n);
-    sums_->visit(input.first_record + group, visit_, count, [&](float * sums) {
+    sums_->visit(input.first_record + group, visit, count, [&](float * sums) {
         Rows block{rows[0], n, n > 1 ? rows[1] - rows[0] : n_in};
         if (!evenly_spaced(rows) || block.stride < n_in) {
             gathered_.resize(size_t(n * n_in));

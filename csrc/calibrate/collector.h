@@ -2,11 +2,15 @@
 //
 // Asking for a node makes llama.cpp stop there, so only one of the multiplications that share an
 // input, as those by Q, K and V do, is asked for. The first pass only learns which inputs there are.
+//
+// What a device computes is copied from it, and summed up in a thread while the pass goes on, as far as to
+// the next input's copy.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,6 +22,7 @@
 #include "calibrate/accumulators.h"
 #include "calibrate/bf16_strips.h"
 #include "calibrate/hessian.h"
+#include "calibrate/host_values.h"
 
 struct ggml_tensor;
 
@@ -42,9 +47,15 @@ public:
     Collector(std::set<std::string> wanted, bool with_output, int n_threads);
 
     // A ggml_backend_sched_eval_callback; self: a Collector. No exception leaves it: the pass ends, and
-    // rethrow() has it.
+    // rethrow() has it: to be called behind each pass, also where decoding failed, as it waits for the sums.
     static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
     void rethrow();
+
+    // Seconds that passes waited for copies from a device, and for the sums of copies before.
+    struct Waited {
+        double for_copies = 0, for_sums = 0;
+    };
+    const Waited & waited() const { return waited_; }
 
     // Ends the first pass.
     std::vector<int64_t> sizes() const;  // of all records, in floats
@@ -72,8 +83,11 @@ private:
     void collect(const ggml_tensor * node);
     void learn(const std::string & matrix, const Source & source, const ggml_tensor * node);
     bool is_input(const ggml_tensor * node, const std::string & matrix) const;
-    void add(const Input & input, int64_t group, const std::vector<const float *> & rows);
+    void add_groups(const Input & input, const std::vector<std::vector<const float *>> & rows,
+                    uint64_t visit);
+    void add(const Input & input, int64_t group, const std::vector<const float *> & rows, uint64_t visit);
     void add_first_tokens(const Rows & rows, int64_t n_in, float * sums) const;
+    void wait_for_sums();
 
     std::set<std::string> wanted_;
     bool with_output_;
@@ -88,9 +102,13 @@ private:
     uint64_t visit_ = 0;  // of any input, since the first pass
     float weight_ = 1;
     int64_t n_begun_ = 0;
+    HostValues values_[2],
+        experts_;  // of one input the values are summed up while those of another are copied
+    Waited waited_;
     std::vector<float> gathered_;
     Bf16Strips rounded_;
     std::exception_ptr failure_;
+    std::future<void> summing_;  // the last: it uses the others
 };
 
 }  // namespace pyquant::calibrate

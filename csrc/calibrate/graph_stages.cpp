@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "calibrate/host_values.h"
+#include "calibrate/nodes.h"
 #include "ggml.h"
 
 namespace pyquant::calibrate {
@@ -22,17 +24,30 @@ void GraphStages::add(const ggml_tensor * node) {
     Node added{node->op, storage_of(node), {}, nullptr, nullptr, nullptr, 0, int64_t(ggml_nbytes(node))};
     for (const ggml_tensor * source : node->src) {
         if (source) {
-            added.used.push_back(storage_of(source));
+            added.used.push_back(storage_of(original(source)));
         }
     }
     if (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_MUL_MAT_ID) {
         added.matrix = node->src[0];
-        added.input = node->src[1];
-        added.experts = node->op == GGML_OP_MUL_MAT_ID ? node->src[2] : nullptr;
+        added.input = original(node->src[1]);
+        added.experts = node->op == GGML_OP_MUL_MAT_ID ? original(node->src[2]) : nullptr;
         added.n_tokens = added.experts ? added.input->ne[2] : ggml_nrows(added.input);
     }
+    if (!only_views(node->op) && !is_on_host(node)) {
+        on_device_ = on_device_.value_or(nodes_.size());
+    } else if (!only_views(node->op) && on_device_) {
+        leaves_device_ = true;
+    }
     index_[node] = nodes_.size();
+    by_name_[node->name] = node;
     nodes_.push_back(std::move(added));
+}
+
+// Itself, or the node that it is a copy of.
+const ggml_tensor * GraphStages::original(const ggml_tensor * tensor) const {
+    const std::string name = copied_name(tensor);
+    const auto found = name.empty() ? by_name_.end() : by_name_.find(name);
+    return found == by_name_.end() ? tensor : found->second;
 }
 
 size_t GraphStages::index_of(const ggml_tensor * tensor) const {

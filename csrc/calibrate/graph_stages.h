@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -42,6 +43,11 @@ public:
     size_t size() const { return nodes_.size(); }
     int op(size_t node) const { return nodes_[node].op; }
 
+    // Nodes that the CPU computes before a device goes on: none where there is no device.
+    size_t n_before_device() const { return on_device_ ? *on_device_ : 0; }
+    // Whether the CPU computes some behind a device too.
+    bool leaves_device() const { return leaves_device_; }
+
 private:
     struct Node {
         int op;
@@ -52,12 +58,16 @@ private:
         int64_t n_tokens, n_bytes;
     };
 
+    const ggml_tensor * original(const ggml_tensor * tensor) const;
     size_t index_of(const ggml_tensor * tensor) const;
     size_t stream_of(size_t product) const;
     void find_kept(std::vector<Stage> & stages) const;
 
     std::vector<Node> nodes_;
+    std::optional<size_t> on_device_;  // the first there
+    bool leaves_device_ = false;
     std::unordered_map<const ggml_tensor *, size_t> index_;
+    std::unordered_map<std::string, const ggml_tensor *> by_name_;
 };
 
 }  // namespace pyquant::calibrate

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "calibrate/nodes.h"
 #include "ggml.h"
 
 namespace pyquant::calibrate {
@@ -38,9 +39,9 @@ bool may_be_stream(const ggml_tensor * node) {
     }
 }
 
-ResidualStream::Size size_of(const ggml_tensor * stream) {
+ResidualStream::Size size_of(const ggml_tensor * stream, const char * values) {
     ResidualStream::Size size;
-    const float * row = static_cast<const float *>(stream->data);
+    const float * row = reinterpret_cast<const float *>(values);
     for (int64_t token = 0; token < ggml_nrows(stream); ++token, row += stream->ne[0]) {
         double square = 0;
         for (int64_t i = 0; i < stream->ne[0]; ++i) {
@@ -56,18 +57,26 @@ ResidualStream::Size size_of(const ggml_tensor * stream) {
 
 }  // namespace
 
+const ResidualStream::Size * ResidualStream::measured(const ggml_tensor * stream) const {
+    if (const auto found = measured_.find(stream); found != measured_.end()) {
+        return &found->second;
+    }
+    const auto found = stream ? by_name_.find(copied_name(stream)) : by_name_.end();
+    return found == by_name_.end() ? nullptr : &found->second;
+}
+
 bool ResidualStream::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
     ResidualStream & streams = *static_cast<ResidualStream *>(self);
     if (!ask) {
-        streams.measured_[node] = size_of(node);
+        streams.measured_[node] = streams.by_name_[node->name] = size_of(node, streams.values_.of(node));
         return true;
     }
     // Here it is too late to read the residual stream: where nothing else needs it, GGML has a norm write
     // over it.
-    if (const auto found = streams.measured_.find(stream_of(node)); found != streams.measured_.end()) {
+    if (const Size * found = streams.measured(stream_of(node))) {
         Size & size = streams.sizes_[node->src[0]->name];
-        size.log_sum += found->second.log_sum;
-        size.n_tokens += found->second.n_tokens;
+        size.log_sum += found->log_sum;
+        size.n_tokens += found->n_tokens;
     }
     return may_be_stream(node);
 }

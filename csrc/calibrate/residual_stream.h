@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-struct ggml_tensor;
+#include "calibrate/host_values.h"
 
 namespace pyquant::calibrate {
 
@@ -26,8 +26,12 @@ public:
     const std::map<std::string, Size> & sizes() const { return sizes_; }
 
 private:
+    const Size * measured(const ggml_tensor * stream) const;
+
     std::map<std::string, Size> sizes_;
     std::map<const ggml_tensor *, Size> measured_;  // nodes of the graph that may be the residual stream
+    std::map<std::string, Size> by_name_;           // the last of each name
+    HostValues values_;
 };
 
 }  // namespace pyquant::calibrate

@@ -16,13 +16,11 @@ bool StagedPass::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
         if (ask) {
             return pass.failure_ || pass.ask(node);
         }
-        if (!pass.failure_) {
-            pass.save();
-        }
+        return !pass.failure_ && pass.reached();
     } catch (...) {
         pass.failure_ = std::current_exception();
+        return false;
     }
-    return false;
 }
 
 void StagedPass::rethrow() {
@@ -36,11 +34,21 @@ void StagedPass::learn() {
     learning_ = true;
 }
 
+void StagedPass::end_learning() {
+    if (graph_.leaves_device()) {
+        throw std::runtime_error(
+            "the CPU computes parts of it that a GPU goes on from, and so no pass can be taken up there: "
+            "give --gpu-layers 0");
+    }
+    stages_ = graph_.stages(matrices_);
+}
+
 void StagedPass::begin(std::optional<size_t> from, std::optional<size_t> to, PassStates & states,
                        int64_t state) {
     learning_ = stopped_ = false;
     from_ = from, to_ = to, states_ = &states, state_ = state;
     seen_.clear();
+    write_to_device();
 }
 
 bool StagedPass::ask(ggml_tensor * node) {
@@ -55,19 +63,29 @@ bool StagedPass::ask(ggml_tensor * node) {
     if (stopped_ || i >= graph_.size() || (node->op != GGML_OP_NONE && node->op != graph_.op(i))) {
         throw std::runtime_error("its graph changes from batch to batch");
     }
-    node->op = i < begin ? GGML_OP_NONE : ggml_op(graph_.op(i));
-    if (i == begin && from_) {
-        load();
-    }
+    node->op = graph_.n_before_device() <= i && i < begin ? GGML_OP_NONE : ggml_op(graph_.op(i));
     seen_.push_back(node);
-    return i + 1 == end;
+    // It also stops where it goes on: copies to a device are done then, and go over nothing that is loaded.
+    return i + 1 == end || i + 1 == begin;
+}
+
+bool StagedPass::reached() {
+    const bool goes_on = from_ && seen_.size() == stages_.at(*from_).cut;
+    goes_on ? load() : save();
+    return goes_on;
 }
 
 void StagedPass::load() {
     int64_t offset = 0;
     for (const size_t i : stages_[*from_].kept) {
         const auto n = int64_t(ggml_nbytes(seen_[i]));
-        states_->read(state_, offset, seen_[i]->data, n);
+        if (is_on_host(seen_[i])) {
+            states_->read(state_, offset, seen_[i]->data, n);
+        } else {
+            loaded_.resize(size_t(n));
+            states_->read(state_, offset, loaded_.data(), n);
+            ggml_backend_tensor_set(seen_[i], loaded_.data(), 0, size_t(n));
+        }
         offset += n;
     }
 }
@@ -79,16 +97,20 @@ void StagedPass::save() {
     for (size_t k = 0; stage.resumes && k < stage.kept.size(); ++k) {
         const ggml_tensor * tensor = seen_[stage.kept[k]];
         const auto n = int64_t(ggml_nbytes(tensor));
-        states_->write(state_, offset, tensor->data, n);
+        states_->write(state_, offset, kept_.of(tensor), n);
         offset += n;
     }
 }
 
-ggml_tensor * StagedPass::own(size_t stage, size_t i) {
+StagedPass::Seen StagedPass::seen(size_t node, HostValues & values) {
+    return node < seen_.size() ? Seen{seen_[node], values.of(seen_[node])} : Seen{nullptr, nullptr};
+}
+
+StagedPass::Own StagedPass::own(size_t stage, size_t i) {
     ggml_tensor * matrix = stages_.at(stage).matrices.at(i);
     for (const Owned & owned : owned_) {
         if (owned.matrix == matrix) {
-            return matrix;
+            return {matrix, owned.values.get()};
         }
     }
     constexpr size_t kAlignment = 64;  // of the widest vectors
@@ -98,9 +120,22 @@ ggml_tensor * StagedPass::own(size_t stage, size_t i) {
         throw std::bad_alloc();
     }
     owned_.push_back({stage, matrix, matrix->data, {values, std::free}});
-    std::memcpy(values, matrix->data, ggml_nbytes(matrix));
-    matrix->data = values;
-    return matrix;
+    if (is_on_host(matrix)) {
+        std::memcpy(values, matrix->data, ggml_nbytes(matrix));
+        matrix->data = values;
+    } else {
+        ggml_backend_tensor_get(matrix, values, 0, ggml_nbytes(matrix));
+    }
+    return {matrix, values};
+}
+
+void StagedPass::write_to_device() {
+    const auto on_device = std::stable_partition(
+        owned_.begin(), owned_.end(), [](const Owned & owned) { return is_on_host(owned.matrix); });
+    for (auto owned = on_device; owned != owned_.end(); ++owned) {
+        ggml_backend_tensor_set(owned->matrix, owned->values.get(), 0, ggml_nbytes(owned->matrix));
+    }
+    owned_.erase(on_device, owned_.end());
 }
 
 void StagedPass::disown_before(size_t stage) {

@@ -2,6 +2,9 @@
 //
 // So all pieces of a text can be brought to one matrix before any goes on with it, whatever memory there is:
 // of each piece only what is in use there is kept. Nodes that are behind a pass already are passed over.
+//
+// A device may compute it if it has all layers: what goes from one device to another is a copy, which a pass
+// that goes on later would lack. What the CPU computes before that, as embeddings, is computed again.
 #pragma once
 
 #include <exception>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "calibrate/graph_stages.h"
+#include "calibrate/host_values.h"
 #include "calibrate/pass_states.h"
 
 struct ggml_tensor;
@@ -29,7 +33,8 @@ public:
 
     // The next pass computes nothing and shows the graph; then there are stages.
     void learn();
-    void end_learning() { stages_ = graph_.stages(matrices_); }
+    // Throws std::runtime_error: parts of the graph are on several devices.
+    void end_learning();
     const std::vector<Stage> & stages() const { return stages_; }
 
     // The next pass goes on from stage `from`, as it was left in `state`, or begins if there is none; it
@@ -37,15 +42,25 @@ public:
     // its end, where llama.cpp has its logits, and `state` stays as it is.
     void begin(std::optional<size_t> from, std::optional<size_t> to, PassStates & states, int64_t state);
 
-    // Tensors at which the pass stopped; null if the graph computes no such tensor.
-    const ggml_tensor * input() const { return seen(stages_.at(to_.value()).input); }
-    const ggml_tensor * stream() const { return seen(stages_.at(to_.value()).stream); }
-    const ggml_tensor * experts() const { return seen(stages_.at(to_.value()).experts); }
+    // A tensor, and its values where the CPU can read them.
+    struct Seen {
+        const ggml_tensor * tensor;
+        const char * values;
+    };
+    // Those at which the pass stopped, until the next begins; null if the graph computes no such tensor.
+    Seen input() { return seen(stages_.at(to_.value()).input, input_); }
+    Seen stream() { return seen(stages_.at(to_.value()).stream, stream_); }
+    Seen experts() { return seen(stages_.at(to_.value()).experts, experts_); }
 
+    struct Own {
+        const ggml_tensor * matrix;
+        void * values;
+    };
     // Gives a stage's matrix room of its own, with the values that it has: there it can be changed, where the
     // model is mapped from its file. disown_before() gives matrices of earlier stages the model's values
     // again, which no pass that goes on behind them sees. Not to be called when the model is gone.
-    ggml_tensor * own(size_t stage, size_t i);
+    // On a device the matrix itself is changed, when the next pass begins, which ends the room.
+    Own own(size_t stage, size_t i);
     void disown_before(size_t stage);
 
 private:
@@ -57,9 +72,11 @@ private:
     };
 
     bool ask(ggml_tensor * node);
+    bool reached();
     void load();
     void save();
-    const ggml_tensor * seen(size_t node) const { return node < seen_.size() ? seen_[node] : nullptr; }
+    void write_to_device();
+    Seen seen(size_t node, HostValues & values);
 
     std::set<std::string> matrices_;
     bool learning_ = false;
@@ -72,6 +89,8 @@ private:
     int64_t state_ = 0;
 
     std::vector<ggml_tensor *> seen_;  // nodes of the pass at work
+    HostValues input_, stream_, experts_, kept_;
+    std::vector<char> loaded_;
     bool stopped_ = false;
     std::exception_ptr failure_;
 };

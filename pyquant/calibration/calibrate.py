@@ -64,6 +64,9 @@ class CalibrationResult:
         The batch where an interrupted run was taken up, or 0.
     seconds
         What running took, loading excluded.
+    copying_seconds, waiting_seconds
+        How long of that passes on a GPU stood still for copies of activations to the CPU, and for the sums of
+        copies before.
     """
 
     model: str
@@ -78,6 +81,8 @@ class CalibrationResult:
     output_bytes: int
     resumed_at: int
     seconds: float
+    copying_seconds: float
+    waiting_seconds: float
 
     def to_json(self) -> dict[str, Any]:
         """Give the result as `pyquant calibrate --json` prints it, schema pyquant.calibrate/1."""
@@ -226,6 +231,7 @@ def calibrate_model(
                 file.commit()
                 seconds = time.perf_counter() - begin
             squares_file(output).unlink()
+    copying, waiting = collector.waited
     return CalibrationResult(
         model=str(source.path),
         output=str(output),
@@ -239,4 +245,6 @@ def calibrate_model(
         output_bytes=n_bytes,
         resumed_at=resumed_at,
         seconds=seconds,
+        copying_seconds=copying,
+        waiting_seconds=waiting,
     )

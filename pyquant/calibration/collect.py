@@ -96,8 +96,10 @@ def run(
         try:
             for tokens, positions in portions(context, unit.chunks, unit.group):
                 collector.set_pass(weight=unit.weight, n_begun=0 if positions[0] else len(tokens))
-                context.decode(tokens, positions[0], np.ones(len(positions), bool))
-                collector.rethrow()
+                try:
+                    context.decode(tokens, positions[0], np.ones(len(positions), bool))
+                finally:
+                    collector.rethrow()
         except (ValueError, RuntimeError) as error:  # ValueError: a sum that is not finite
             kind = BrokenInput if isinstance(error, ValueError) else ModelFileError
             raise kind(f"{source.path}: {error} (batch {batch} of {len(work)})") from None

@@ -9,7 +9,9 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import made_by, print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.errors import ConfigError
@@ -19,7 +21,9 @@ def _questions_option(what: str) -> Any:
     return typer.Option(metavar="FILE", parser=paths.source, help=f"{what}, as llama-perplexity reads them.")
 
 
+@grouped
 def accuracy(
+    *,
     base: Annotated[
         Path, typer.Argument(metavar="BASE.gguf", parser=paths.source, help="The model to measure from.")
     ],
@@ -43,12 +47,14 @@ def accuracy(
         ),
     ] = None,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     json: options.Json = False,
 ) -> None:
     """Ask models multiple-choice questions, and test whether their answers differ from the base's.
 
     Files and scores are those of llama-perplexity. One model is in memory at a time.
     """
+    offload.use()
     from pyquant.evaluate.accuracy import measure_accuracy
 
     named = {"hellaswag": hellaswag, "winogrande": winogrande, "multiple_choice": multiple_choice}

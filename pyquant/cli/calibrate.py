@@ -9,13 +9,17 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
-from pyquant.cli.output import print_lines, show, size
+from pyquant.cli.offload import OffloadOptions
+from pyquant.cli.output import percent, print_lines, remark, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.files.text import Text
 
 
+@grouped
 def calibrate(
+    *,
     model: options.FloatModel,
     output: Annotated[Path, options.output_option("HESSIAN", "File for the Hessian statistics.")],
     text: Annotated[
@@ -92,6 +96,7 @@ def calibrate(
         ),
     ] = None,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -99,6 +104,7 @@ def calibrate(
 
     H = E[x xT] of the inputs x of each matrix; its diagonal is the importance matrix.
     """
+    offload.use()
     from pyquant.calibration.calibrate import calibrate_model
     from pyquant.fit.target import parse_size
 
@@ -109,6 +115,11 @@ def calibrate(
             imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
             random=random, force=force, progress=progress,
         )  # fmt: skip
+    if report.copying_seconds:
+        copying, waiting = (
+            percent(part / report.seconds) for part in (report.copying_seconds, report.waiting_seconds)
+        )
+        remark(f"the GPU waited {copying} of the time for copies of activations, {waiting} for their sums")
     show(report.to_json(), json, _print)
 
 

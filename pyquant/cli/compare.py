@@ -12,6 +12,7 @@ from pyquant.cli.compare_caches import ComparedCaches
 from pyquant.cli.compare_table import print_comparisons
 from pyquant.cli.compare_texts import ComparedTexts
 from pyquant.cli.groups import grouped
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import made_by, show
 from pyquant.cli.progress import count_bar
 
@@ -46,6 +47,7 @@ def compare(
         ),
     ] = None,
     drawing: options.Drawing,
+    offload: OffloadOptions,
     json: options.Json = False,
 ) -> None:
     """Measure the KLD and perplexity of models beside their base, on one text or several.
@@ -53,6 +55,7 @@ def compare(
     The base runs once, and its logits are kept while others run; with a context of more than 2,048 tokens all
     run side by side. --plot draws KLD by position in the context.
     """
+    offload.use()
     from pyquant.errors import ConfigError
     from pyquant.evaluate.compare import compare_texts
     from pyquant.fit.target import parse_size

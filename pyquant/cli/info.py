@@ -47,9 +47,14 @@ def _print_environment(result: dict[str, Any]) -> None:
             "ggml": f"{result['ggml']}, of llama-cpp-python {result['built_for_llama_cpp_python']}",
             "built": f"{result['build_type']}, {result['compiler']}",
             "variant": f"{result['variant']}, in {result['extension']}",
+            **{gpu["name"]: f"{gpu['description']}, {_room(gpu)}" for gpu in result["devices"]},
             **{name: version or "not installed" for name, version in result["packages"].items()},
         }
     )
+
+
+def _room(gpu: dict[str, Any]) -> str:
+    return f"{size(gpu['free_bytes'])} of {size(gpu['memory_bytes'])} free"
 
 
 def _print_model(result: dict[str, Any]) -> None:

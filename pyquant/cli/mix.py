@@ -12,6 +12,7 @@ from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_lines, print_table, remark, show, size
 from pyquant.cli.progress import phases, progress_bar
 
@@ -61,6 +62,7 @@ def mix(
         number_option(limits.CHUNKS, "N", "Chunks of each text that KLD is measured on.", "--chunks"),
     ] = 8,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -68,6 +70,7 @@ def mix(
 
     The recipe is for `quantize --recipe`; `quantize --target-size` does both.
     """
+    offload.use()
     from pyquant.calibration.sensitivity_file import Sensitivity
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output, write_bytes

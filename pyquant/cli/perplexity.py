@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from pyquant.cli import options
+from pyquant.cli.groups import grouped
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_table, show
 from pyquant.cli.progress import count_bar
 
 
+@grouped
 def perplexity(
+    *,
     models: options.AnyModels,
     text: options.TextFile,
     ctx: options.Ctx = 512,
     chunks: options.Chunks = None,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     json: options.Json = False,
 ) -> None:
     """Measure perplexity on a text, as llama-perplexity does."""
+    offload.use()
     from pyquant.evaluate.perplexity import measure_perplexity
 
     results = []

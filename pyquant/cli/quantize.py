@@ -11,6 +11,7 @@ import typer
 
 from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import number, percent, print_lines, remark, show, size, written
 from pyquant.cli.progress import progress_bar
 from pyquant.cli.tensor_remarks import print_types, tensor_remarks
@@ -53,10 +54,12 @@ def quantize(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say which types and sizes would come out; write nothing.")
     ] = False,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Quantize a model to a type, a size, or by a research scheme."""
+    offload.use()
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START

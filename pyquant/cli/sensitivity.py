@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 from pyquant import limits
 from pyquant.cli import options
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 
 
+@grouped
 def sensitivity(
+    *,
     model: options.FloatModel,
     hessian: options.HessianFile,
     text: options.TextFiles,
@@ -23,10 +27,12 @@ def sensitivity(
         int, number_option(limits.CHUNKS, "N", "Use only the first chunks of each text.", "--chunks")
     ] = SENSITIVITY_CHUNKS,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Measure the KLD that errors in each tensor cause."""
+    offload.use()
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 

@@ -9,12 +9,16 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import made_by, print_table, show, size
 from pyquant.cli.progress import count_bar
 
 
+@grouped
 def speed(
+    *,
     models: Annotated[
         list[Path],
         typer.Argument(
@@ -27,9 +31,11 @@ def speed(
     generate: Annotated[int, number_option(limits.TOKENS, "TOKENS", "Tokens generated one by one.")] = 128,
     rounds: Annotated[int, number_option(limits.ROUNDS, "N", "Measurements of each model, in turns.")] = 5,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     json: options.Json = False,
 ) -> None:
     """Measure tokens per second of models, in turns."""
+    offload.use()
     from pyquant.evaluate.speed import measure_speed
 
     with count_bar("measuring", "tests") as progress:

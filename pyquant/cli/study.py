@@ -13,7 +13,9 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_json, print_table, remark
 from pyquant.cli.progress import duration
 from pyquant.cli.single_values import Commands
@@ -32,7 +34,9 @@ Results = Annotated[
 
 
 @app.command()
+@grouped
 def run(
+    *,
     config: Annotated[
         Path, typer.Argument(metavar="STUDY.toml", parser=paths.source, help="Such as configs/thesis.toml.")
     ],
@@ -107,11 +111,13 @@ def run(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep quantized models and statistics, in RESULTS.")
     ] = False,
+    offload: OffloadOptions,
 ) -> None:
     """Do what is missing of a study, and write its report.
 
     Every result is kept as soon as it is there: stop at any time, and start again to go on.
     """
+    offload.use()
     from pyquant.study.config import TextFile, read_study
     from pyquant.study.run import run_study
 

@@ -42,7 +42,7 @@ def compare_models(
 ) -> Comparison:
     """Run the base once, and every candidate beside it, over a text's chunks.
 
-    The base against itself, computed in other portions, gives the noise floor.
+    The base against itself, computed in other portions, gives the noise floor; from a GPU, on the CPU.
 
     Beside the models, memory holds the logits of one batch of the base and one context (cache, logits of a
     batch and activations) of whichever model is at work: no more with many candidates than with one. Over
@@ -166,6 +166,7 @@ def compare_variants(
         models = {path: stack.enter_context(Model(file)) for path, file in files.items()}
         variants = [Variant(models[path_of(model)], cache) for model, cache in [(base, F16_CACHE), *others]]
         of_base = variants[0].model
+        again = stack.enter_context(Model(of_base.file, on_cpu=True)) if of_base.on_gpu else None
         samples = [
             prepare(of_base, text, n_ctx=n_ctx, n_chunks=n_chunks, every_position=every_position)
             for text in texts
@@ -184,7 +185,7 @@ def compare_variants(
                 )
         comparisons = []
         for sample, told in zip(samples, _parts(progress, [sample.n_chunks for sample in samples])):
-            scored = run_sample(variants, sample, threads, budget=budget, progress=told)
+            scored = run_sample(variants, sample, threads, again=again, budget=budget, progress=told)
             comparisons.append(_summary(variants, sample, scored))
     return comparisons
 

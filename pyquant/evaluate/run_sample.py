@@ -21,6 +21,7 @@ from pyquant.evaluate.passages import Passage, Runner, run_abreast
 from pyquant.evaluate.samples import Sample
 from pyquant.evaluate.variant import Variant
 from pyquant.llama.chunks import BATCH, Chunks, together
+from pyquant.llama.model import Model
 
 NOISE_CHUNKS = 4  # a batch of 512 tokens each: enough to know the floor's order of magnitude
 NOISE_UBATCH = 64  # other matrix kernels, another order of sums
@@ -35,7 +36,8 @@ class ScoredSample:
     scores : list of Scores
         Of each variant, the base first.
     noise : Scores
-        Of the base beside itself, computed in other portions, over the first chunks.
+        Of the base beside itself, computed in other portions, and from a GPU on the CPU, over the first
+        chunks.
     n_noise : int
         How many chunks these are.
     chunks, positions : (n,) int
@@ -54,10 +56,13 @@ def run_sample(
     sample: Sample,
     threads: int | None,
     *,
+    again: Model | None = None,
     budget: int | None = None,
     progress: Progress | None = None,
 ) -> ScoredSample:
-    """Run variants of models, the base first, over a sample. budget: bytes that they may take.
+    """Run variants of models, the base first, over a sample.
+
+    again: the base, where it is to run beside itself elsewhere. budget: bytes that they may take.
 
     Raises
     ------
@@ -68,9 +73,9 @@ def run_sample(
     passages = sample.passages(variants[0].model)
     n_noise = _n_noise(passages)
     if (chunks := sample.even) is not None:
-        scores, noise = _run_kept(variants, chunks, n_noise, threads, progress)
+        scores, noise = _run_kept(variants, again, chunks, n_noise, threads, progress)
     else:
-        scores, noise = _run_abreast(variants, passages, n_noise, threads, budget, progress)
+        scores, noise = _run_abreast(variants, again, passages, n_noise, threads, budget, progress)
     of_chunks = np.repeat(np.arange(len(passages)), [passage.n_scored for passage in passages])
     positions = np.concatenate([passage.positions for passage in passages])
     return ScoredSample(scores, noise, n_noise, of_chunks, positions)
@@ -83,7 +88,12 @@ def _n_noise(passages: Sequence[Passage]) -> int:
 
 
 def _run_kept(
-    variants: Sequence[Variant], chunks: Chunks, n_noise: int, threads: int | None, progress: Progress | None
+    variants: Sequence[Variant],
+    again: Model | None,
+    chunks: Chunks,
+    n_noise: int,
+    threads: int | None,
+    progress: Progress | None,
 ) -> tuple[list[Scores], Scores]:
     """Score all variants, the base first, and the base beside itself over the first chunks."""
     base, n_scored = variants[0].model, chunks.n_scored
@@ -95,8 +105,10 @@ def _run_kept(
         with BaseRun(base, span, threads, advance) as run:
             scores[0].part(begin, end).set(run.scores)
             if first < n_noise:
-                again = run.score(base, lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH)
-                noise.part(begin, begin + len(again.nll)).set(again)
+                own = run.score(
+                    again or base, lambda _: None, n_chunks=n_noise - first, n_ubatch=NOISE_UBATCH
+                )
+                noise.part(begin, begin + len(own.nll)).set(own)
             for variant, its in zip(variants[1:], scores[1:]):
                 its.part(begin, end).set(run.score(variant.model, advance, cache=variant.cache))
     for variant, own in zip([*variants, variants[0]], [*scores, noise]):
@@ -115,6 +127,7 @@ def _spans(chunks: Chunks, n_vocab: int) -> Iterator[tuple[int, Chunks]]:
 
 def _run_abreast(
     variants: Sequence[Variant],
+    again: Model | None,
     passages: Sequence[Passage],
     n_noise: int,
     threads: int | None,
@@ -130,7 +143,7 @@ def _run_abreast(
     files, caches = [variant.model.file for variant in variants], [variant.cache for variant in variants]
     at_once = n_abreast(files, caches, n_ctx, budget)
     runners = [
-        Runner(base, n_noise, NOISE_UBATCH),
+        Runner(again or base, n_noise, NOISE_UBATCH),
         *(Runner(variant.model, len(passages), cache=variant.cache) for variant in others),
     ]
     scores: list[Scores] = []

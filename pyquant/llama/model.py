@@ -25,6 +25,7 @@ from pyquant.llama.check_vocabulary import check_vocabulary
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
+from pyquant.llama.offload import ON_CPU, Offload, offload_here, say_once
 from pyquant.llama.room import require_for_context, require_for_model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.cpu import n_threads
@@ -69,9 +70,17 @@ class Model:
         Let its weights be a copy in memory, as they are in the file, for whoever changes them.
     as_stored
         Let them be mapped as they are in the file: else llama.cpp may put some types in another order.
+    on_cpu
+        Keep it off GPUs.
+    staged
+        Let passes stop inside, and be taken up there: on a GPU only if one has all layers.
 
     Attributes
     ----------
+    on_gpu
+        Whether some of its layers are on a GPU.
+    is_lost
+        Whether that GPU is gone: llama.cpp would end the process where what it holds is freed.
     path : Path
     file : ModelFile
         Its headers.
@@ -96,7 +105,15 @@ class Model:
         There is no room to expand a .pqz file.
     """
 
-    def __init__(self, model: AnyModel, *, writable: bool = False, as_stored: bool = False) -> None:
+    def __init__(
+        self,
+        model: AnyModel,
+        *,
+        writable: bool = False,
+        as_stored: bool = False,
+        on_cpu: bool = False,
+        staged: bool = False,
+    ) -> None:
         self._llama = llama = bindings()
         self.path = path_of(model)
         self.file = file = open_model(model)
@@ -107,6 +124,10 @@ class Model:
         parameters = llama.llama_model_default_params()
         parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
         parameters.use_extra_bufts = not writable and not as_stored
+        offload = ON_CPU if on_cpu else _offload_of(file, writable=writable, staged=staged)
+        held = offload.place(llama, parameters)
+        if offload.gpu_layers and any(tensor.type.name == "Q4_T" for tensor in file.tensors):
+            say_once(f"{self.path}: tensors of type Q4_T are computed on the CPU")
         interrupt = Interrupt()
         continues = llama.llama_progress_callback(lambda _share, _data: not interrupt.heard)
         parameters.progress_callback = continues
@@ -118,8 +139,11 @@ class Model:
             _core.AbortGuard(os.fsencode(doing)),
         ):
             self._model = llama.llama_model_load_from_file(os.fsencode(stock), parameters)
+        del held
+        self.on_gpu = offload.gpu_layers != 0
+        self.is_lost = False
         if not self._model:
-            raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}")
+            raise ModelFileError(f"{doing}: {reason(errors, 'it does not say why')}{self._less()}")
         self.vocabulary = Vocabulary(llama, self._model, self.path)
         self.n_vocab = self.vocabulary.n_tokens
         self.n_ctx_train = llama.llama_model_n_ctx_train(self._model)
@@ -128,6 +152,10 @@ class Model:
         )
         self.window: int = llama.llama_model_n_swa(self._model)
         self._n_positions = next((t.shape[1] for t in file.tensors if t.name == LEARNED_POSITIONS), None)
+
+    def _less(self) -> str:
+        """Say what takes less memory on a GPU, where layers are there."""
+        return "; fewer --gpu-layers take less memory of the GPU" if self.on_gpu else ""
 
     def chat_template(self, name: str | None = None) -> str | None:
         """Return the Jinja template by which the model wants conversations written; None without one.
@@ -195,7 +223,8 @@ class Model:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._llama.llama_model_free(self._model)
+        if not self.is_lost:
+            self._llama.llama_model_free(self._model)
 
 
 class Context:
@@ -233,6 +262,7 @@ class Context:
         parameters.abort_callback_data = interrupt.address
         self._observer = observer  # C holds no reference
         if observer is not None:
+            parameters.op_offload = False  # graphs of few tokens and of many are then the same
             parameters.cb_eval = llama.ggml_backend_sched_eval_callback(observer.callback)
             parameters.cb_eval_user_data = observer.address
         require_for_context(
@@ -249,7 +279,7 @@ class Context:
         with collect_errors() as errors, interrupt.held(), _core.AbortGuard(os.fsencode(doing)):
             self._context = llama.llama_init_from_model(model._model, parameters)
         if not self._context:
-            raise ModelFileError(f"{doing}: {reason(errors, 'out of memory?')}")
+            raise ModelFileError(f"{doing}: {reason(errors, 'out of memory?')}{model._less()}")
         try:
             check_causal(llama, self._context, model.file)
         except ModelFileError:
@@ -447,7 +477,24 @@ class Context:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._llama.llama_free(self._context)
+        if self.model.on_gpu and not _core.answers(self._context):
+            self.model.is_lost = True
+        else:
+            self._llama.llama_free(self._context)
+
+
+def _offload_of(file: ModelFile, *, writable: bool, staged: bool) -> Offload:
+    offload = offload_here()
+    if offload.gpu_layers and writable:
+        say_once("what changes a model's weights again and again is computed on the CPU")
+        return ON_CPU
+    if offload.gpu_layers and staged and not offload.is_whole(file.hyperparameter("block_count")):
+        say_once(
+            "rounding's passes stop at each matrix: on the CPU, as no GPU has all layers "
+            "(--gpu-layers all, of several GPUs --main-gpu N)"
+        )
+        return ON_CPU
+    return offload
 
 
 def _pointer(array: NDArray[Any], element: Any) -> Any:

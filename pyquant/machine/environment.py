@@ -36,6 +36,7 @@ def environment() -> dict[str, Any]:
         "build_type": build["build_type"],
         "variant": build["variant"],
         "extension": _core.__file__,
+        "devices": _core.devices(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
 

@@ -3,11 +3,14 @@
 Hessians of all matrices of a model of 1.5 billion weights take 5 GB, and of 8 billion 16. So the model is run
 over the tokens that the calibration kept; all pieces of these are brought to a stage, the Hessian of what
 enters it is summed up, its matrices are rounded, and the sums are dropped before the next stage's begin.
+
+On a GPU the pass goes on to the next stage while the CPU rounds, and the sums of two stages are held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -62,18 +65,24 @@ def write_collected(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    with Model(model.path) as running:
+    with Model(model.path, staged=True) as running:
         tokens = tokens_of(calibration, running)
         with StagedContext(running, by_name, pieces_of(tokens), threads) as passing:
-            needed = StagedMemory.of(model, passing, memory, n_passes=1, doing="collecting Hessians")
+            needed = StagedMemory.of(
+                model, passing, memory, n_passes=1, n_sums=1 + running.on_gpu, doing="collecting Hessians"
+            )
             needed.check(folder)
             if tell:
                 tell(needed.describe())
-            with needed.states_in(folder) as states:
+            with (
+                needed.states_in(folder) as states,
+                _Rounding(lambda name: write(by_name[name]), beside=running.on_gpu) as rounding,
+            ):
                 left: int | None = None  # the stage that all pieces were left at
                 for number, stage in enumerate(passing.stages):
                     if not set(stage.matrices) <= set(done):
-                        calibration.drop()
+                        if not running.on_gpu:
+                            calibration.drop()
                         sums = sums_of(
                             stage, passing.n_ctx, needed.tokens_of(passing, number, folder), threads
                         )
@@ -82,9 +91,44 @@ def write_collected(
                             if x is not None:
                                 sums.add(x, passing.experts())
                         left = number if stage.resumes else left
+                        rounding.wait()
                         calibration.hold(stage.matrices[0], sums)
-                    for name in stage.matrices:
-                        write(by_name[name])
+                    rounding.start(stage.matrices)
+
+
+class _Rounding:
+    """Rounds matrices at once, or in a thread, beside what the caller does; a context manager."""
+
+    def __init__(self, write: Callable[[str], None], *, beside: bool) -> None:
+        self._write = write
+        self._executor = ThreadPoolExecutor(1) if beside else None
+        self._last: Future[None] | None = None
+
+    def start(self, names: list[str]) -> None:
+        """Round these, when those before are done."""
+        if self._executor:
+            self.wait()
+            self._last = self._executor.submit(self._round, names)
+        else:
+            self._round(names)
+
+    def wait(self) -> None:
+        """Wait for those that were begun; raises what ended them."""
+        if self._last:
+            self._last.result()
+
+    def _round(self, names: list[str]) -> None:
+        for name in names:
+            self._write(name)
+
+    def __enter__(self) -> _Rounding:
+        return self
+
+    def __exit__(self, kind: object, *raised: object) -> None:
+        if self._executor:
+            self._executor.shutdown()
+        if kind is None:
+            self.wait()
 
 
 def tokens_of(calibration: Calibration, model: Model, n_chunks: int | None = None) -> NDArray[np.int32]:

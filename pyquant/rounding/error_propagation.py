@@ -85,7 +85,7 @@ def write_propagated(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    with Model(model.path) as as_it_is:
+    with Model(model.path, staged=True) as as_it_is:
         tokens = tokens_of(calibration, as_it_is, n_chunks)
         _check_tokens(tokens, by_name.values(), calibration.called, tell)
         pieces = pieces_of(tokens)
@@ -95,7 +95,7 @@ def write_propagated(
             if tell:
                 tell(needed.describe())
             with (
-                Model(model.path, as_stored=True) as copy,
+                Model(model.path, as_stored=True, staged=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder) as states,
             ):

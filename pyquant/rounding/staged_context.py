@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -77,10 +78,11 @@ class StagedContext:
         return -(-4 * self.n_together * self.n_vocab // LOGITS_BYTES)
 
     def _learn(self, wanted: NDArray[np.bool_]) -> list[_core.Stage]:
-        self._pass.learn()
-        self._decode(self._pieces[0], wanted)
-        self._pass.end_learning()
-        return self._pass.stages
+        with self._named():
+            self._pass.learn()
+            self._decode(self._pieces[0], wanted)
+            self._pass.end_learning()
+            return self._pass.stages
 
     def n_tokens(self, stage: int) -> int:
         """Count the tokens of all pieces that reach a stage."""
@@ -113,9 +115,10 @@ class StagedContext:
         ------
         ModelFileError
         """
-        self._pass.begin(start, stage, states, state)
-        self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
-        return self._of_piece(self._pass.inputs())
+        with self._named():
+            self._pass.begin(start, stage, states, state)
+            self._decode(self._pieces[piece], self._few if stage in self._of_few else self._nothing)
+            return self._of_piece(self._pass.inputs())
 
     def finish(
         self, piece: int, start: int | None, states: _core.PassStates, state: int
@@ -127,20 +130,24 @@ class StagedContext:
         run.
         Raises ModelFileError.
         """
-        self._pass.begin(start, None, states, state)
-        return self._decode(self._pieces[piece], self._few)[: len(self._pieces[piece])]
+        with self._named():
+            self._pass.begin(start, None, states, state)
+            return self._decode(self._pieces[piece], self._few)[: len(self._pieces[piece])]
 
     def stream(self) -> NDArray[np.float32] | None:
         """Give what the matrix's product will be added to, (n_tokens, n_out); a view like `run`'s."""
-        return self._of_piece(self._pass.stream())
+        with self._named():
+            return self._of_piece(self._pass.stream())
 
     def experts(self) -> NDArray[np.int32] | None:
         """Give the experts that the piece's tokens are sent to, (n_tokens, n_used); a view like `run`'s."""
-        return self._of_piece(self._pass.experts())
+        with self._named():
+            return self._of_piece(self._pass.experts())
 
     def own(self, stage: int, i: int) -> NDArray[np.uint8]:
         """Give the i-th of a stage's matrices room of its own, (n_rows, row_bytes), to be written to."""
-        return self._pass.own(stage, i)
+        with self._named():
+            return self._pass.own(stage, i)
 
     def disown_before(self, stage: int) -> None:
         """Drop what was written to matrices of stages that all pieces are behind."""
@@ -156,11 +163,16 @@ class StagedContext:
         tokens = np.concatenate([tokens, self._pieces[0][len(tokens) :]])
         self._context.clear()
         logits = self._context.decode(tokens, 0, wanted)
+        self._pass.rethrow()
+        return logits
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the model in what a pass raises, as where a GPU is lost."""
         try:
-            self._pass.rethrow()
+            yield
         except RuntimeError as error:
             raise ModelFileError(f"{self.path}: {error}") from None
-        return logits
 
     def __enter__(self) -> StagedContext:
         return self

@@ -43,12 +43,20 @@ class StagedMemory:
 
     @classmethod
     def of(
-        cls, model: ModelFile, running: StagedContext, memory: int | None, *, n_passes: int, doing: str
+        cls,
+        model: ModelFile,
+        running: StagedContext,
+        memory: int | None,
+        *,
+        n_passes: int,
+        n_sums: int = 1,
+        doing: str,
     ) -> StagedMemory:
         """Add it up.
 
         memory: bytes that states may take in memory; None: MEMORY.
-        n_passes: 1, or 2 with that of a quantized copy. doing: what it is taken for.
+        n_passes: 1, or 2 with that of a quantized copy. n_sums: stages whose sums are held at a time.
+        doing: what it is taken for.
         """
         n_states, n_tokens = n_passes * running.n_pieces, running.n_together
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
@@ -66,7 +74,8 @@ class StagedMemory:
         return cls(
             weights=(weights_at_work(model) + _floats(model, running)) * (n_passes - 1),
             passes=n_passes * (cache + activation_memory(model, n_tokens) + logits),
-            sums=max(
+            sums=n_sums
+            * max(
                 (
                     bytes_of_sums(stage.n_in, running.n_tokens(i) if n_passes > 1 else 0)
                     for i, stage in enumerate(running.stages)

@@ -132,8 +132,8 @@ void stop_and_go_on(int64_t memory) {
             const size_t n_computed = graph.walk(pass, float(10 * piece));
             pass.rethrow();
             expect(n_computed == stages[stage].cut - (left ? stages[*left].cut : 0), "nothing twice");
-            expect(pass.input()->data == graph.value(stages[stage].input).data(), "its input");
-            expect((pass.experts() != nullptr) == (stage == 1), "experts");
+            expect(pass.input().tensor->data == graph.value(stages[stage].input).data(), "its input");
+            expect((pass.experts().tensor != nullptr) == (stage == 1), "experts");
             // The stream is begin + k, times 1 + the weight of each matrix behind it.
             float factor = 1;
             for (size_t i = 0; i < stages[stage].cut / 2; ++i) {

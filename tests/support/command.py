@@ -19,7 +19,11 @@ ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # what is left in a stream at the end
 
 
 def run(
-    *arguments: object, script: str | None = None, environment: dict[str, str] | None = None, **options
+    *arguments: object,
+    script: str | None = None,
+    environment: dict[str, str] | None = None,
+    timeout: float = 120,
+    **options,
 ) -> subprocess.CompletedProcess[str]:
     """Runs pyquant, or a script of Python. options: of subprocess.run."""
     what = ["-m", "pyquant", *map(str, arguments)] if script is None else ["-c", script]
@@ -28,7 +32,7 @@ def run(
         capture_output=True,
         text=True,
         env=environment or ENVIRONMENT,
-        timeout=120,
+        timeout=timeout,
         check=False,
         **options,
     )

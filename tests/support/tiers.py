@@ -1,4 +1,4 @@
-"""Three tiers of tests: those without a mark, those of .ci/run (marks ci and oracle), and all (mark slow)."""
+"""Three tiers of tests: those without a mark, those of .ci/run (marks ci and oracle), all (slow and gpu)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 import pytest
 
 # What each tier leaves out.
-TIERS = {"test": {"ci", "oracle", "slow"}, "ci": {"slow"}, "all": set[str]()}
+TIERS = {"test": {"ci", "gpu", "oracle", "slow"}, "ci": {"gpu", "slow"}, "all": set[str]()}
 MOST_SECONDS = 5.0  # of a test without a mark
-MARKED = {"ci", "oracle", "slow"}
+MARKED = {"ci", "gpu", "oracle", "slow"}
 _BEGIN = pytest.StashKey[tuple[float, float]]()
 
 

@@ -9,7 +9,9 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import Number
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import number, percent, print_table, show
 from pyquant.cli.progress import count_bar
 from pyquant.cli.single_values import Commands
@@ -70,13 +72,16 @@ def _asked(prompts: Path, chat: bool) -> list[Prompt]:
 
 
 @app.command()
+@grouped
 def costs(
+    *,
     target: Target,
     draft: DraftModel,
     rounds: Turns = 5,
     depth: Annotated[int, DEPTH] = limits.MEASURED_BEHIND,
     output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -84,6 +89,7 @@ def costs(
 
     Passes over 1 to 32 tokens; policy expected_value needs them.
     """
+    offload.use()
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
     from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
@@ -114,7 +120,9 @@ def _print_costs(result: dict[str, Any]) -> None:
 
 
 @app.command()
+@grouped
 def search(
+    *,
     target: Target,
     draft: DraftModel,
     prompts: generation_options.PromptsFile,
@@ -127,6 +135,7 @@ def search(
     seed: options.Seed = 0,
     output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -137,6 +146,7 @@ def search(
     The target generates each completion once; what the draft proposes along it is recorded, and policies are
     replayed on that, which predicts their speed-up.
     """
+    offload.use()
     from dataclasses import asdict
 
     from pyquant.files.json import write_json
@@ -215,7 +225,9 @@ def _print_found(result: dict[str, Any]) -> None:
 
 
 @app.command()
+@grouped
 def run(
+    *,
     target: Target,
     draft: DraftModel,
     prompts: generation_options.PromptsFile,
@@ -229,12 +241,14 @@ def run(
     costs: generation_options.CostsFile = None,
     check: Annotated[bool, CHECK] = False,
     threads: options.Threads = None,
+    offload: OffloadOptions,
     json: options.Json = False,
 ) -> None:
     """Time each policy, and no draft, on the same completions.
 
     In turns; tests whether the fastest is faster than the next.
     """
+    offload.use()
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies import DEFAULT

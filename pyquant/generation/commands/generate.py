@@ -16,6 +16,7 @@ import typer
 from pyquant import limits
 from pyquant.cli import options
 from pyquant.cli.groups import grouped
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import remark, size
 from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
@@ -43,11 +44,13 @@ def generate(
     expert: generation_options.Expert,
     threads: options.Threads = None,
     json: Annotated[bool, typer.Option("--json", help="Print each completion as JSON, a line each.")] = False,
+    offload: OffloadOptions,
 ) -> None:
     """Generate: continue a prompt, or answer it.
 
     Draws tokens as llama.cpp does by default: top-k, top-p, min-p, then temperature.
     """
+    offload.use()
     compile_form, sampler, penalties = form.read(), sampling.chosen(exact=form.exact), sampling.penalties()
     prompts = prompting.read()
     if penalties is not None and (form.exact or drafting.draft is not None):

@@ -1,0 +1,241 @@
+"""Layers on a GPU: which are asked for, what is refused, and that a device gives what the CPU gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from pyquant import _core, data
+from pyquant.errors import ConfigError
+from pyquant.llama.offload import ALL, GPU_LAYERS, MAIN_GPU, ON_CPU, TENSOR_SPLIT, Offload
+from tests.support.command import ENVIRONMENT, run
+
+# Vulkan leaves drivers out that compute on the CPU, unless a device is named. F16 is left out as the CPU
+# computes in F32: on an F16 model statistics else differ by 1 %.
+ENVIRONMENT_OF_GPU = {**ENVIRONMENT, "GGML_VK_VISIBLE_DEVICES": "0", "GGML_VK_DISABLE_F16": "1"}
+F32 = "f32, rows of 64 and 96"
+PATIENCE = 500  # seconds: a CPU that plays a GPU compiles every shader first
+
+
+@pytest.fixture(scope="module")
+def gpu() -> str:
+    """The first device's name."""
+    devices = json.loads(run("info", "--json", environment=ENVIRONMENT_OF_GPU).stdout)["devices"]
+    if not devices:
+        pytest.skip("no GPU: `make GPU=vulkan test-gpu` with a driver, such as Debian's mesa-vulkan-drivers")
+    return devices[0]["name"]
+
+
+def result(*arguments: object, layers: int | str) -> dict[str, Any]:
+    done = run(*arguments, "--gpu-layers", layers, "--json", environment=ENVIRONMENT_OF_GPU, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_settings_have_llama_cpps_names_and_values() -> None:
+    assert Offload.read({}) == ON_CPU
+    assert Offload.read({GPU_LAYERS: "all"}) == Offload(ALL)
+    asked = {GPU_LAYERS: "12", MAIN_GPU: "1", TENSOR_SPLIT: "3,1"}
+    assert Offload.read(asked) == Offload(12, 1, (3.0, 1.0))
+
+
+@pytest.mark.parametrize("name", [GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT])
+def test_a_setting_that_is_no_number_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: 'some' is not a .*number from 0"):
+        Offload.read({name: "some"})
+
+
+def test_without_a_device_an_option_is_refused_and_a_variable_is_left_out(
+    small_model: Path, text: Path
+) -> None:
+    if _core.build_info()["gpu_backends"]:
+        pytest.skip("this build has a backend for GPUs")
+    command = ["perplexity", small_model, "--text", text, "--ctx", "64", "--chunks", "1"]
+    refused = run(*command, "-ngl", "all")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "pyquant: gpu-layers: this pyquant is built for the CPU alone; `make GPU=vulkan` (cuda, metal, hip) "
+        "builds another\n"
+    )
+    left_out = run(*command, environment={**ENVIRONMENT, GPU_LAYERS: "all"})
+    assert left_out.returncode == 0
+    assert f"{GPU_LAYERS} is left out: this pyquant is built for the CPU alone" in left_out.stderr
+
+
+@pytest.mark.gpu
+def test_info_lists_devices(gpu: str) -> None:
+    assert f"\n{gpu} " in run("info", environment=ENVIRONMENT_OF_GPU).stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", [2, "all"])
+def test_perplexity_is_the_cpus(gpu: str, held_out_text: Path, layers: int | str) -> None:
+    command = ["perplexity", data.model_path(), "--text", held_out_text, "--ctx", "64", "--chunks", "2"]
+    expected, found = (result(*command, layers=n)["results"][0]["ppl"] for n in (0, layers))
+    assert found == pytest.approx(expected, rel=1e-4)  # 1e-5 with F16 arithmetic
+    assert found != expected  # computed elsewhere
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "mode", [["Q4_0"], ["Q4_K_M"], ["--mode", "q8_table", "--table", "balanced", "--store", "q4_t"]]
+)
+def test_kld_is_the_cpus(gpu: str, held_out_text: Path, mode: list[str], tmp_path: Path) -> None:
+    quantized = tmp_path / "quantized.gguf"
+    assert run("quantize", data.model_path(), quantized, *mode).returncode == 0
+    settings = ["--text", held_out_text, "--ctx", "64", "--chunks", "4"]
+    command = ["compare", data.model_path(), quantized, *settings]
+    of_cpu, of_gpu = (result(*command, layers=n) for n in (0, "all"))
+    expected, found = (compared["candidates"][0]["kld"] for compared in (of_cpu, of_gpu))
+    # The CPU rounds activations to 8 bits where weights are quantized, and a device need not.
+    assert found["mean"] == pytest.approx(expected["mean"], abs=expected["error"])
+    assert of_cpu["noise_floor"]["kld"] != of_gpu["noise_floor"]["kld"] < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [(F32, 1e-3), ("f16, experts", 3e-3)],  # by F16 weights the CPU multiplies F16 activations
+)
+def test_statistics_are_the_cpus(
+    gpu: str, generated: Callable[[str], Path], text: Path, tmp_path: Path, name: str, tolerance: float
+) -> None:
+    paths = []
+    for layers in (0, "all"):
+        paths.append(tmp_path / f"{layers}.gguf")
+        settings = ["--text", text, "--ctx", "64", "--chunks", "4"]
+        made = result("calibrate", generated(name), "-o", paths[-1], *settings, layers=layers)
+        assert (made["copying_seconds"] > 0) == (layers == "all")
+    expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
+    assert set(found) == set(expected)
+    for tensor in set(expected) - {"checksums"}:
+        error = np.linalg.norm(found[tensor].astype(float) - expected[tensor])
+        assert error <= tolerance * np.linalg.norm(expected[tensor].astype(float)), tensor
+
+
+@pytest.mark.gpu
+def test_greedy_text_is_the_cpus(gpu: str) -> None:
+    command = ["generate", data.model_path(), "-p", "The ", "--temperature", "0", "--max-tokens", "12"]
+    expected, found = (result(*command, layers=n) for n in (0, "all"))
+    assert found["text"] == expected["text"]
+
+
+@pytest.mark.gpu
+def test_tables_are_computed_on_the_cpu(gpu: str, held_out_text: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.gguf"
+    mode = ["--mode", "q8_table", "--table", "balanced", "--store", "q4_t"]
+    made = run("quantize", data.model_path(), table, *mode)
+    assert made.returncode == 0, made.stderr
+    command = ["perplexity", table, "--text", held_out_text, "--ctx", "64", "--chunks", "1"]
+    said = run(*command, "-ngl", "all", environment=ENVIRONMENT_OF_GPU).stderr
+    assert "table.gguf: tensors of type Q4_T are computed on the CPU" in said
+
+
+@pytest.mark.gpu
+def test_what_a_device_has_no_room_for(gpu: str, small_model: Path, text: Path) -> None:
+    little = {**ENVIRONMENT_OF_GPU, "GGML_VK_FORCE_MAX_BUFFER_SIZE": "1000"}
+    done = run("perplexity", small_model, "--text", text, "--ctx", "64", "-ngl", "all", environment=little)
+    assert done.returncode == 1
+    assert done.stderr.endswith("; fewer --gpu-layers take less memory of the GPU\n")
+
+
+@pytest.mark.gpu
+def test_devices_that_are_not_there(gpu: str, small_model: Path, text: Path) -> None:
+    command = ["perplexity", small_model, "--text", text, "-ngl", "all"]
+    done = run(*command, "--main-gpu", "9", environment=ENVIRONMENT_OF_GPU)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "pyquant: main-gpu: 9: there are 1, from 0 on; `pyquant info` lists them\n",
+    )
+    none = {**ENVIRONMENT_OF_GPU, "VK_ICD_FILENAMES": "/none", "VK_DRIVER_FILES": "/none"}
+    done = run(*command, environment=none)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyquant: gpu-layers: VULKAN finds no device; install its driver")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "more", "within", "alike"),
+    [
+        (F32, [], "blk.", 0.98),
+        ("f16, experts", [], "blk.", 0.9),
+        # What is propagated are errors of 5 %: 2e-6 of noise on what enters changes a third of later codes.
+        (F32, ["--error-propagation", 16], "blk.0.attn", 0.98),
+    ],
+)
+def test_passes_of_rounding_stop_and_go_on_there(
+    gpu: str,
+    generated: Callable[[str], Path],
+    text: Path,
+    tmp_path: Path,
+    name: str,
+    more: list[object],
+    within: str,
+    alike: float,
+) -> None:
+    model, diagonals = generated(name), tmp_path / "diagonals.gguf"
+    settings = ["--text", text, "--ctx", "64", "--chunks", "16", "--imatrix-only"]
+    assert run("calibrate", model, "-o", diagonals, *settings).returncode == 0
+    paths = []
+    for layers in (0, "all"):
+        paths.append(tmp_path / f"{layers}.gguf")
+        command = ["quantize", model, paths[-1], "--mode", "ggml:Q4_0", "--hessian", diagonals, *more]
+        result(*command, layers=layers)
+    expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
+    for tensor in (tensor for tensor in expected if tensor.startswith(within)):
+        assert (found[tensor] == expected[tensor]).mean() > alike, tensor
+
+
+@pytest.fixture(scope="module")
+def lost_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is loaded before libvulkan, so that a device is lost."""
+    library = tmp_path_factory.mktemp("lost") / "lost_device.so"
+    source = Path(__file__).parents[1] / "support/lost_device.cpp"
+    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", source, "-o", library, "-ldl"]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no C++ compiler, or no headers of Vulkan")
+    return library
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("command", ["calibrate", "quantize"])
+def test_a_device_that_is_lost_leaves_no_half_written_file(
+    gpu: str,
+    lost_device: Path,
+    generated: Callable[[str], Path],
+    stats_of,
+    text: Path,
+    tmp_path: Path,
+    command: str,
+) -> None:
+    model, output = generated(F32), tmp_path / "out" / "file.gguf"
+    output.parent.mkdir()
+    more = ["--text", text, "--ctx", "64", "--chunks", "8", "-o", output]
+    if command == "quantize":
+        more = [output, "--mode", "ggml:Q4_0", "--hessian", stats_of(F32), "--error-propagation", "16"]
+    lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), "LOST_AFTER": "40"}
+    done = run(command, model, *more, "-ngl", "all", environment=lost, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert "Device" in done.stderr.splitlines()[-1]
+    assert not output.exists()
+
+
+@pytest.mark.gpu
+def test_weights_that_change_stay_on_the_cpu(
+    gpu: str, generated: Callable[[str], Path], stats_of, text: Path, tmp_path: Path
+) -> None:
+    settings = ["--hessian", stats_of(F32), "--text", text, "--ctx", "64", "--chunks", "2"]
+    expected, found = (
+        result("sensitivity", generated(F32), *settings, "-o", tmp_path / f"{n}.toml", layers=n)["by_tensor"]
+        for n in (0, "all")
+    )
+    for name in expected:
+        assert found[name]["sensitivity"] == pytest.approx(expected[name]["sensitivity"], rel=0.05), name
