@@ -95,7 +95,7 @@ wheel: $(wheel_tools)
 	$(foreach name,$(PYTHONS),build/wheel/$(name)/bin/python cmake/wheel.py build/dist --architecture $(ARCHITECTURE)$(newline))
 
 wheel-test: $(installed) wheel
-	$(python) -m pytest --tier all -s tests/test_wheel.py
+	$(python) -m pytest --tier all -s tests/test_wheel.py tests/test_wheel_arm.py
 
 build/wheel/%/.tools: pyproject.toml cmake/requires.py
 	@$* -m venv $(@D)
