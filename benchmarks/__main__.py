@@ -3,7 +3,8 @@
 Quantizing, on a generated F16 model of 1 GB, beside llama-quantize and beside copying the file;
 counting codes; packing and unpacking beside copying; calibrating beside llama-imatrix; perplexity and
 KLD beside llama-perplexity; type Q4_T beside stock types; writing beside llama-completion; masks
-of grammars beside llguidance; passes of few tokens. Prints ratios with their spread, as a table or as JSON.
+of grammars beside llguidance; passes of few tokens; a wheel's variants beside this build.
+Prints ratios with their spread, as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from benchmarks.pqz import pqz
 from benchmarks.small_batches import small_batches
 from benchmarks.table_type import table_type
 from benchmarks.timing import Runs, interleave, row
+from benchmarks.wheel import wheel
 from pyquant.evaluate.speed import measure_speed
 from pyquant.inspect.histogram import count_codes
 from pyquant.machine.cpu import n_threads
@@ -321,6 +323,7 @@ SUITES = {
     "added": added,
     "small_batches": small_batches,
     "drafting": drafting,
+    "wheel": wheel,
 }
 
 if __name__ == "__main__":

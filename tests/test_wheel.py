@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -15,14 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from pyquant import quantize
+from pyquant import _cpu
+from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import evaluation_text, model_path
+from pyquant.evaluate.compare import compare_models
 from tests.support import ROOT
+from tests.support.command import run
 
 WHEELS = sorted((ROOT / "build" / "dist").glob("pyquant-*manylinux*.whl"))
 MOST_BYTES = 30e6  # beside the bundled model
 
-Command = Callable[..., str]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,24 +52,36 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Command]:
         house = Path(folder, "wheels")
         subprocess.run([python, "-m", "venv", folder], check=True)
         # With the network; everything after it is without one, and without any other program.
-        fetch = [f"{folder}/bin/python", "-m", "pip", "download", "-q", f"--dest={house}"]
+        fetch = [f"{folder}/bin/python", "-m", "pip", "download", "-qq", f"--dest={house}"]
         subprocess.run([*fetch, "--only-binary=:all:", f"{wheel}[generation]"], check=True)
         environment = {"PATH": "", "HOME": folder, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)}
 
-        def run(command: str, *arguments: object, **more: str) -> str:
+        def execute(command: str, *arguments: object, status: int = 0, **more: str):
             program = [f"{folder}/bin/{command}"]
             done = subprocess.run(
                 [*program, *map(str, arguments)],
                 capture_output=True, text=True, env=environment | more, cwd=folder,
             )  # fmt: skip
-            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-            return done.stdout
+            assert done.returncode == status, done.stdout[-2000:] + done.stderr[-4000:]
+            return done
 
         begin = time.perf_counter()
-        run("pip", "install", "pyquant[generation]")
+        execute("pip", "install", "pyquant[generation]")
         seconds = time.perf_counter() - begin
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {seconds:.1f} s to install")
-        yield run
+        yield execute
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a text and statistics with this build."""
+    folder = tmp_path_factory.mktemp("made_here")
+    text = folder / "text.txt"
+    text.write_text(evaluation_text())
+    calibrate_model(
+        model_path(), [text], folder / "hessian.gguf", imatrix=folder / "imatrix.gguf", n_chunks=4
+    )
+    return folder
 
 
 def test_it_is_small_and_names_what_is_compiled_in() -> None:
@@ -79,27 +95,82 @@ def test_it_is_small_and_names_what_is_compiled_in() -> None:
         assert not any("libgomp" in name or "libomp" in name for name in files)
 
 
-def variants(run: Command) -> list[str]:
-    return run("python", "-c", "from pyquant import _cpu; print(*_cpu.variants())").split()
+@pytest.mark.parametrize("variant", _cpu.variants())
+def test_the_front_door(installed: Command, folder: Path, tmp_path: Path, variant: str) -> None:
+    def pyquant(*arguments: object) -> str:
+        return installed("pyquant", *arguments, PYQUANT_CPU=variant).stdout
+
+    assert json.loads(pyquant("info", "--json"))["variant"] == variant
+    pyquant("quantize", model_path(), tmp_path / "made.gguf", "Q4_0")
+    pyquant("histogram", tmp_path / "made.gguf")
+    measured = ["--text", folder / "text.txt", "--chunks", 4, "--json"]
+    compared = json.loads(pyquant("compare", model_path(), tmp_path / "made.gguf", *measured))
+    # The kernels of another variant round their sums in another order.
+    here = compare_models(model_path(), [tmp_path / "made.gguf"], folder / "text.txt", n_chunks=4).to_json()
+    assert compared["base"]["perplexity"] == pytest.approx(here["base"]["perplexity"], rel=1e-4)
+    kld = here["candidates"][0]["kld"]["mean"]
+    assert compared["candidates"][0]["kld"]["mean"] == pytest.approx(kld, rel=0.02)
+    pyquant(
+        "generate", model_path(), "-p", "1", "--grammar", "arithmetic", "--engine", "lr", "--max-tokens", 2
+    )
 
 
-def test_the_front_door(installed: Command, tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(evaluation_text())
-    expected = tmp_path / "expected.gguf"
-    quantize(model_path(), expected, "Q4_K_M")
-    perplexities = []
-    for variant in variants(installed):
-        out, forced = tmp_path / f"{variant}.gguf", {"PYQUANT_CPU": variant}
-        assert json.loads(installed("pyquant", "info", "--json", **forced))["variant"] == variant
-        installed("pyquant", "quantize", model_path(), out, "Q4_K_M", **forced)
-        assert out.read_bytes() == expected.read_bytes()
-        measured = ["--text", text, "--chunks", 4, "--json"]
-        compared = installed("pyquant", "compare", model_path(), out, *measured, **forced)
-        perplexities.append(json.loads(compared)["candidates"][0]["perplexity"])
-        counted = tmp_path / f"{variant}-counted.gguf"
-        installed("pyquant", "quantize", model_path(), counted, "Q4_0", **forced)
-        installed("pyquant", "histogram", counted, **forced)
-        grammar = ["--grammar", "arithmetic", "--engine", "lr"]
-        installed("pyquant", "generate", model_path(), "-p", "1", *grammar, "--max-tokens", 2, **forced)
-    assert perplexities == pytest.approx(len(perplexities) * [perplexities[0]], rel=1e-3)
+@pytest.mark.parametrize("variant", _cpu.variants())
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["Q4_K_M"],
+        ["Q4_K_M", "--imatrix", "imatrix.gguf"],
+        ["IQ4_XS", "--imatrix", "imatrix.gguf"],
+        ["--mode", "ggml:Q4_K", "--hessian", "hessian.gguf"],
+    ],
+    ids=" ".join,
+)
+def test_every_variant_writes_the_same_bytes(
+    installed: Command, folder: Path, tmp_path: Path, arguments: list[str], variant: str
+) -> None:
+    paths = [folder / word if word.endswith(".gguf") else word for word in arguments]
+    here, there = tmp_path / "here.gguf", tmp_path / "there.gguf"
+    assert run("quantize", model_path(), here, *paths).returncode == 0
+    installed("pyquant", "quantize", model_path(), there, *paths, PYQUANT_CPU=variant)
+    assert here.read_bytes() == there.read_bytes()
+
+
+def test_no_openmp_comes_with_it(installed: Command) -> None:
+    """numpy or torch may bring one: there are no two in a process then."""
+    program = (
+        "import pyquant; from pyquant.data import model_path; from pyquant.llama.model import Model\n"
+        "model = Model(model_path()); print(open('/proc/self/maps').read())"
+    )
+    maps = installed("python", "-c", program).stdout
+    assert "/_core_x86_64" in maps or "/_core_armv8" in maps
+    assert not re.search(r"lib(g|i|)omp", maps)
+
+
+def test_it_starts_quickly(installed: Command) -> None:
+    for command in (["python", "-c", "import pyquant"], ["pyquant", "--help"]):
+        installed(*command)  # caches of Python are written
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        installed(*command)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = sum(getattr(after, name) - getattr(before, name) for name in ("ru_utime", "ru_stime"))
+        print(f"{' '.join(command)}: {seconds:.2f} s")
+        assert seconds < 0.3  # twice what a machine at rest takes
+
+
+@pytest.mark.parametrize(
+    "system", ["musllinux_1_2_x86_64", "linux_i686", "manylinux_2_28_aarch64", "manylinux_2_17_x86_64"]
+)
+def test_other_systems_do_not_take_it(installed: Command, tmp_path: Path, system: str) -> None:
+    elsewhere = [f"--platform={system}", "--only-binary=:all:", "--no-deps", f"--target={tmp_path}"]
+    refused = installed("pip", "install", *elsewhere, "pyquant", status=1)
+    assert "No matching distribution found for pyquant" in refused.stderr
+
+
+def test_without_openblas(installed: Command) -> None:
+    installed("pip", "uninstall", "-y", "scipy-openblas32")
+    refused = installed("pyquant", "info", status=1)
+    assert refused.stderr.startswith("pyquant: ")
+    assert refused.stderr.endswith("pip install --force-reinstall pyquant scipy-openblas32\n")
+    assert refused.stderr.count("\n") == 1
+    installed("pip", "install", "scipy-openblas32")

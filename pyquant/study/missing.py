@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyquant.errors import StudyError
@@ -31,6 +31,19 @@ def tasks(plan: StudyPlan, store: Store) -> list[Task]:
             todo += _Model(plan, store, base, missing).tasks()
     order = [metric.name for metric in METRICS]
     return sorted(todo, key=lambda task: order.index(task.metric))
+
+
+def _earlier(maker: Task, comparisons: list[list[Task]]) -> frozenset[str]:
+    """Name the parts of comparisons that are measured before a model is made: all but the one before its own.
+
+    So models of two parts at most are there at a time.
+    """
+    return frozenset(
+        part.name
+        for parts in comparisons
+        for own in [next((i for i, part in enumerate(parts) if maker.files[0] in part.files), 0)]
+        for part in parts[: max(0, own - 1)]
+    )
 
 
 def _is_done(store: Store, run: Run) -> bool:
@@ -92,10 +105,11 @@ class _Model:
         name = self.base.source.name
         for metric, row in by_itself:
             todo.append(self._task(metric, f"{metric.name} of {name} {row.label}", [(row, None)]))
-        for row in made:
-            todo.append(self._task(MAKER, f"{name} {row.label}", [(row, None)]))
-            self.makers[row.file] = todo[-1].name
-        return [*todo, *(task for comparison in compared for task in self._parts(comparison))]
+        makers = [self._task(MAKER, f"{name} {row.label}", [(row, None)]) for row in made]
+        self.makers |= {row.file: task.name for row, task in zip(made, makers)}
+        parts = [list(self._parts(comparison)) for comparison in compared]
+        todo += [replace(task, behind=_earlier(task, parts)) for task in makers]
+        return [*todo, *(task for some in parts for task in some)]
 
     def _prepare(self, wanted: set[Path]) -> list[Task]:
         """List what makes the files that are wanted and not there, and the results that are missing."""
@@ -179,6 +193,7 @@ class _Model:
         rows, text = [row for row, _ in measured], measured[0][1]
         work: Work = metric.work(self.plan.asked, rows[-1].quantizer, text)
         read = self._file(text) if text else work.text
+        needs = tuple(self._made_by([row.file, *row.uses]) for row in rows)
         return Task(
             name=name,
             metric=metric.name,
@@ -187,17 +202,17 @@ class _Model:
             files=tuple(row.file for row in rows),
             runs=tuple(self._needed(row.runs.get((metric.name, on))) for row, on in measured),
             cost=self._cost(work.tokens * len(rows)),
-            after=frozenset(
-                self.makers[file]
-                for file in {read, *(file for row in rows for file in (row.file, *row.uses))}
-                if file in self.makers
-            ),
+            after=self._made_by([read] if read else []).union(*needs),
+            needs=needs,
             text=read,
             kind=text.kind if text else "text",
             caches=tuple(on.cache if on else F16_CACHE for _, on in measured),
             finished=self._finished(metric, rows[0]),
             options=tuple(work.options.items()),
         )
+
+    def _made_by(self, files: Iterable[Path]) -> frozenset[str]:
+        return frozenset(self.makers[file] for file in files if file in self.makers)
 
     def _finished(self, metric: Metric, row: Row) -> Path | None:
         if metric.unit != "sample":

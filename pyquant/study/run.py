@@ -132,7 +132,7 @@ def run_study(
         workers = executor.local_workers(workers)
         shared = threads or (None if cluster else max(1, n_threads(None) // workers))
         engine = executor.cluster(cluster) if cluster else executor.local(min(workers, max(len(todo), 1)))
-        work = _Work(store, todo, command, watch, threads, shared)
+        work = _Work(store, todo, command, watch, threads, shared, keep)
         if todo:
             with engine as pool:
                 work.go(pool)
@@ -186,9 +186,10 @@ class _Work:
         watch: Watch | None,
         threads: int | None,
         shared: int | None,
+        keep: bool,
     ) -> None:
         self.store, self.command, self.watch = store, command, watch
-        self.threads, self.shared = threads, shared
+        self.threads, self.shared, self.keep = threads, shared, keep
         self.waiting = list(todo)
         self.total = len(todo)
         self.cost = sum(task.cost for task in todo)
@@ -218,10 +219,18 @@ class _Work:
             ) from None
 
     def _ready(self) -> list[Task]:
-        for task in [task for task in self.waiting if task.after & self.failed.keys()]:
-            self.waiting.remove(task)
-            self.failed[task.name] = f"not begun, for want of {min(task.after & self.failed.keys())}"
-        ready = [task for task in self.waiting if task.after <= self.done and not _alone(task)]
+        for i, task in reversed(list(enumerate(self.waiting))):
+            if lost := task.after & self.failed.keys():
+                rest = task.without(lost)
+                self.waiting[i : i + 1] = [rest] if rest else []
+                if not rest:
+                    self.failed[task.name] = f"not begun, for want of {min(lost)}"
+        ended = self.done | self.failed.keys()
+        ready = [
+            task
+            for task in self.waiting
+            if task.after <= self.done and task.behind <= ended and not _alone(task)
+        ]
         if self.waiting and not ready and not self.running:
             ready = self.waiting[:1]  # those that are measured alone, one after the other
         return ready
@@ -245,7 +254,16 @@ class _Work:
                 )
         self.warnings |= set(outcome.provenance["warnings"])
         self.done.add(task.name)
+        if not self.keep:
+            self._remove_models_of(task)
         self._report((task.name, outcome.provenance["seconds"]))
+
+    def _remove_models_of(self, task: Task) -> None:
+        """Remove a task's quantized models, but those that another task needs."""
+        others = [*self.waiting, *self.running.values()]
+        for file in set(task.files).difference(*(other.files for other in others)):
+            if file.parent == self.store.models:
+                file.unlink(missing_ok=True)
 
     def _report(self, finished: tuple[str, float | str] | None = None) -> None:
         if not self.watch:

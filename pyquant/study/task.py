@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,10 @@ class Task:
         Estimate of the time it takes, in tokens times weights.
     after
         Names of the tasks that make its files.
+    needs
+        Those of each model's files, for each of `modes`; empty for what is no use without any of them.
+    behind
+        Names of tasks that it waits for, whatever comes of them.
     text, kind
         The text that models are run over, and what it is.
     caches
@@ -60,11 +64,29 @@ class Task:
     runs: tuple[Run | None, ...]
     cost: float = 0.0
     after: frozenset[str] = frozenset()
+    needs: tuple[frozenset[str], ...] = ()
+    behind: frozenset[str] = frozenset()
     text: Path | None = None
     kind: Kind = "text"
     caches: tuple[CacheTypes, ...] = ()
     finished: Path | None = None
     options: tuple[tuple[str, Any], ...] = ()
+
+    def without(self, failed: Set[str]) -> Task | None:
+        """Leave out models that were not made; None: nothing is left to measure."""
+        lost = self.after & failed
+        kept = [i for i, needed in enumerate(self.needs) if not needed & lost]
+        if not lost <= frozenset().union(*self.needs) or not any(self.runs[i] for i in kept):
+            return None
+        return replace(
+            self,
+            modes=tuple(self.modes[i] for i in kept),
+            files=tuple(self.files[i] for i in kept),
+            runs=tuple(self.runs[i] for i in kept),
+            caches=tuple(self.caches[i] for i in kept),
+            needs=tuple(self.needs[i] for i in kept),
+            after=self.after - lost,
+        )
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,10 @@ def test_caches_are_those_that_llama_cpp_makes(
     ("name", "n_ctx", "n_chunks"),
     [
         pytest.param(
-            name, n_ctx, n_chunks, marks=[] if (name, n_ctx) == ("Mamba", 32) else pytest.mark.slow
+            name,
+            n_ctx,
+            n_chunks,
+            marks=pytest.mark.ci if (name, n_ctx) == ("Mamba", 32) else pytest.mark.slow,
         )
         for name in FAMILIES
         for n_ctx, n_chunks in [(32, 70), (4096, 1)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pyquant.errors import StudyError
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.inspect.histogram import count_codes
 from pyquant.rounding.quantize_model import quantize_model
@@ -64,6 +65,30 @@ def test_together_does_not_matter(lab: Lab, tmp_path: Path, undisturbed_study: d
     config = lab.write("together.toml", SAME_EVERYWHERE, "together = 3\n")
     lab.run(tmp_path / "results", config)
     assert contents(tmp_path / "results").items() <= undisturbed_study.items()
+
+
+@pytest.mark.ci
+def test_no_more_models_are_there_than_are_compared_and_made_next(
+    lab: Lab, tmp_path: Path, undisturbed_study: dict[str, dict]
+) -> None:
+    config = lab.write("bounded.toml", SAME_EVERYWHERE, "together = 1\n")
+    folder, seen = tmp_path / "results", []
+    lab.run(folder, config, watch=lambda _: seen.append(len(list((folder / "models").glob("*.gguf")))))
+    assert 0 < max(seen) <= 2
+    assert contents(folder).items() <= undisturbed_study.items()
+
+
+@pytest.mark.ci
+def test_a_model_that_is_not_made_costs_the_others_nothing(lab: Lab, tmp_path: Path) -> None:
+    config = lab.write("failing.toml", ["size", "quality"])
+    config.write_text(config.read_text() + '\n[[quantizer]]\nmode = "q8_table"\ntable = "nowhere"\n')
+    with pytest.raises(
+        StudyError, match=r"^1 of \d+ tasks failed; .*\n  model-1.gguf q8_table nowhere: "
+    ) as failure:
+        lab.run(tmp_path / "results", config)
+    assert str(failure.value).count("\n") == 1
+    (model,) = read_results(Store(tmp_path / "results")).models
+    assert [row.label for row in model.rows if not row.result("quality")] == ["q8_table nowhere"]
 
 
 @pytest.mark.ci

@@ -77,6 +77,7 @@ def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_pa
     assert not output.exists()
 
 
+@pytest.mark.ci
 def test_options_of_modes_and_types_are_kept_apart(source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.gguf"
     for words, says in (
