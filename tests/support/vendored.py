@@ -23,9 +23,9 @@ def patched_llama() -> Path:
 
 
 def built(library: str) -> Path:
-    """Find a static library of the tree that the extension was linked with."""
-    (path,) = ROOT.glob(f"build/cp*/llama.cpp/**/lib{library}.a")
-    return path
+    """Find a static library that the extension was linked with, of the last build where there are several."""
+    paths = ROOT.glob(f"build/cp*/llama.cpp/**/lib{library}.a")
+    return max(paths, key=lambda path: path.stat().st_mtime)
 
 
 def llama_files(pattern: str) -> list[Path]:
