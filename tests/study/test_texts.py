@@ -91,6 +91,7 @@ def test_a_cache_that_is_missing_is_run_alone(folder: Path, tmp_path: Path) -> N
     assert contents(folder / "results") == before
 
 
+@pytest.mark.ci
 def test_a_model_without_a_template_has_no_answers(folder: Path, tmp_path: Path) -> None:
     (folder / "bundled.toml").write_text(STUDY.replace("ctx = 64", "ctx = 64\nbundled = true"))
     study = read_study(folder / "bundled.toml", models=[folder / "model.gguf"], chunks=1)
