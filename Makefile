@@ -30,7 +30,7 @@ endef
 say = @echo "pyquant: $(1)"
 stop = { echo "pyquant: $(1)" >&2; exit 1; }
 
-.PHONY: demo smollm2 qwen test test-all test-gpu trial bench fuzz lint stub documents docs sdist wheel wheel-test oracle clean always
+.PHONY: demo smollm2 qwen test test-all test-gpu trial bench fuzz lint stub documents docs sdist wheel wheel-test arm oracle clean always
 .DELETE_ON_ERROR:
 
 demo: $(installed)
@@ -96,6 +96,10 @@ wheel: $(wheel_tools)
 
 wheel-test: $(installed) wheel
 	$(python) -m pytest --tier all -s tests/test_wheel.py tests/test_wheel_arm.py
+
+# A Python for 64-bit ARM, to test the wheel for it by qemu-user.
+arm: $(installed)
+	@$(call quietly,arm) $(python) -m tests.support.arm_python build/arm
 
 build/wheel/%/.tools: pyproject.toml cmake/requires.py
 	@$* -m venv $(@D)

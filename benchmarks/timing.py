@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -20,13 +21,15 @@ from typing import Any
 class Runs:
     """One command and what its runs took.
 
-    seconds: wall clock. peak_bytes: resident memory; own_bytes: that no file is mapped to. said: by the last.
+    seconds: wall clock; cpu_seconds: of all its threads. peak_bytes: resident memory; own_bytes: that no file
+    is mapped to. said: by the last.
     """
 
     name: str
     command: Sequence[str]
     clean: Sequence[str] = ()  # files to remove before a run
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
     own_bytes: int = 0
     said: str = ""
@@ -36,7 +39,7 @@ class Runs:
             if os.path.exists(path):
                 os.unlink(path)
         with tempfile.TemporaryFile("w+") as output:
-            begin = time.perf_counter()
+            cpu, begin = _cpu_seconds(), time.perf_counter()
             with subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT) as process:
                 watcher = threading.Thread(target=self._watch, args=(process.pid,), daemon=True)
                 watcher.start()
@@ -48,6 +51,7 @@ class Runs:
             if process.returncode != 0:
                 raise SystemExit(f"{' '.join(map(str, self.command))} failed:\n{self.said[-2000:]}")
         self.seconds.append(seconds)
+        self.cpu_seconds.append(_cpu_seconds() - cpu)
 
     def _watch(self, pid: int) -> None:
         # Memory is not read from wait4: what that counts begins with the memory of this process, its parent.
@@ -66,6 +70,12 @@ class Runs:
         return statistics.median(self.seconds)
 
 
+def _cpu_seconds() -> float:
+    """Of all processes that this one waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def interleave(commands: Sequence[Runs], rounds: int) -> None:
     """Runs A B C A B C ..., after one round that is not counted."""
     for turn in range(rounds + 1):
@@ -74,6 +84,7 @@ def interleave(commands: Sequence[Runs], rounds: int) -> None:
             command.run()
             if turn == 0:
                 command.seconds.clear()
+                command.cpu_seconds.clear()
 
 
 def ratios(of: Runs, to: Runs) -> tuple[float, float, float]:

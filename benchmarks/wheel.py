@@ -31,8 +31,22 @@ def wheel(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for what, command in _commands(arguments).items():
         runs = [Runs(f"{what}, {name}", [*program, *command]) for name, program in programs.items()]
         interleave(runs, arguments.rounds)
-        results += [row(runs[0], None, 0), *(row(own, runs[0], 0) for own in runs[1:])]
+        results += [_row(runs[0], None), *(_row(own, runs[0]) for own in runs[1:])]
     return results
+
+
+def _row(runs: Runs, peer: Runs | None) -> dict[str, Any]:
+    """Compare the least CPU time of each: what else runs on the machine makes times longer, never shorter."""
+    result = row(runs, None, 0) | {"seconds": min(runs.cpu_seconds)}
+    if peer is not None:
+        each = [other / own for other, own in zip(peer.cpu_seconds, runs.cpu_seconds)]
+        result |= {
+            "peer": f"{peer.name} (CPU time)",
+            "times_as_fast": min(peer.cpu_seconds) / min(runs.cpu_seconds),
+            "low": min(each),
+            "high": max(each),
+        }
+    return result
 
 
 def _install(path: Path, folder: Path) -> str:

@@ -4,20 +4,17 @@
 # stands in site-packages/pyquant, finds the library by an RPATH beside itself. In an isolated build
 # the copy that was compiled against is gone by then; the one that pip installed takes its place.
 
+# Found without importing it, as that loads the library, which may be of another architecture.
 execute_process(
     COMMAND ${Python_EXECUTABLE} -c
-        "import scipy_openblas32 as b; print(b.get_include_dir(), b.get_lib_dir(), b.get_library(), sep=';', end='')"
-    OUTPUT_VARIABLE openblas COMMAND_ERROR_IS_FATAL ANY)
-list(GET openblas 0 openblas_include)
-list(GET openblas 1 openblas_folder)
-list(GET openblas 2 openblas_name)
+        "from importlib.util import find_spec; print(find_spec('scipy_openblas32').submodule_search_locations[0], end='')"
+    OUTPUT_VARIABLE openblas_package COMMAND_ERROR_IS_FATAL ANY)
+find_library(openblas_library scipy_openblas PATHS ${openblas_package}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
 
 add_library(openblas SHARED IMPORTED)
 set_target_properties(openblas PROPERTIES
-    IMPORTED_LOCATION
-        ${openblas_folder}/${CMAKE_SHARED_LIBRARY_PREFIX}${openblas_name}${CMAKE_SHARED_LIBRARY_SUFFIX}
+    IMPORTED_LOCATION ${openblas_library}
     INTERFACE_COMPILE_DEFINITIONS BLAS_SYMBOL_PREFIX=scipy_)
-target_include_directories(openblas SYSTEM INTERFACE ${openblas_include})
-get_filename_component(openblas_package ${openblas_folder} DIRECTORY)
-get_filename_component(openblas_package ${openblas_package} NAME)
-set(openblas_rpath ../${openblas_package}/lib)  # from pyquant/
+target_include_directories(openblas SYSTEM INTERFACE ${openblas_package}/include)
+get_filename_component(openblas_name ${openblas_package} NAME)
+set(openblas_rpath ../${openblas_name}/lib)  # from pyquant/

