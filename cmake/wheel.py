@@ -69,21 +69,12 @@ def write_tools(folder: Path, architecture: str) -> dict[str, Path]:
     return paths
 
 
-def foreign(architecture: str, build: Path) -> dict[str, str]:
-    """Fetch OpenBLAS of another architecture; give what names that architecture to Python's build tools."""
-    folder = build / "openblas"
-    fetch(folder, f"--platform=manylinux_2_28_{architecture}", "scipy-openblas32")
-    suffix = sysconfig.get_config_var("EXT_SUFFIX").replace(platform.machine(), architecture)
-    return {
-        "PYTHONPATH": str(folder),
-        "_PYTHON_HOST_PLATFORM": f"linux-{architecture}",
-        "SETUPTOOLS_EXT_SUFFIX": suffix,
-    }
-
-
 def compile_wheel(build: Path, tools: dict[str, Path], architecture: str, folder: Path) -> None:
     environment = os.environ | {name: str(tools[name]) for name in ("CC", "CXX")}
     environment["CCACHE_COMPILERTYPE"] = "clang"  # which the tools' names do not tell
+    openblas = build / "openblas"  # one for every version of Python, too
+    fetch(openblas, f"--platform=manylinux_2_28_{architecture}", "scipy-openblas32")
+    environment["PYTHONPATH"] = str(openblas)
     definitions = {
         "PYQUANT_NATIVE": "OFF",
         "GGML_OPENMP": "OFF",  # GGML's own threads: no second OpenMP beside numpy's or torch's
@@ -95,8 +86,20 @@ def compile_wheel(build: Path, tools: dict[str, Path], architecture: str, folder
         "HAS_FLTO": "OFF",
     }
     if architecture != platform.machine():
-        definitions |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": architecture}
-        environment |= foreign(architecture, build)
+        suffix = sysconfig.get_config_var("EXT_SUFFIX").replace(platform.machine(), architecture)
+        definitions |= {
+            "CMAKE_SYSTEM_NAME": "Linux",
+            "CMAKE_SYSTEM_PROCESSOR": architecture,
+            # What pybind11 would ask this Python
+            "PYBIND11_USE_CROSSCOMPILING": "ON",
+            "PYTHON_MODULE_EXTENSION": suffix,
+            "PYTHON_MODULE_DEBUG_POSTFIX": "",
+            "PYTHON_IS_DEBUG": "OFF",
+        }
+        environment |= {
+            "SETUPTOOLS_EXT_SUFFIX": suffix,
+            "_PYTHON_HOST_PLATFORM": f"linux-{architecture}",
+        }
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={folder}"]
     command += [f"-Cbuild-dir={build / 'cmake'}"]
     command += [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]

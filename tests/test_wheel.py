@@ -25,6 +25,7 @@ from tests.support.command import run
 
 WHEELS = sorted((ROOT / "build" / "dist").glob("pyquant-*manylinux*.whl"))
 MOST_BYTES = 30e6  # beside the bundled model
+QEMU = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -56,8 +57,8 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Command]:
         subprocess.run([*fetch, "--only-binary=:all:", f"{wheel}[generation]"], check=True)
         environment = {"PATH": "", "HOME": folder, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)}
 
-        def execute(command: str, *arguments: object, status: int = 0, **more: str):
-            program = [f"{folder}/bin/{command}"]
+        def execute(command: str, *arguments: object, status: int = 0, by: tuple[str, ...] = (), **more: str):
+            program = [*by, f"{folder}/bin/{command}"]
             done = subprocess.run(
                 [*program, *map(str, arguments)],
                 capture_output=True, text=True, env=environment | more, cwd=folder,
@@ -134,6 +135,21 @@ def test_every_variant_writes_the_same_bytes(
     assert run("quantize", model_path(), here, *paths).returncode == 0
     installed("pyquant", "quantize", model_path(), there, *paths, PYQUANT_CPU=variant)
     assert here.read_bytes() == there.read_bytes()
+
+
+@pytest.mark.skipif(not QEMU, reason="needs qemu-x86_64, which is any CPU")
+@pytest.mark.parametrize(("cpu", "variant"), [("Haswell", "x86_64_v3"), ("Nehalem", None)])
+def test_an_old_cpu(installed: Command, cpu: str, variant: str | None) -> None:
+    by = (QEMU, "-cpu", cpu)
+    done = installed("python", "-m", "pyquant", "info", "--json", by=by, status=0 if variant else 1)
+    if variant:
+        assert json.loads(done.stdout)["variant"] == variant
+    else:
+        said = [line for line in done.stderr.splitlines() if "TCG" not in line]  # qemu's own warnings
+        assert said == [
+            "pyquant: this CPU (x86_64) lacks instructions that pyquant was compiled for, on x86-64 AVX2, FMA "
+            "and F16C: build pyquant from source on this machine"
+        ]
 
 
 def test_no_openmp_comes_with_it(installed: Command) -> None:

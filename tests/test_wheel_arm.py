@@ -26,7 +26,7 @@ QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 TAG = f"cp{VERSION.replace('.', '')}"
 WHEEL = next((ROOT / "build" / "dist").glob(f"pyquant-*-{TAG}-*_aarch64.whl"), None)
 VARIANTS = ("armv8_0", "armv8_2", "armv8_6")
-PLATFORMS = [f"manylinux_2_{glibc}_aarch64" for glibc in range(28, 16, -1)]
+PLATFORMS = [f"manylinux_2_{glibc}_aarch64" for glibc in range(36, 16, -1)]  # Debian 12 has 2.36
 
 Python = Callable[..., str]
 

@@ -9,11 +9,15 @@ import typer
 
 from pyquant.cli import options, paths
 from pyquant.cli.conversion import convert
+from pyquant.cli.groups import grouped
+from pyquant.cli.offload import OffloadOptions
 
 
+@grouped
 def equalize(
     source: options.FloatModel,
     output: options.Output,
+    offload: OffloadOptions,
     hessian: Annotated[
         Path,
         typer.Option(
@@ -38,6 +42,7 @@ def equalize(
 
     By powers of two; the model computes the same.
     """
+    offload.use()
     from pyquant.rounding.equalize.equalize_model import equalize_model
 
     convert(

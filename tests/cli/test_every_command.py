@@ -35,6 +35,19 @@ def test_every_command_with_json_is_tried() -> None:
     assert without == {"completion"}  # its result is a script
 
 
+def test_every_command_that_runs_a_model_takes_a_gpu() -> None:
+    without = {
+        command
+        for command, function in commands().items()
+        if "gpu_layers" not in typing.get_type_hints(function)
+    }
+    assert without == {
+        *("card", "completion", "dequantize", "error", "histogram", "info", "pack", "recipe", "unpack"),
+        *("study export", "study ls", "study show", "study validate"),
+        *("tables build", "tables check", "tables learn", "tables list", "tables show"),
+    }
+
+
 @pytest.mark.parametrize("command", RESULTS)
 def test_a_result_is_one_object_with_a_schema(command: str, command_folder: Path) -> None:
     done = run(*command.split(), *RESULTS[command], "--json", cwd=command_folder)

@@ -10,14 +10,18 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.groups import grouped
 from pyquant.cli.number import Number
+from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import number, percent, print_table, show, size
 from pyquant.cli.progress import count_bar
 from pyquant.generation.commands import generation_options
 
 
+@grouped
 def structured(
     models: Annotated[list[Path], generation_options.models("; others are tested against the first")],
+    offload: OffloadOptions,
     task: Annotated[
         str,
         typer.Option(
@@ -71,6 +75,7 @@ def structured(
     Temperature 1, top-p 0.95. Shares have Wilson's 95 % interval; p is McNemar's test against the first model
     on the same seeds.
     """
+    offload.use()
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.generation.structured.measure import LENGTHS, measure_structured
     from pyquant.generation.structured.task import TECHNIQUES
