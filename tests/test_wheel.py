@@ -147,8 +147,8 @@ def test_an_old_cpu(installed: Command, cpu: str, variant: str | None) -> None:
     else:
         said = [line for line in done.stderr.splitlines() if "TCG" not in line]  # qemu's own warnings
         assert said == [
-            "pyquant: this CPU (x86_64) lacks instructions that pyquant was compiled for, on x86-64 AVX2, FMA "
-            "and F16C: build pyquant from source on this machine"
+            "pyquant: this CPU (x86_64) lacks instructions that pyquant was compiled for, on x86-64 AVX2, "
+            "FMA and F16C: build pyquant from source on this machine"
         ]
 
 
