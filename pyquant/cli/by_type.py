@@ -33,7 +33,7 @@ SHARED = ("imatrix", "pure", "requantize", "hessian")
 class MethodOptions:
     """How a file of a type or a size is made."""
 
-    panel: ClassVar = "Method"
+    panel: ClassVar[str] = "Method"
 
     method: Annotated[
         Optional[str],

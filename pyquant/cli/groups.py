@@ -16,13 +16,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     The command itself is called with the dataclasses. Fields are `Annotated` as typer wants options to be;
     a dataclass may name the `panel` of the help that they stand in.
     """
-    hints = get_type_hints(command, include_extras=True)
     flat: list[inspect.Parameter] = []
     groups: dict[str, tuple[type, list[str]]] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        hint = hints[name]
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        hint = parameter.annotation
         if not (isinstance(hint, type) and is_dataclass(hint)):
-            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint))
+            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         options = _options(hint)
         groups[name] = hint, [option.name for option in options]

@@ -13,7 +13,7 @@ import typer
 class OffloadOptions:
     """What of a model is computed on GPUs; without an option, what llama.cpp's variable says."""
 
-    panel: ClassVar = "GPU"
+    panel: ClassVar[str] = "GPU"
 
     gpu_layers: Annotated[
         Optional[str],

@@ -242,7 +242,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing output
 class ModeOptions:
     """A mode and its parameters."""
 
-    panel: ClassVar = "Research schemes"
+    panel: ClassVar[str] = "Research schemes"
 
     mode: ModeName = None
     scheme: SchemeFile = None
@@ -308,7 +308,7 @@ class WrittenMode(ModeOptions):
 class WantedSize:
     """The size that a file is to have at most."""
 
-    panel: ClassVar = "Size instead of a type"
+    panel: ClassVar[str] = "Size instead of a type"
 
     target_size: Annotated[
         Optional[str],
@@ -352,7 +352,7 @@ class WantedSize:
 class Shards:
     """Whether the output is one file."""
 
-    panel: ClassVar = GENERAL
+    panel: ClassVar[str] = GENERAL
 
     split_max_size: Annotated[
         Optional[str],

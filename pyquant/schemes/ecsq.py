@@ -80,9 +80,9 @@ def ecsq(step: float, sensitivity: Sensitivity) -> EcsqScheme:
 class Ecsq(Mode):
     """Integer codes at one step for the whole model, by GPTQ; small once they are packed."""
 
-    name: ClassVar = "ecsq"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
-    dampening_propagated: ClassVar = ECSQ_PROPAGATED
+    name: ClassVar[str] = "ecsq"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q8_0
+    dampening_propagated: ClassVar[float] = ECSQ_PROPAGATED
 
     hessian: Path = Field(description="Hessian statistics, as steps are measured in outputs")
     step: Annotated[float, limits.STEP.interval] = Field(

@@ -32,7 +32,7 @@ def file_type_of(mixture: str) -> int:
 class GgmlType(Mode):
     """`ggml:Q4_K` and the like: the names that llama-quantize takes."""
 
-    name: ClassVar = "ggml:TYPE"
+    name: ClassVar[str] = "ggml:TYPE"
 
     @field_validator("mode")
     @classmethod

@@ -20,8 +20,8 @@ def q4_0() -> Scheme:
 class Q4_0(TableMode):
     """GGML's Q4_0."""
 
-    name: ClassVar = "q4_0"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
+    name: ClassVar[str] = "q4_0"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q4_0
 
     def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q4_0()

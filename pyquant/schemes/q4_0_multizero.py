@@ -26,8 +26,8 @@ def q4_0_multizero(radius: int) -> Scheme:
 class Q4_0MultiZero(TableMode):
     """Q4_0 with more zeros; still a Q4_0 file for any llama.cpp."""
 
-    name: ClassVar = "q4_0_multizero"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
+    name: ClassVar[str] = "q4_0_multizero"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q4_0
 
     radius: Annotated[int, limits.RADIUS.interval] = Field(
         description="codes of magnitude up to this become 0"

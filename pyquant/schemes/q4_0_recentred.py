@@ -27,8 +27,8 @@ def q4_0_recentred() -> Scheme:
 class Q4_0Recentred(TableMode):
     """Q4_0 seen through codes -8..7."""
 
-    name: ClassVar = "q4_0_recentred"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q4_0
+    name: ClassVar[str] = "q4_0_recentred"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q4_0
 
     def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q4_0_recentred()

@@ -19,8 +19,8 @@ def q8_0() -> Scheme:
 class Q8_0(Mode):
     """GGML's Q8_0."""
 
-    name: ClassVar = "q8_0"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+    name: ClassVar[str] = "q8_0"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q8_0
 
     def scheme(self, q8_0_codes: CountCodes) -> Scheme:
         return q8_0()

@@ -20,8 +20,8 @@ def q8_table(table: Table) -> Scheme:
 class Q8Table(TableMode):
     """Q8_0 through a table of 16 values, stored in Q8_0 blocks that any llama.cpp runs."""
 
-    name: ClassVar = "q8_table"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+    name: ClassVar[str] = "q8_table"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q8_0
 
     table: str = Field(description="basic, balanced, or a TOML file")
 

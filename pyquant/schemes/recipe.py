@@ -19,7 +19,7 @@ from pyquant.schemes.recipe_file import Recipe, read_recipe
 class RecipeMode(Mode):
     """A type for each tensor, from a file."""
 
-    name: ClassVar = "recipe"
+    name: ClassVar[str] = "recipe"
 
     recipe: Path = Field(description="a type for each tensor, as `pyquant mix` writes it")
 

@@ -20,8 +20,8 @@ def table(tables: TableSet) -> Scheme:
 class TableSearch(TableMode):
     """Tables of 16 values, one for the model or one for each kind of tensor or each tensor."""
 
-    name: ClassVar = "table"
-    file_type: ClassVar = LlamaFileType.MOSTLY_Q8_0
+    name: ClassVar[str] = "table"
+    file_type: ClassVar[LlamaFileType] = LlamaFileType.MOSTLY_Q8_0
 
     table: str = Field(description="a TOML file, such as `pyquant tables learn` writes")
 

@@ -65,7 +65,7 @@ CostsFile = Annotated[
 class Prompting:
     """What is continued or answered, and how long."""
 
-    panel: ClassVar = "Prompt"
+    panel: ClassVar[str] = "Prompt"
     prompt: Annotated[
         Optional[str], typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue.")
     ] = None
@@ -112,7 +112,7 @@ class Prompting:
 class Sampling:
     """How tokens are drawn."""
 
-    panel: ClassVar = "Sampling"
+    panel: ClassVar[str] = "Sampling"
     temperature: Annotated[
         float, number_option(limits.TEMPERATURE, "X", "0: always the most likely token.")
     ] = 0.8
@@ -184,7 +184,7 @@ class Sampling:
 class Form:
     """What completions keep to."""
 
-    panel: ClassVar = "Structured output"
+    panel: ClassVar[str] = "Structured output"
     grammar: Annotated[
         Optional[Path],
         typer.Option(
@@ -261,7 +261,7 @@ class Form:
 class Drafting:
     """The draft model, and how far drafts go."""
 
-    panel: ClassVar = "Speculative decoding"
+    panel: ClassVar[str] = "Speculative decoding"
     draft: Annotated[
         Optional[str],
         typer.Option(
@@ -287,7 +287,7 @@ class Drafting:
 class Expert:
     """What has a good default."""
 
-    panel: ClassVar = EXPERT
+    panel: ClassVar[str] = EXPERT
     ctx: Annotated[
         Optional[int],
         number_option(
