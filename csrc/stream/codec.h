@@ -62,8 +62,8 @@ std::unique_ptr<Decoder> table_decoder(const kernels::Table & table);
 // Throws BadWeight at the first infinity or NaN.
 void check_finite(const float * x, int64_t n);
 
-// rows: `size` bytes of `type` that n weights x became. Throws BadWeight where a scale is infinite: the
-// weight of largest magnitude is why.
+// rows: `size` bytes of `type` that n weights x became. Throws BadWeight where a scale is infinite, or
+// would be above what the type has: the weight of largest magnitude is why.
 void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n);
 
 }  // namespace pyquant::stream

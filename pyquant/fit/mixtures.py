@@ -19,6 +19,7 @@ from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GPTQ_TYPES
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.types import choose_types
+from pyquant.schemes.ggml_type import FP4
 from pyquant.schemes.recipe_file import Choice, Recipe, divides
 from pyquant.schemes.settings import make_mode
 
@@ -28,6 +29,8 @@ STOCK = (
     "Q5_K_S", "Q5_K_M", "Q5_1", "Q6_K", "Q8_0",
 )  # fmt: skip
 
+# Without --types: FP4 has the sizes of IQ4_XS and IQ4_NL, and more error.
+IN_MIXES = tuple(type_ for type_ in GPTQ_TYPES if type_.name not in FP4)
 FLOOR_BITS = 4.0  # of embeddings and output, which all tokens meet, where mixtures do not give them fewer
 NEAREST = 3  # mixtures below the size, which may do so
 
@@ -161,7 +164,7 @@ def candidates(
     for tensor in tensors:
         floored = tensor.name in (EMBEDDINGS, OUTPUT)
         its_own = {mixture.types[tensor.name] for mixture in (stock[-NEAREST:] if floored else stock)}
-        types = {type_ for type_ in allowed or GPTQ_TYPES if divides(type_, tensor)}
+        types = {type_ for type_ in allowed or IN_MIXES if divides(type_, tensor)}
         if not types | its_own:
             raise ConfigError(
                 f"types: blocks of none of them divide the rows of {tensor.name}, of {tensor.n_per_row:,} "

@@ -184,7 +184,7 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
         if not math.isfinite(error.value):
             raise ModelFileError(f"{where}: {error.value}; weights have to be finite") from None
         raise ModelFileError(
-            f"{where}: {error.value:g} is too large for fp16; BF16 and F32 hold it"
+            f"{where}: {error.value:g} is too large for the new type; BF16 and F32 hold it"
         ) from None
     except RuntimeError as error:  # an assertion of GGML's
         raise ModelFileError(

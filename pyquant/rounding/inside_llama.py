@@ -155,7 +155,7 @@ def _importance(llama: Any, plan: Plan) -> Any:
 
 def _type_overrides(llama: Any, plan: Plan) -> Any:
     """Name the planned type of each tensor, where llama.cpp would choose others."""
-    if plan.mode.tensors is None and not plan.mode.q4_t:
+    if plan.mode.tensors is None and not plan.mode.q4_t and not plan.mode.types(plan.model):
         return None
     if Type(_core.default_type(int(plan.mode.file_type))) in UNQUANTIZED:
         raise ConfigError(f"tensors: llama.cpp's quantizer takes no choice of tensors for {plan.mode.mode}")

@@ -120,7 +120,7 @@ def fill_header(plan: Plan) -> None:
     header, model = plan.files[0].header, plan.model
     header.copy_keys(model.header)
     header.set_u32("general.quantization_version", GGML_QUANT_VERSION)
-    file_type = copied_file_type(model) if plan.mode.copies else int(plan.mode.file_type)
+    file_type = copied_file_type(model) if plan.mode.copies else int(plan.mode.stated_type)
     header.set_u32("general.file_type", file_type)
     for key in (*LAYOUT_KEYS, *_outdated(plan)):
         header.remove(key)

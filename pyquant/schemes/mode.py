@@ -89,6 +89,11 @@ class Mode(BaseModel):
         """Say whether codes are stored in 4 bits, with their table, instead of their values."""
         return False
 
+    @property
+    def stated_type(self) -> int:
+        """The file type that the header states: that of the mixture that llama-quantize is asked for."""
+        return self.file_type
+
     def types(self, model: ModelFile) -> dict[str, TensorType]:
         """Give the types of tensors, by name, that it chooses itself. Raises ConfigError, ModelFileError."""
         return {}

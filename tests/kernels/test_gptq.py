@@ -20,6 +20,7 @@ from tests.twins.formats.ecsq import EcsqFormat
 from tests.twins.formats.table import TableFormat
 
 N = 512  # columns: two of the blocks that are stored as wholes
+NVFP4_LARGEST = 6 * 448  # the highest code by the highest scale
 
 TYPES = [Type(number) for number in _core.gptq_types()]
 every_type = pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
@@ -92,6 +93,8 @@ def test_every_format_has_a_twin() -> None:
 def test_rounding_equals_its_twin(kind: Type, known: str) -> None:
     known_input = factor(known, _core.columns_together(int(kind)))
     x, form = hand_made(), FORMATS[kind]
+    if kind is Type.NVFP4:
+        x = x.clip(-NVFP4_LARGEST, NVFP4_LARGEST)
     stored, values = twin.encode(x, known_input, form)
     encoder = _core.gptq_encoder(int(kind), known_input)
     assert_rows_equal(encoder, x, stored, stored.shape[1] * form.columns // N)
@@ -217,9 +220,26 @@ def test_weights_whose_scale_overflows_are_refused(kind: Type) -> None:
     encoder = _core.gptq_encoder(int(kind), factor("hessian", _core.columns_together(int(kind))))
     x = np.random.default_rng(0).laplace(size=(40, N)).astype(np.float32)
     x[33, 5] = 1e9
+    if kind is Type.MXFP4:  # whose scales reach as far as floats
+        assert encoder.decode(encoder.encode(x), N)[33, 5] == pytest.approx(1e9, rel=0.2)
+        return
     with pytest.raises(_core.WeightError) as raised:
         encoder.encode(x)
     assert (raised.value.index, raised.value.value) == (33 * N + 5, 1e9)
+
+
+@pytest.mark.parametrize(
+    "encoder", [_core.ggml_encoder, lambda kind: _core.gptq_encoder(kind, factor("ones", 64))]
+)
+def test_nvfp4_refuses_what_its_scales_do_not_reach(encoder: Callable[[int], _core.Encoder]) -> None:
+    x = np.random.default_rng(0).laplace(size=(4, N)).astype(np.float32)
+    x[2, 7] = -NVFP4_LARGEST
+    encoder = encoder(int(Type.NVFP4))
+    assert encoder.decode(encoder.encode(x), N)[2, 7] == -NVFP4_LARGEST
+    x[2, 7] *= 1.01
+    with pytest.raises(_core.WeightError) as raised:
+        encoder.encode(x)
+    assert raised.value.index == 2 * N + 7
 
 
 @pytest.mark.parametrize("together", [32, 256])

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.models.file_type import FILE_TYPES
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.rounding.inside_llama import quantize_patched
 from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.ggml_type import ALIASES, CHOICES, COPY
+from pyquant.schemes.ggml_type import ALIASES, CHOICES, COPY, FP4
 from pyquant.schemes.settings import make_mode
 from tests.support.gguf_file import finish
 from tests.support.models import EXPERTS, Model
@@ -171,11 +173,34 @@ def test_names_of_types_are_those_of_llama_quantize() -> None:
     assert names == {*ALIASES, *CHOICES, COPY}
 
 
-def test_a_type_that_llama_cpp_only_reads_gives_the_reason() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'ggml:NVFP4' is a type that llama\.cpp runs, and that it does not quantize"
-    ):
-        make_mode({"mode": "ggml:NVFP4"})
+def tensor_types(path: Path) -> dict[str, Type]:
+    return {tensor.name: tensor.type for tensor in ModelFile(path).tensors}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", FP4)
+@pytest.mark.parametrize("n_expert", [0, 3])
+def test_fp4_is_of_all_matrices_of_layers(oracle: Oracle, tmp_path: Path, name: str, n_expert: int) -> None:
+    source = Model(n_ff=128, n_layer=2, n_expert=n_expert).write(tmp_path / "m.gguf")
+    theirs, ours = tmp_path / "theirs.gguf", tmp_path / "ours.gguf"
+    oracle.quantize(source, theirs, "MXFP4_MOE", "--tensor-type", rf"blk\.={name.lower()}")
+    quantize_model(source, ours, make_mode({"mode": f"ggml:{name.lower()}"}))
+    quantize_patched(source, tmp_path / "patched.gguf", make_mode({"mode": f"ggml:{name}"}), threads=1)
+    assert tensor_types(tmp_path / "patched.gguf") == tensor_types(ours)
+    if name == "MXFP4":
+        assert ours.read_bytes() == theirs.read_bytes()
+    assert ModelFile(ours).get("general.file_type") == FILE_TYPES[f"{name}_MOE" if name == "MXFP4" else name]
+    for mine, its in zip(GGUFReader(ours).tensors, GGUFReader(theirs).tensors, strict=True):
+        assert (mine.name, mine.tensor_type) == (its.name, its.tensor_type)
+        np.testing.assert_array_equal(mine.data, its.data)
+
+
+def test_rows_that_fp4_does_not_divide_are_as_in_mxfp4_moe(tmp_path: Path) -> None:
+    source = Model(n_ff=96, n_layer=1).write(tmp_path / "m.gguf")
+    quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "ggml:NVFP4"}))
+    types = tensor_types(tmp_path / "out.gguf")
+    assert types["blk.0.ffn_up.weight"] is Type.NVFP4
+    assert types["blk.0.ffn_down.weight"] is types["output.weight"] is Type.Q8_0
 
 
 def test_what_upstream_says_need_not_be_utf_8(tmp_path: Path) -> None:

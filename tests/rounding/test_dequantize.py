@@ -140,7 +140,9 @@ def test_weights_that_f16_cannot_hold(oracle: Oracle, tmp_path: Path) -> None:
 
     plain, source = Model(change=large).write(tmp_path / "plain.gguf"), tmp_path / "quantized.gguf"
     quantize_model(plain, source, make_mode({"mode": "q8_0"}))  # its scales are small enough
-    with pytest.raises(ModelFileError, match=r"'blk.1.ffn_up.weight', .*too large for fp16; BF16 and F32"):
+    with pytest.raises(
+        ModelFileError, match=r"'blk.1.ffn_up.weight', .*too large for the new type; BF16 and F32"
+    ):
         dequantize_model(source, tmp_path / "out.gguf")
     oracle.refuses(
         "data validation failed", "llama-quantize", "--allow-requantize", source, tmp_path / "o", "F16"

@@ -86,7 +86,7 @@ def encode(x: Floats, factor: _core.Factor, form: Format) -> tuple[NDArray[np.ui
             blocks[order[begin] // columns] = form.store(rows.opened[n], rows.stored[n], codes)
     decoded = np.empty_like(x)
     decoded[:, order] = rows.value.T
-    return np.hstack(blocks), decoded
+    return np.ascontiguousarray(np.hstack(blocks)), decoded
 
 
 class _Rows:

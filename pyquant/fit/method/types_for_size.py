@@ -20,7 +20,7 @@ from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.make_plan import make_plan
-from pyquant.schemes.ggml_type import ALIASES, CHOICES, COPY, READ_ALONE
+from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
 MEASURED = 8  # chunks that a mix is chosen by
@@ -28,13 +28,10 @@ MEASURED = 8  # chunks that a mix is chosen by
 
 def check_type(type: str) -> None:
     """Refuse what llama-quantize takes for no type. Raises ConfigError, which names the nearest."""
-    known = sorted([*ALIASES, *CHOICES, COPY])
-    if type.upper() in READ_ALONE:
-        raise ConfigError(f"type: llama.cpp runs {type.upper()}, and does not quantize to it")
-    if type.upper() not in known:
-        close = nearest(type.upper(), known)
+    if type.upper() not in KNOWN:
+        close = nearest(type.upper(), KNOWN)
         hint = f", did you mean {close}?" if close else ";"
-        raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(known)}")
+        raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(KNOWN)}")
 
 
 def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str:

@@ -59,4 +59,5 @@ LAYOUTS: dict[Type, Layout] = {
     Type.TQ1_0: codes(48, 8) + codes(4, 8) + half,
     Type.TQ2_0: codes(64, 2) + half,
     Type.MXFP4: scales(1) + codes(16, 4),
+    Type.NVFP4: scales(4) + codes(32, 4),
 }
