@@ -41,7 +41,7 @@ std::vector<float> rows_of_weights(std::mt19937 & random, int64_t n_rows) {
     std::normal_distribution<float> normal;
     std::vector<float> x(size_t(n_rows * kColumns));
     for (int64_t row = 0; row < n_rows; ++row) {
-        const float size[] = {0.1f, 0, 0x1p-24f, 1e-30f, 1e-42f, 1e4f};
+        const float size[] = {0.1f, 0, 0x1p-24f, 1e-30f, 1e-42f, 500};
         for (int64_t k = 0; k < kColumns; ++k) {
             const float weight = normal(random) * size[row % 6];
             x[size_t(row * kColumns + k)] = row % 5 == 4 ? std::fabs(weight) : weight;
@@ -172,7 +172,8 @@ int main() {
     for (int64_t i = 0; i < kColumns; ++i) {
         dead[size_t(70 * kColumns + i)] = dead[size_t(i * kColumns + 70)] = 0;
     }
-    for (const Together together : {Together{32, 32}, Together{32, 256}, Together{16, 256}}) {
+    for (const Together together :
+         {Together{32, 32}, Together{32, 256}, Together{16, 64}, Together{16, 256}}) {
         for (const float * known : {exact_h.get(), dead.data()}) {
             const auto factor =
                 std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together, 2));
