@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -226,6 +227,18 @@ def test_a_device_that_is_lost_leaves_no_half_written_file(
     assert done.returncode == 1
     assert "Device" in done.stderr.splitlines()[-1]
     assert not output.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("submissions", [0, 1, 2, 5])  # lost while a context is made, cleared, and run
+def test_a_device_that_is_lost_is_said_in_one_line(
+    gpu: str, lost_device: Path, generated: Callable[[str], Path], text: Path, submissions: int
+) -> None:
+    lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), "LOST_AFTER": str(submissions)}
+    command = ["perplexity", generated(F32), "--text", text, "--ctx", "64", "--chunks", "64", "-ngl", "all"]
+    done = run(*command, environment=lost, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert re.fullmatch(r"pyquant: .*\.gguf: llama.cpp .*\n", done.stderr)
 
 
 @pytest.mark.gpu
