@@ -206,8 +206,8 @@ void register_calibrate(py::module_ & module) {
         .def_readonly("first_tokens", &Input::first_tokens);
 
     py::class_<Collector>(module, "Collector")
-        .def(py::init<std::set<std::string>, bool, int>(), py::arg("wanted"), py::kw_only(),
-             py::arg("with_output"), py::arg("n_threads"))
+        .def(py::init<std::set<std::string>, bool, int, bool>(), py::arg("wanted"), py::kw_only(),
+             py::arg("with_output"), py::arg("n_threads"), py::arg("on_device"))
         .def_property_readonly("address",
                                [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(
@@ -218,6 +218,8 @@ void register_calibrate(py::module_ & module) {
         .def("start", &start, py::kw_only(), py::arg("memory"), py::arg("file"), py::arg("key"))
         .def("set_pass", &Collector::set_pass, py::kw_only(), py::arg("weight"), py::arg("n_begun"))
         .def("checkpoint", &Collector::checkpoint, py::arg("batch"), py::call_guard<py::gil_scoped_release>())
+        .def("fetch", &Collector::fetch, py::call_guard<py::gil_scoped_release>())
+        .def_property_readonly("left_to_cpu", &Collector::left_to_cpu)
         .def("rethrow", &Collector::rethrow, py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("waited",
                                [](const Collector & self) {

@@ -75,8 +75,8 @@ std::vector<std::string> find_names(const std::string & pattern, const std::vect
     return found;
 }
 
-// llama_decode, whose failed assertions and exceptions would leave a C interface. What runs in this thread
-// alone, as making a graph does, raises RuntimeError.
+// llama.cpp's functions whose failed assertions and exceptions, as of a device that is lost, would leave a C
+// interface. What runs in this thread alone, as making a graph does, raises RuntimeError.
 int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
     const in_llama::AbortGuard guard(doing);
     const py::gil_scoped_release compute;
@@ -84,17 +84,16 @@ int decode(uintptr_t context, uintptr_t batch, const py::bytes & doing) {
                         *reinterpret_cast<const llama_batch *>(batch));
 }
 
-// Whether what computes for a context still answers: where a device is lost, freeing it would end the
-// process.
-bool answers(uintptr_t context) {
-    const LogCapture quiet;
+void synchronize(uintptr_t context, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
     const py::gil_scoped_release compute;
-    try {
-        llama_synchronize(reinterpret_cast<llama_context *>(context));
-        return true;
-    } catch (const std::exception &) {
-        return false;
-    }
+    llama_synchronize(reinterpret_cast<llama_context *>(context));
+}
+
+void clear(uintptr_t context, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
+    const py::gil_scoped_release compute;
+    llama_memory_clear(llama_get_memory(reinterpret_cast<llama_context *>(context)), true);
 }
 
 py::dict build_info() {
@@ -161,7 +160,8 @@ void register_llama(py::module_ & module) {
             guard.entered.reset();
         });
     module.def("decode", &decode, py::arg("context"), py::arg("batch"), py::arg("doing"));
-    module.def("answers", &answers, py::arg("context"));
+    module.def("synchronize", &synchronize, py::arg("context"), py::arg("doing"));
+    module.def("clear", &clear, py::arg("context"), py::arg("doing"));
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

@@ -36,7 +36,7 @@ Accumulators::Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spo
 void Accumulators::visit(int64_t record, uint64_t visit, double count,
                          const std::function<void(float *)> & add) {
     const auto i = size_t(record);
-    if (visit < visits_[i]) {
+    if (holds(record, visit)) {
         return;
     }
     float * sums = in_memory_[i].data();

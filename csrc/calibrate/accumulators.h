@@ -22,8 +22,10 @@ public:
     // The place where a run begins: at the first batch that not all of them hold.
     const Spool::Progress & progress() const { return spool_.progress(); }
 
-    // Calls add(sums) and counts `count` tokens, unless the record holds this visit already, from a
-    // run that was interrupted.
+    // Whether it holds this visit already, from a run that was interrupted.
+    bool holds(int64_t record, uint64_t visit) const { return visit < visits_[size_t(record)]; }
+
+    // Calls add(sums) and counts `count` tokens, unless the record holds this visit.
     void visit(int64_t record, uint64_t visit, double count, const std::function<void(float *)> & add);
 
     // Now they hold all visits before this batch's first one.

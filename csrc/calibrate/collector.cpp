@@ -58,6 +58,14 @@ bool evenly_spaced(const std::vector<const float *> & rows) {
     return true;
 }
 
+void require_finite(const Input & input, const float * sums) {
+    for (int64_t i = 0; i < input.n_in; ++i) {
+        if (!std::isfinite(sums[i])) {
+            throw std::domain_error("what enters " + input.matrices[0] + " is not finite, or too large");
+        }
+    }
+}
+
 template <class Work>
 auto timed(double & seconds, const Work & work) {
     using Clock = std::chrono::steady_clock;
@@ -71,10 +79,11 @@ auto timed(double & seconds, const Work & work) {
 
 }  // namespace
 
-Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads)
+Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device)
     : wanted_(std::move(wanted)),
       with_output_(with_output),
-      n_threads_(n_threads) {}
+      n_threads_(n_threads),
+      devices_(on_device ? std::make_unique<DeviceSums>() : nullptr) {}
 
 bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
     auto & collector = *static_cast<Collector *>(self);
@@ -179,10 +188,14 @@ void Collector::start(int64_t memory, Spool spool) {
 }
 
 void Collector::collect(const ggml_tensor * node) {
-    const Input & input = inputs_[input_of_.at(node->src[0]->name)];
-    const char * experts = node->op == GGML_OP_MUL_MAT_ID ? experts_.of(node->src[2]) : nullptr;
-    const ggml_tensor * x = node->src[1];
+    const size_t number = input_of_.at(node->src[0]->name);
+    const Input & input = inputs_[number];
+    ggml_tensor * x = node->src[1];
     const uint64_t visit = visit_++;
+    if (!is_on_host(x) && add_on_device(number, x, visit)) {
+        return;
+    }
+    const char * experts = node->op == GGML_OP_MUL_MAT_ID ? experts_.of(node->src[2]) : nullptr;
     if (is_on_host(x)) {
         wait_for_sums();
         add_groups(input, rows_by_group(node, static_cast<const char *>(x->data), experts), visit);
@@ -194,6 +207,54 @@ void Collector::collect(const ggml_tensor * node) {
         std::async(std::launch::async, [this, &input, visit, rows = rows_by_group(node, values, experts)] {
             add_groups(input, rows, visit);
         });
+}
+
+template <class Work>
+auto Collector::keep_if_lost(const Work & work) {
+    try {
+        return work();
+    } catch (...) {
+        static_cast<void>(devices_.release());
+        throw;
+    }
+}
+
+bool Collector::add_on_device(size_t number, ggml_tensor * x, uint64_t visit) {
+    const Input & input = inputs_[number];
+    if (!devices_ || !input.first_tokens || x->ne[2] * x->ne[3] != 1) {
+        return false;
+    }
+    wait_for_sums();
+    if (sums_->holds(input.first_record, visit)) {
+        return true;
+    }
+    if (n_begun_ > 0 && x->ne[1] % n_begun_ != 0) {
+        throw std::runtime_error("its chunks are not computed together");
+    }
+    const bool added = timed(waited_.for_sums, [&] {
+        return keep_if_lost([&] { return devices_->add(devices_->of(number), x, weight_, n_begun_, visit); });
+    });
+    if (!added) {
+        fetch_input(number);
+    }
+    return added;
+}
+
+void Collector::fetch_input(size_t number) {
+    const Input & input = inputs_[number];
+    auto & sum = devices_->of(number);
+    if (sum.count > 0) {
+        sums_->visit(input.first_record, sum.visit, sum.count, [&](float * sums) {
+            keep_if_lost([&] { DeviceSums::fetch(sum, layout(input), sums); });
+            require_finite(input, sums);
+        });
+    }
+}
+
+void Collector::fetch() {
+    for (size_t number = 0; devices_ && number < inputs_.size(); ++number) {
+        fetch_input(number);
+    }
 }
 
 void Collector::wait_for_sums() {
@@ -229,11 +290,7 @@ void Collector::add(const Input & input, int64_t group, const std::vector<const 
         if (input.first_tokens && n_begun_ > 0) {
             add_first_tokens(block, n_in, sums + layout.size());
         }
-        for (int64_t i = 0; i < n_in; ++i) {
-            if (!std::isfinite(sums[i])) {
-                throw std::domain_error("what enters " + input.matrices[0] + " is not finite, or too large");
-            }
-        }
+        require_finite(input, sums);
     });
 }
 

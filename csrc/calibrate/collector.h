@@ -4,7 +4,8 @@
 // input, as those by Q, K and V do, is asked for. The first pass only learns which inputs there are.
 //
 // What a device computes is copied from it, and summed up in a thread while the pass goes on, as far as to
-// the next input's copy.
+// the next input's copy. Whole Hessians of inputs that all tokens enter are summed up on the device instead,
+// if asked for.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,7 @@
 
 #include "calibrate/accumulators.h"
 #include "calibrate/bf16_strips.h"
+#include "calibrate/device_sums.h"
 #include "calibrate/hessian.h"
 #include "calibrate/host_values.h"
 
@@ -43,15 +45,16 @@ struct Input {
 class Collector {
 public:
     // wanted: names of the matrices whose inputs' Hessians are asked for; of the others only sums of
-    // squares are kept. with_output: also the output matrix, which then has to be computed.
-    Collector(std::set<std::string> wanted, bool with_output, int n_threads);
+    // squares are kept. with_output: also the output matrix, which then has to be computed. on_device: sums
+    // up what a device computes there.
+    Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device);
 
     // A ggml_backend_sched_eval_callback; self: a Collector. No exception leaves it: the pass ends, and
     // rethrow() has it: to be called behind each pass, also where decoding failed, as it waits for the sums.
     static bool evaluate(ggml_tensor * node, bool ask, void * self) noexcept;
     void rethrow();
 
-    // Seconds that passes waited for copies from a device, and for the sums of copies before.
+    // Seconds that passes waited for copies from a device, and for sums: of copies before, or there.
     struct Waited {
         double for_copies = 0, for_sums = 0;
     };
@@ -65,7 +68,14 @@ public:
     // those of the one before; 0: chunks go on.
     void set_pass(float weight, int64_t n_begun) { weight_ = weight, n_begun_ = n_begun; }
     uint64_t batch() const { return sums_->progress().batch; }
-    void checkpoint(uint64_t batch) { sums_->checkpoint({batch, visit_}); }
+    // Adds what devices have summed up to the sums in memory; so does a checkpoint.
+    void fetch();
+    void checkpoint(uint64_t batch) {
+        fetch();
+        sums_->checkpoint({batch, visit_});
+    }
+    // Why sums were left to the CPU that a device was to make; empty: none were.
+    std::string left_to_cpu() const { return devices_ ? devices_->why_of_cpu() : ""; }
 
     const std::vector<Input> & inputs() const { return inputs_; }
     Layout layout(const Input & input) const { return {input.n_in, input.all_hessians}; }
@@ -88,6 +98,11 @@ private:
     void add(const Input & input, int64_t group, const std::vector<const float *> & rows, uint64_t visit);
     void add_first_tokens(const Rows & rows, int64_t n_in, float * sums) const;
     void wait_for_sums();
+    bool add_on_device(size_t input, ggml_tensor * x, uint64_t visit);
+    void fetch_input(size_t input);
+    // What a lost device holds cannot be freed: there the process would end.
+    template <class Work>
+    auto keep_if_lost(const Work & work);
 
     std::set<std::string> wanted_;
     bool with_output_;
@@ -102,6 +117,7 @@ private:
     uint64_t visit_ = 0;  // of any input, since the first pass
     float weight_ = 1;
     int64_t n_begun_ = 0;
+    std::unique_ptr<DeviceSums> devices_;
     HostValues values_[2],
         experts_;  // of one input the values are summed up while those of another are copied
     Waited waited_;

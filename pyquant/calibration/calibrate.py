@@ -31,6 +31,7 @@ from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
+from pyquant.llama.offload import say_once
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.tensor import padded
@@ -65,8 +66,8 @@ class CalibrationResult:
     seconds
         What running took, loading excluded.
     copying_seconds, waiting_seconds
-        How long of that passes on a GPU stood still for copies of activations to the CPU, and for the sums of
-        copies before.
+        How long of that passes on a GPU stood still for copies of activations to the CPU, and for sums: of
+        copies before, or on the GPU.
     """
 
     model: str
@@ -105,6 +106,7 @@ def calibrate_model(
     process_output: bool = False,
     output_side: int | None = None,
     random: float = RANDOM_SHARE,
+    sums_on_gpu: bool = True,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
@@ -147,6 +149,8 @@ def calibrate_model(
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
         leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`.
+    sums_on_gpu
+        Let a GPU sum up Hessians where it computes the inputs, as far as it has memory; not of experts.
     force
         Replace existing files.
     checkpoint_seconds
@@ -177,7 +181,9 @@ def calibrate_model(
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
     whole = set() if imatrix_only else quantizable(source)  # matrices whose whole Hessians are wanted
-    collector = _core.Collector(whole, with_output=process_output, n_threads=n_threads(threads))
+    collector = _core.Collector(
+        whole, with_output=process_output, n_threads=n_threads(threads), on_device=sums_on_gpu
+    )
     with ExitStack() as stack, Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
@@ -231,6 +237,8 @@ def calibrate_model(
                 file.commit()
                 seconds = time.perf_counter() - begin
             squares_file(output).unlink()
+    if collector.left_to_cpu:
+        say_once(f"{source.path}: {collector.left_to_cpu}: the CPU makes others")
     copying, waiting = collector.waited
     return CalibrationResult(
         model=str(source.path),

@@ -109,6 +109,7 @@ def run(
         if time.monotonic() - saved >= checkpoint_seconds:
             collector.checkpoint(batch + 1)
             saved = time.monotonic()
+    collector.fetch()
 
 
 def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, process_output: bool) -> bytes:

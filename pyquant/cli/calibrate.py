@@ -95,6 +95,14 @@ def calibrate(
             "Also collect output-side Hessians (YAQA) over so many chunks; Llama and Qwen without experts.",
         ),
     ] = None,
+    sums_on_gpu: Annotated[
+        bool,
+        typer.Option(
+            "--sums-on-gpu/--sums-on-cpu",
+            rich_help_panel="GPU",
+            help="Where Hessians of layers on a GPU are summed up, those of experts left out.",
+        ),
+    ] = True,
     threads: options.Threads = None,
     offload: OffloadOptions,
     force: options.Force = False,
@@ -113,13 +121,13 @@ def calibrate(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
             imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
-            random=random, force=force, progress=progress,
+            random=random, sums_on_gpu=sums_on_gpu, force=force, progress=progress,
         )  # fmt: skip
-    if report.copying_seconds:
+    if report.copying_seconds or report.waiting_seconds:
         copying, waiting = (
             percent(part / report.seconds) for part in (report.copying_seconds, report.waiting_seconds)
         )
-        remark(f"the GPU waited {copying} of the time for copies of activations, {waiting} for their sums")
+        remark(f"the GPU waited {copying} of the time for copies of activations, {waiting} for sums")
     show(report.to_json(), json, _print)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.as_gguf import as_gguf
 
 logger = logging.getLogger("pyquant.llama.context")
+T = TypeVar("T")
 
 LEARNED_POSITIONS = "position_embd.weight"  # a row for each; llama.cpp ends the process at one more
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
@@ -287,8 +289,8 @@ class Context:
             raise
 
     def clear(self) -> None:
-        """Forget all sequences."""
-        self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), True)
+        """Forget all sequences. Raises ModelFileError: a GPU is lost."""
+        self._call(_core.clear)
 
     def decode(self, tokens: NDArray[np.int32], begin: int, wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Continue all sequences. Ctrl-C is heard between any two operations of the model's graph.
@@ -362,6 +364,8 @@ class Context:
         )
         with self._interrupt.held():
             self._decode(batch)
+            if self.model.on_gpu:
+                self._call(_core.synchronize)
         shape = (int(wanted.sum()), self.model.n_vocab)
         if 0 in shape:
             return np.empty(shape, np.float32)
@@ -459,15 +463,22 @@ class Context:
                 part = token[begin : begin + portion]
                 batch = llama.llama_batch_get_one(_pointer(part, ctypes.c_int32), len(part))
                 self._decode(batch)
-            llama.llama_synchronize(self._context)
+            self._call(_core.synchronize)
 
-    def _decode(self, batch: Any) -> None:
+    def _call(self, function: Callable[..., T], *arguments: Any) -> tuple[T, list[str]]:
+        """Call what raises RuntimeError where a device is lost, or an assertion fails.
+
+        Returns: its result, and what llama.cpp logs as errors.
+        """
         doing = f"{self.model.path}: llama.cpp cannot run it"
         with collect_errors() as errors:
             try:
-                status = _core.decode(self._context, ctypes.addressof(batch), os.fsencode(doing))
+                return function(self._context, *arguments, os.fsencode(doing)), errors
             except RuntimeError as error:
                 raise ModelFileError(f"{doing}: {error}") from None
+
+    def _decode(self, batch: Any) -> None:
+        status, errors = self._call(_core.decode, ctypes.addressof(batch))
         if status != 0:
             raise ModelFileError(
                 f"{self.model.path}: llama.cpp fails to run it: {reason(errors, str(status))}"
@@ -477,7 +488,10 @@ class Context:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self.model.on_gpu and not _core.answers(self._context):
+        try:
+            if self.model.on_gpu:
+                self._call(_core.synchronize)
+        except ModelFileError:
             self.model.is_lost = True
         else:
             self._llama.llama_free(self._context)

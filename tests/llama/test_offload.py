@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,17 @@ import pytest
 from gguf import GGUFReader
 
 from pyquant import _core, data
+from pyquant.calibration.panels import full_matrix
 from pyquant.errors import ConfigError
 from pyquant.llama.offload import ALL, GPU_LAYERS, MAIN_GPU, ON_CPU, TENSOR_SPLIT, Offload
 from tests.support.command import ENVIRONMENT, run
+from tests.support.families import FAMILIES
+from tests.support.models import EXPERTS, F32, Model
 
 # Vulkan leaves drivers out that compute on the CPU, unless a device is named. F16 is left out as the CPU
 # computes in F32: on an F16 model statistics else differ by 1 %.
 ENVIRONMENT_OF_GPU = {**ENVIRONMENT, "GGML_VK_VISIBLE_DEVICES": "0", "GGML_VK_DISABLE_F16": "1"}
-F32 = "f32, rows of 64 and 96"
+BF16 = 4e-3  # what a square of it errs by: the CPU's products, where it has instructions for them
 PATIENCE = 500  # seconds: a CPU that plays a GPU compiles every shader first
 
 
@@ -100,25 +104,71 @@ def test_kld_is_the_cpus(gpu: str, held_out_text: Path, mode: list[str], tmp_pat
     assert of_cpu["noise_floor"]["kld"] != of_gpu["noise_floor"]["kld"] < 1e-5
 
 
+def assert_close(found: Path, expected: Path, tolerance: float) -> None:
+    of_both = [
+        {tensor.name: tensor.data for tensor in GGUFReader(path).tensors} for path in (found, expected)
+    ]
+    assert set(of_both[0]) == set(of_both[1])
+    for name in set(of_both[0]) - {"checksums"}:
+        x, y = (tensors[name].astype(float) for tensors in of_both)
+        assert np.linalg.norm(x - y) <= tolerance * np.linalg.norm(y), name
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("name", "tolerance"),
-    [(F32, 1e-3), ("f16, experts", 3e-3)],  # by F16 weights the CPU multiplies F16 activations
+    ("name", "sums", "tolerance"),
+    [
+        (F32, "--sums-on-cpu", 1e-3),
+        (F32, "--sums-on-gpu", BF16),
+        (EXPERTS, "--sums-on-gpu", 4e-3),  # by F16 weights the CPU multiplies F16 activations
+    ],
 )
 def test_statistics_are_the_cpus(
-    gpu: str, generated: Callable[[str], Path], text: Path, tmp_path: Path, name: str, tolerance: float
+    gpu: str,
+    generated: Callable[[str], Path],
+    text: Path,
+    tmp_path: Path,
+    name: str,
+    sums: str,
+    tolerance: float,
 ) -> None:
-    paths = []
-    for layers in (0, "all"):
-        paths.append(tmp_path / f"{layers}.gguf")
+    of_cpu, of_gpu = tmp_path / "cpu.gguf", tmp_path / "gpu.gguf"
+    settings = ["--text", text, "--ctx", "64", "--chunks", "4"]
+    made = result("calibrate", generated(name), "-o", of_cpu, *settings, layers=0)
+    assert made["copying_seconds"] == made["waiting_seconds"] == 0
+    made = result("calibrate", generated(name), "-o", of_gpu, *settings, sums, layers="all")
+    assert made["waiting_seconds"] > 0
+    assert (made["copying_seconds"] > 0) == ((name, sums) != (F32, "--sums-on-gpu"))
+    assert_close(of_gpu, of_cpu, tolerance)
+
+
+@pytest.mark.gpu
+def test_products_of_a_gpu_are_exact(
+    gpu: str, generated: Callable[[str], Path], text: Path, tmp_path: Path
+) -> None:
+    stats = tmp_path / "stats.gguf"
+    settings = ["--text", text, "--ctx", "64", "--chunks", "4", "--random", "0"]
+    result("calibrate", generated(F32), "-o", stats, *settings, layers="all")
+    sums = {tensor.name: tensor.data for tensor in GGUFReader(stats).tensors}
+    for name in (name for name in sums if name.endswith(".hessian")):
+        squares = sums[name.replace(".hessian", ".in_sum2")].reshape(-1)
+        diagonal = full_matrix(sums[name], len(squares)).diagonal()
+        np.testing.assert_allclose(diagonal, squares, rtol=1e-5)
+
+
+@pytest.mark.gpu
+def test_sums_that_a_gpu_has_no_memory_for_are_the_cpus(gpu: str, text: Path, tmp_path: Path) -> None:
+    model, made, said = Model(n_ff=8192, n_layer=1).write(tmp_path / "wide.gguf"), {}, {}
+    little = {**ENVIRONMENT_OF_GPU, "GGML_VK_FORCE_MAX_BUFFER_SIZE": "250000000"}  # a sum takes 268 MB
+    for place in ("cpu", "gpu"):
+        made[place] = tmp_path / f"{place}.gguf"
+        command = ["calibrate", model, "-o", made[place], f"--sums-on-{place}", "-ngl", "all"]
         settings = ["--text", text, "--ctx", "64", "--chunks", "4"]
-        made = result("calibrate", generated(name), "-o", paths[-1], *settings, layers=layers)
-        assert (made["copying_seconds"] > 0) == (layers == "all")
-    expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
-    assert set(found) == set(expected)
-    for tensor in set(expected) - {"checksums"}:
-        error = np.linalg.norm(found[tensor].astype(float) - expected[tensor])
-        assert error <= tolerance * np.linalg.norm(expected[tensor].astype(float)), tensor
+        done = run(*command, *settings, environment=little, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        said[place] = "the GPU has no memory for all sums: the CPU makes others" in done.stderr
+    assert said == {"cpu": False, "gpu": True}
+    assert_close(made["gpu"], made["cpu"], BF16)
 
 
 @pytest.mark.gpu
@@ -166,7 +216,7 @@ def test_devices_that_are_not_there(gpu: str, small_model: Path, text: Path) -> 
     ("name", "more", "within", "alike"),
     [
         (F32, [], "blk.", 0.98),
-        ("f16, experts", [], "blk.", 0.9),
+        (EXPERTS, [], "blk.", 0.9),
         # What is propagated are errors of 5 %: 2e-6 of noise on what enters changes a third of later codes.
         (F32, ["--error-propagation", 16], "blk.0.attn", 0.98),
     ],
@@ -192,6 +242,22 @@ def test_passes_of_rounding_stop_and_go_on_there(
     expected, found = ({t.name: t.data for t in GGUFReader(path).tensors} for path in paths)
     for tensor in (tensor for tensor in expected if tensor.startswith(within)):
         assert (found[tensor] == expected[tensor]).mean() > alike, tensor
+
+
+@pytest.mark.gpu
+def test_a_pass_that_goes_back_to_the_cpu_is_not_stopped(gpu: str, text: Path, tmp_path: Path) -> None:
+    model = FAMILIES["Mamba"].write(tmp_path / "mamba.gguf")  # Vulkan has no scan of its kind
+    diagonals, output = tmp_path / "diagonals.gguf", tmp_path / "quantized.gguf"
+    settings = ["--text", text, "--ctx", "64", "--chunks", "4", "--imatrix-only"]
+    assert run("calibrate", model, "-o", diagonals, *settings).returncode == 0
+    command = ["quantize", model, output, "--mode", "ggml:Q4_0", "--hessian", diagonals, "-ngl", "all"]
+    done = run(*command, environment=ENVIRONMENT_OF_GPU, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "the CPU computes parts of it that a GPU goes on from, and so no pass can be taken up there: "
+        "give --gpu-layers 0\n"
+    )
+    assert not output.exists()
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +292,18 @@ def test_a_device_that_is_lost_leaves_no_half_written_file(
     assert done.returncode == 1
     assert "Device" in done.stderr.splitlines()[-1]
     assert not output.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("submissions", [0, 1, 2, 5])  # lost while a context is made, cleared, and run
+def test_a_device_that_is_lost_is_said_in_one_line(
+    gpu: str, lost_device: Path, generated: Callable[[str], Path], text: Path, submissions: int
+) -> None:
+    lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), "LOST_AFTER": str(submissions)}
+    command = ["perplexity", generated(F32), "--text", text, "--ctx", "64", "--chunks", "64", "-ngl", "all"]
+    done = run(*command, environment=lost, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert re.fullmatch(r"pyquant: .*\.gguf: llama.cpp .*\n", done.stderr)
 
 
 @pytest.mark.gpu

@@ -214,7 +214,9 @@ def forecast(
 
 def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
     """Run a short pass. Raises ModelFileError: the model cannot be run."""
-    collector = _core.Collector(quantizable(model), with_output=True, n_threads=n_threads(threads))
+    collector = _core.Collector(
+        quantizable(model), with_output=True, n_threads=n_threads(threads), on_device=False
+    )
     with Model(model.path) as running:
         seconds = _pass_seconds(running, threads) * n_ctx / PROBE
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
