@@ -102,10 +102,13 @@ class Path:
       AVX2
 
       AVX512_VNNI
+
+      NEON_DOTPROD
     """
 
     AVX2: typing.ClassVar[Path]
     AVX512_VNNI: typing.ClassVar[Path]
+    NEON_DOTPROD: typing.ClassVar[Path]
     PORTABLE: typing.ClassVar[Path]
     __members__: typing.ClassVar[dict[str, Path]]
     @typing.overload

@@ -81,7 +81,8 @@ void register_table(py::module_ & module) {
     py::enum_<Path>(module, "Path")
         .value("PORTABLE", Path::portable)
         .value("AVX2", Path::avx2)
-        .value("AVX512_VNNI", Path::avx512_vnni);
+        .value("AVX512_VNNI", Path::avx512_vnni)
+        .value("NEON_DOTPROD", Path::neon_dotprod);
 
     module.def("decode_table", &decode_table_array, py::arg("table"), py::arg("blocks").noconvert());
     module.def("expand", &expand_array, py::arg("table"), py::arg("stock"), py::arg("blocks").noconvert());

@@ -99,7 +99,7 @@ bool DeviceSums::add(Sum & sum, ggml_tensor * x, float weight, int64_t n_begun, 
     ggml_tensor * tokens = ggml_cont(ctx, ggml_transpose(ctx, leaf(context, x)));
     ggml_tensor * weighted = ggml_scale(ctx, tokens, weight);
     ggml_tensor * product = ggml_mul_mat(ctx, tokens, weighted);
-    ggml_mul_mat_set_prec(product, GGML_PREC_F32);
+    ggml_prec_set_acc(product, GGML_PREC_F32);
     ggml_tensor * diagonal =
         ggml_cont(ctx, ggml_view_2d(ctx, product, 1, n_in, size_t((n_in + 1) * kFloat), 0));
     ggml_tensor * squares = ggml_sum_rows(ctx, ggml_mul(ctx, tokens, weighted));

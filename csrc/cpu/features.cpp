@@ -79,8 +79,8 @@ bool has_avx512_bf16() {
 namespace {
 
 // As Linux's <asm/hwcap.h> numbers them.
-constexpr unsigned long kAsimdHp = 1 << 10, kAsimdDp = 1 << 20;  // AT_HWCAP
-constexpr unsigned long kI8mm = 1 << 13, kBf16 = 1 << 14;        // AT_HWCAP2
+constexpr unsigned long kAsimdDp = 1 << 20;                // AT_HWCAP
+constexpr unsigned long kI8mm = 1 << 13, kBf16 = 1 << 14;  // AT_HWCAP2
 
 bool has_bits([[maybe_unused]] unsigned long of, [[maybe_unused]] unsigned long wanted) {
 #if defined(__linux__)
@@ -93,7 +93,7 @@ bool has_bits([[maybe_unused]] unsigned long of, [[maybe_unused]] unsigned long 
 }  // namespace
 
 bool has_dotprod() {
-    return has_bits(16, kAsimdHp | kAsimdDp);
+    return has_bits(16, kAsimdDp);
 }
 
 bool has_i8mm() {

@@ -12,8 +12,8 @@ bool has_avx512_vnni();
 bool has_avx512_vbmi();
 bool has_avx512_bf16();
 #elif defined(__aarch64__)
-bool has_dotprod();  // and arithmetic with F16
-bool has_i8mm();     // and BF16
+bool has_dotprod();
+bool has_i8mm();  // and BF16
 #endif
 
 }  // namespace pyquant::cpu

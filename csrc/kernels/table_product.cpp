@@ -14,6 +14,8 @@
 
 #if defined(__x86_64__)
 #include "kernels/table_product_x86.h"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "kernels/table_product_neon.h"
 #endif
 
 namespace pyquant::kernels {
@@ -127,6 +129,8 @@ bool has_path(Path path) {
 #if defined(__x86_64__)
         case Path::avx2: return cpu::has_avx2();
         case Path::avx512_vnni: return cpu::has_avx512_vnni();
+#elif defined(__ARM_FEATURE_DOTPROD)
+        case Path::neon_dotprod: return true;
 #endif
         default: return path == Path::portable;
     }
@@ -137,13 +141,15 @@ Multiply multiply(Path path) {
 #if defined(__x86_64__)
         case Path::avx2: return multiply_with<Avx2>;
         case Path::avx512_vnni: return multiply_with<Avx512Vnni>;
+#elif defined(__ARM_FEATURE_DOTPROD)
+        case Path::neon_dotprod: return multiply_with<NeonDotprod>;
 #endif
         default: return multiply_with<Portable>;
     }
 }
 
 Multiply fastest_multiply() {
-    for (const Path path : {Path::avx512_vnni, Path::avx2}) {
+    for (const Path path : {Path::avx512_vnni, Path::avx2, Path::neon_dotprod}) {
         if (has_path(path)) {
             return multiply(path);
         }

@@ -41,7 +41,7 @@ Activations activations(const BlockQ8_0 & block);
 using Multiply = void (*)(const TableGroup * group, const Table & table, const Activations * x,
                           int64_t x_stride, int64_t n_blocks, int n_columns, float * y);
 
-enum class Path : uint8_t { portable, avx2, avx512_vnni };
+enum class Path : uint8_t { portable, avx2, avx512_vnni, neon_dotprod };
 
 bool has_path(Path path);  // whether this CPU can run it
 Multiply multiply(Path path);

@@ -124,7 +124,7 @@ void multiply_all(const char * bytes) {
                     x[size_t(i)] = activations(expanded[size_t(i % n_blocks)]);
                 }
                 std::unique_ptr<float[]> y(new float[size_t(n_columns * kGroup)]);
-                for (const Path path : {Path::portable, Path::avx2, Path::avx512_vnni}) {
+                for (const Path path : {Path::portable, Path::avx2, Path::avx512_vnni, Path::neon_dotprod}) {
                     if (has_path(path)) {
                         multiply(path)(group.get(), table, x.get(), n_columns, n_blocks, n_columns, y.get());
                     }
