@@ -22,7 +22,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
-from pyquant.llama.model import Context
+from pyquant.llama.context import Context
 from pyquant.machine.memory import BLAS, require_memory
 from pyquant.models.model_file import ModelFile
 

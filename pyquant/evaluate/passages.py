@@ -19,7 +19,8 @@ from pyquant.evaluate.baseline import Advance
 from pyquant.evaluate.kld import Scores, not_finite
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH
-from pyquant.llama.model import Context, Model
+from pyquant.llama.context import Context
+from pyquant.llama.model import Model
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import numpy as np
 
 from pyquant import limits
 from pyquant.errors import ConfigError
-from pyquant.llama.model import Context, Model, path_of
+from pyquant.llama.context import Context
+from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
 
 SCHEMA = "pyquant.speed/1"

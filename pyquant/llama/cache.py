@@ -6,7 +6,7 @@ import numpy as np
 
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import UBATCH
-from pyquant.llama.model import padded_ctx
+from pyquant.llama.context import padded_ctx
 from pyquant.models.model_file import ModelFile
 
 # One layer of so many sees all tokens, the others a window of them, where a file does not say which.

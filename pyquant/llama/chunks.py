@@ -18,7 +18,8 @@ from pyquant import _core, limits
 from pyquant.errors import TextError
 from pyquant.files.text import Text
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
-from pyquant.llama.model import Context, Model
+from pyquant.llama.context import Context
+from pyquant.llama.model import Model
 
 BATCH = 2048  # tokens in a call, llama-perplexity's default: it decides which chunks share a batch
 UBATCH = 512  # tokens that are computed together, its default too

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.llama.check_logits import check_logits
-from pyquant.llama.model import Context, Model
+from pyquant.llama.context import Context
+from pyquant.llama.model import Model
 
 TOGETHER = 16  # sequences that are continued together: each keeps its keys and values
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyquant.llama.model import Context
+from pyquant.llama.context import Context
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.evaluate.questions.question import Question, Tokenized, tokenized
 from pyquant.llama.chunks import BATCH
-from pyquant.llama.model import Context, Model
+from pyquant.llama.context import Context
+from pyquant.llama.model import Model
 
 SEQUENCES = 4  # of a batch; llama-perplexity's default
 # Tokens of a batch: fewer would go through attention of pyquant's own (csrc/generation/few), which sums in
