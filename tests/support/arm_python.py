@@ -25,7 +25,7 @@ def python(folder: Path = FOLDER) -> Path | None:
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the packages and all that they depend on into `folder`/root."""
+    """Unpack the packages, and all that they depend on, below `root` in a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("state/lists/partial", "cache/archives/partial", "root"):
         (folder / name).mkdir(parents=True)
