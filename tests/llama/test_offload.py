@@ -425,6 +425,39 @@ def test_a_device_that_is_lost_is_said_in_one_line(
     assert re.fullmatch(r"pyquant: .*\.gguf: llama.cpp .*\n", done.stderr)
 
 
+# A device is lost between a pass and what is done with its keys and values then.
+LOST_BETWEEN = """
+import ctypes, sys
+import numpy as np
+from pyquant.errors import ModelFileError
+from pyquant.llama.model import Model
+tokens = np.arange(8, dtype=np.int32)[None]
+with (
+    Model(sys.argv[1]) as model,
+    model.context(n_ctx=16, n_views=1) as giver,
+    model.context(n_ctx=16, n_views=1) as context,
+):
+    giver.decode(tokens, 0, np.ones(8, bool))
+    ctypes.CDLL(None).lose()
+    try:
+        giver.clear() if sys.argv[2] == "clear" else context.take(giver, 0, 8)
+    except ModelFileError as error:
+        sys.exit(f"pyquant: {error}")
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("what", ["clear", "take"])
+def test_a_device_that_is_lost_between_passes_is_said_in_one_line(
+    gpu: str, lost_device: Path, generated: Callable[[str], Path], what: str
+) -> None:
+    lost = {**ENVIRONMENT_OF_GPU, "LD_PRELOAD": str(lost_device), GPU_LAYERS: "all"}
+    command = [sys.executable, "-c", LOST_BETWEEN, generated(F32), what]
+    done = subprocess.run(command, capture_output=True, text=True, env=lost, timeout=PATIENCE)
+    assert done.returncode == 1, done.stderr
+    assert re.fullmatch(r"pyquant: .*\.gguf: llama.cpp cannot run it: .*DeviceLost.*\n", done.stderr)
+
+
 @pytest.mark.gpu
 def test_weights_that_change_stay_on_the_cpu(
     gpu: str, generated: Callable[[str], Path], stats_of, text: Path, tmp_path: Path
