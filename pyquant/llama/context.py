@@ -98,7 +98,7 @@ class Context:
         self._call(_core.clear)
 
     def decode(self, tokens: NDArray[np.int32], begin: int, wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Continue all sequences. Ctrl-C is heard between any two operations of the model's graph.
+        """Continue all sequences. Ctrl-C is heard between a CPU's operations, and behind all of a GPU.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ def test_settings_have_llama_cpps_names_and_values() -> None:
 
 @pytest.mark.parametrize("name", [GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT])
 def test_a_setting_that_is_no_number_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: 'some' is not a .*number from 0"):
+    with pytest.raises(ConfigError, match=rf"^\S+ \({name}\): 'some' is not a .*number from 0"):
         Offload.read({name: "some"})
 
 
