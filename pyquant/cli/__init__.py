@@ -38,6 +38,7 @@ from pyquant.cli import (
     tables,
     unpack,
 )
+from pyquant.cli.called import with_options_of
 from pyquant.cli.panels import CommandWithPanels
 from pyquant.cli.single_values import Commands
 from pyquant.errors import ConfigError, PyquantError, said_by_system
@@ -117,7 +118,6 @@ def main() -> None:
     try:
         streams.prepare()
         signals.prepare()
-        completion.prepare()
         _run()
         sys.stdout.flush()
     except KeyboardInterrupt:  # before or after the command itself
@@ -149,7 +149,7 @@ def _say(error: Exception) -> None:
 
 def _run() -> None:
     try:
-        app()
+        (app if completion.asks() else with_options_of(app, sys.argv[1:]))()
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # typer and rich call that a failure
             raise leaving.__context__ from None

@@ -32,9 +32,11 @@ def completion(
     print(get_completion_script(prog_name="pyquant", complete_var=VARIABLE, shell=shell.value))
 
 
-def prepare() -> None:
-    """Let typer answer the script, if it is the script that asks."""
-    if VARIABLE in os.environ:
-        from typer.completion import completion_init
+def asks() -> bool:
+    """Say whether it is the script that asks, and let typer answer it."""
+    if VARIABLE not in os.environ:
+        return False
+    from typer.completion import completion_init
 
-        completion_init()
+    completion_init()
+    return True

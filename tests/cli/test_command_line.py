@@ -169,7 +169,7 @@ def test_ctrl_c_that_a_library_makes_something_else_of(hit: str) -> None:
 
 def test_ctrl_c_before_the_command_begins() -> None:
     script = "import pyquant.cli as cli\ndef hit(): raise KeyboardInterrupt\n"
-    done = run(script=script + "cli.completion.prepare = hit\ncli.main()")
+    done = run(script=script + "cli.completion.asks = hit\ncli.main()")
     assert (done.returncode, done.stderr) == (130, "pyquant: interrupted; nothing half-written is left\n")
 
 
