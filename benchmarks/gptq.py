@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
 
 from benchmarks.inputs import ORACLE, PYQUANT, WIDE, model
 from benchmarks.timing import Runs, interleave, row
@@ -23,6 +25,8 @@ from pyquant.models.type_policy import quantizable
 
 # 0.29 G weights, nearly all of them in blocks.
 MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
+GRIDS = (Type.IQ3_S, Type.IQ3_XXS, Type.IQ2_S, Type.IQ2_XS, Type.IQ2_XXS)
+KINDS = (Type.IQ4_NL, Type.Q4_K, *GRIDS)
 MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
 
 
@@ -81,14 +85,24 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
         seconds.setdefault(f"{what}, {tensor.n_rows} x {n}", []).append(time.perf_counter() - begin)
         return result
 
+    def encode(what: str, encoder: _core.Encoder, **importance: NDArray[np.float32]) -> None:
+        for threads in sorted({1, arguments.threads}):
+            with TensorReader(model, [tensor], threads, None) as reader:
+                clock(
+                    f"{what} on {threads} thread" + "s" * (threads > 1),
+                    lambda reader=reader: reader.run(tensor, target=encoder, **importance),
+                )
+
+    ones = np.ones(n, np.float32)
+    for kind in GRIDS:  # GGML looks for the neighbors of points, once
+        _core.ggml_encoder(int(kind)).encode(np.ones((1, n), np.float32), ones)
     for _ in range(arguments.rounds):
-        factor = clock("factorize", lambda: _core.factorize(hessian, dampening=0.01, together=256))
-        for kind in (Type.IQ4_NL, Type.Q4_K):
-            encoder = _core.gptq_encoder(int(kind), factor)
-            for threads in sorted({1, arguments.threads}):
-                what = f"{kind.name} on {threads} thread" + "s" * (threads > 1)
-                with TensorReader(model, [tensor], threads, None) as reader:
-                    clock(what, lambda encoder=encoder, reader=reader: reader.run(tensor, target=encoder))
+        for kind in KINDS:
+            together = _core.columns_together(int(kind))
+            factor = clock("factorize", partial(_core.factorize, hessian, dampening=0.01, together=together))
+            encode(kind.name, _core.gptq_encoder(int(kind), factor))
+            if kind in GRIDS:
+                encode(f"GGML's {kind.name}", _core.ggml_encoder(int(kind)), importance=ones)
     middle = {what: statistics.median(times) for what, times in seconds.items()}
     return [
         {"command": what, "seconds": time_}

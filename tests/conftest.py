@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pyquant import data
+from pyquant import _core, data
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.models.tensor_type import TensorType as Type
 from tests.support import ROOT, tiers
 
 # Fixtures of several folders of tests.
@@ -91,6 +92,13 @@ def oracle() -> Oracle:
     if not (folder / "llama-quantize").is_file():
         pytest.skip(f"no stock llama.cpp in {folder}; `make oracle` builds it")
     return Oracle(folder)
+
+
+@pytest.fixture(scope="session")
+def ggml_grids() -> None:
+    """Let GGML look for the neighbors of its grids' points, once a process: it takes 5 s."""
+    for type_ in (Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S):
+        _core.ggml_encoder(int(type_)).encode(np.ones((1, 256), np.float32), np.ones(256, np.float32))
 
 
 @pytest.fixture(scope="session")

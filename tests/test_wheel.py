@@ -152,6 +152,16 @@ def test_an_old_cpu(installed: Command, cpu: str, variant: str | None) -> None:
         ]
 
 
+def test_errors_are_pythons(installed: Command) -> None:
+    """Extensions with a C++ library of their own do not know each other's exceptions."""
+    program = (
+        "import numpy as np; from pyquant import _core\n"
+        "try: _core.factorize(-np.eye(64, dtype=np.float32), dampening=0.01, together=32)\n"
+        "except ValueError as error: print(error)"
+    )
+    assert installed("python", "-c", program).stdout == "Hessian statistics are not positive definite\n"
+
+
 def test_no_openmp_comes_with_it(installed: Command) -> None:
     """numpy or torch may bring one: there are no two in a process then."""
     program = (

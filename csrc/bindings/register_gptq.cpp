@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -24,16 +25,18 @@ using namespace stream;
 
 namespace {
 
-// together: columns of a block, or (columns of a scale, columns of a block).
-using Columns = std::variant<int, std::pair<int, int>>;
+// together: columns of a block, or columns that are rounded together, of a scale, and of a block.
+using Columns = std::variant<int, std::tuple<int, int, int>>;
 
 std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float dampening, Columns columns,
                                           int n_threads) {
-    const auto * pair = std::get_if<std::pair<int, int>>(&columns);
-    const Together together =
-        pair ? Together{pair->first, pair->second} : Together{kSub, std::get<int>(columns)};
-    if (together.scale < 1 || together.block < kSub || together.block % together.scale != 0) {
-        throw py::value_error("together: expected columns of a scale that divide those of a block");
+    const auto * given = std::get_if<std::tuple<int, int, int>>(&columns);
+    const Together together = given ? Together{std::get<0>(*given), std::get<1>(*given), std::get<2>(*given)}
+                                    : Together{1, kSub, std::get<int>(columns)};
+    if (together.group < 1 || together.scale < 1 || together.scale % together.group != 0 ||
+        together.block < kSub || together.block % together.scale != 0) {
+        throw py::value_error(
+            "together: expected columns of a group and of a scale that divide those of a scale and a block");
     }
     if (hessian.ndim() != 2 || hessian.shape(0) != hessian.shape(1) ||
         hessian.shape(0) % together.block != 0) {
@@ -175,7 +178,7 @@ void register_gptq(py::module_ & module) {
         "columns_together",
         [](int type) {
             const Together together = columns_together(ggml_type(type));
-            return std::make_pair(together.scale, together.block);
+            return std::make_tuple(together.group, together.scale, together.block);
         },
         py::arg("type"));
 }

@@ -44,10 +44,7 @@ void say_and_end(const std::string & text) {
         py::module_::import("sys").attr("stdout").attr("flush")();
     } catch (const py::error_already_set &) {  // nobody reads it
     }
-    std::fprintf(
-        stderr,
-        "pyquant: %s; a file of another type may run, and `pyquant info` prints what a report needs\n",
-        text.c_str());
+    std::fprintf(stderr, "pyquant: %s\n", text.c_str());
     _exit(1);
 }
 
@@ -94,6 +91,31 @@ void clear(uintptr_t context, const py::bytes & doing) {
     const in_llama::AbortGuard guard(doing);
     const py::gil_scoped_release compute;
     llama_memory_clear(llama_get_memory(reinterpret_cast<llama_context *>(context)), true);
+}
+
+// Forgets a sequence's tokens at positions from begin on, before end; false: it cannot.
+bool forget(uintptr_t context, int sequence, int begin, int end, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
+    return llama_memory_seq_rm(llama_get_memory(reinterpret_cast<llama_context *>(context)), sequence, begin,
+                               end);
+}
+
+// Lets a sequence have another's tokens at positions from begin on, before end.
+void share(uintptr_t context, int source, int target, int begin, int end, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
+    llama_memory_seq_cp(llama_get_memory(reinterpret_cast<llama_context *>(context)), source, target, begin,
+                        end);
+}
+
+// Lets a sequence be what it is in another context, by what that has computed; false: their shapes differ.
+bool take(uintptr_t context, uintptr_t giver, int sequence, const py::bytes & doing) {
+    const in_llama::AbortGuard guard(doing);
+    const py::gil_scoped_release compute;
+    auto * from = reinterpret_cast<llama_context *>(giver);
+    std::vector<uint8_t> cells(llama_state_seq_get_size(from, sequence));
+    llama_state_seq_get_data(from, cells.data(), cells.size(), sequence);
+    return llama_state_seq_set_data(reinterpret_cast<llama_context *>(context), cells.data(), cells.size(),
+                                    sequence) == cells.size();
 }
 
 py::dict build_info() {
@@ -162,6 +184,11 @@ void register_llama(py::module_ & module) {
     module.def("decode", &decode, py::arg("context"), py::arg("batch"), py::arg("doing"));
     module.def("synchronize", &synchronize, py::arg("context"), py::arg("doing"));
     module.def("clear", &clear, py::arg("context"), py::arg("doing"));
+    module.def("forget", &forget, py::arg("context"), py::arg("sequence"), py::arg("begin"), py::arg("end"),
+               py::arg("doing"));
+    module.def("share", &share, py::arg("context"), py::arg("source"), py::arg("target"), py::arg("begin"),
+               py::arg("end"), py::arg("doing"));
+    module.def("take", &take, py::arg("context"), py::arg("giver"), py::arg("sequence"), py::arg("doing"));
     module.def("find_names", &find_names, py::arg("pattern"), py::arg("names"));
     module.def(
         "default_type", [](int ftype) { return int(llama_ftype_get_default_type(llama_ftype(ftype))); },

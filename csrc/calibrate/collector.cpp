@@ -231,13 +231,27 @@ bool Collector::add_on_device(size_t number, ggml_tensor * x, uint64_t visit) {
     if (n_begun_ > 0 && x->ne[1] % n_begun_ != 0) {
         throw std::runtime_error("its chunks are not computed together");
     }
+    auto & sum = devices_->of(number);
     const bool added = timed(waited_.for_sums, [&] {
-        return keep_if_lost([&] { return devices_->add(devices_->of(number), x, weight_, n_begun_, visit); });
+        return keep_if_lost([&] {
+            return !sum.of_cpu && (sum.buffer || begin_on_device(input, sum, x)) &&
+                   devices_->add(sum, x, weight_, n_begun_, visit);
+        });
     });
     if (!added) {
         fetch_input(number);
     }
     return added;
+}
+
+bool Collector::begin_on_device(const Input & input, DeviceSums::Sum & sum, const ggml_tensor * x) {
+    if (!devices_->make_room(sum, x)) {
+        return false;
+    }
+    std::vector<float> sums(static_cast<size_t>(size(input)));  // of a run that was interrupted
+    sums_->read(input.first_record, sums.data());
+    DeviceSums::load(sum, layout(input), sums.data());
+    return true;
 }
 
 void Collector::fetch_input(size_t number) {

@@ -68,7 +68,7 @@ public:
     // those of the one before; 0: chunks go on.
     void set_pass(float weight, int64_t n_begun) { weight_ = weight, n_begun_ = n_begun; }
     uint64_t batch() const { return sums_->progress().batch; }
-    // Adds what devices have summed up to the sums in memory; so does a checkpoint.
+    // Copies what devices have summed up to the sums in memory; so does a checkpoint.
     void fetch();
     void checkpoint(uint64_t batch) {
         fetch();
@@ -99,6 +99,7 @@ private:
     void add_first_tokens(const Rows & rows, int64_t n_in, float * sums) const;
     void wait_for_sums();
     bool add_on_device(size_t input, ggml_tensor * x, uint64_t visit);
+    bool begin_on_device(const Input & input, DeviceSums::Sum & sum, const ggml_tensor * x);
     void fetch_input(size_t input);
     // What a lost device holds cannot be freed: there the process would end.
     template <class Work>

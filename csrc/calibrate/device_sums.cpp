@@ -11,7 +11,8 @@ namespace pyquant::calibrate {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-constexpr size_t kSpareShare = 16;   // of a device's memory, which backends take while they compute
+constexpr size_t kSpareShare = 16;  // of a device's memory, which backends take while they compute
+constexpr auto kNoMemory = "the GPU has no memory for all sums";
 constexpr double kTolerance = 4e-3;  // what squares of BF16, the CPU's products, err by at most
 
 ggml_context_ptr make_context() {
@@ -35,10 +36,25 @@ std::vector<float> values_of(const ggml_tensor * tensor) {
     return values;
 }
 
-void add_to(std::vector<double> & sums, const std::vector<float> & values, double weight) {
-    sums.resize(values.size());
+void add_to(std::vector<float> & sums, const std::vector<float> & values, float weight) {
     for (size_t i = 0; i < values.size(); ++i) {
-        sums[i] += weight * double(values[i]);
+        sums[i] += weight * values[i];
+    }
+}
+
+ggml_backend_buffer_type_t type_of(const ggml_tensor * x) {
+    return ggml_backend_buffer_get_type(x->view_src ? x->view_src->buffer : x->buffer);
+}
+
+// A panel's rows of the lower triangle, of all panels: part(row, first column, columns, in panel).
+template <class Part>
+void each_part(const Layout & layout, int64_t begin, int64_t end, const Part & part) {
+    for (int64_t first = 0; first <= begin; first += kPanel) {
+        const int64_t width = std::min(kPanel, layout.n_in - first);
+        for (int64_t row = begin; row < end; ++row) {
+            part(row, first, std::min(width, row - first + 1),
+                 layout.panel_offset(first / kPanel) + (row - first) * width);
+        }
     }
 }
 
@@ -59,40 +75,25 @@ bool DeviceSums::leave_to_cpu(Sum & sum, std::string why) {
     return false;
 }
 
-bool DeviceSums::make_room(Sum & sum, ggml_backend_dev_t device, ggml_backend_buffer_type_t type,
-                           const ggml_tensor * x) {
+bool DeviceSums::make_room(Sum & sum, const ggml_tensor * x) {
     size_t free, total;
-    ggml_backend_dev_memory(device, &free, &total);
+    ggml_backend_dev_memory(ggml_backend_buft_get_device(type_of(x)), &free, &total);
     const int64_t n_in = x->ne[0], n_floats = 2 * n_in * n_in + 4 * n_in * x->ne[1];
-    if (size_t(n_floats * kFloat) + total / kSpareShare > free) {
-        return false;
+    if (size_t(n_floats * kFloat) + total / kSpareShare <= free) {
+        sum.context = make_context();
+        sum.hessian = ggml_new_tensor_2d(sum.context.get(), GGML_TYPE_F32, n_in, n_in);
+        sum.buffer.reset(ggml_backend_alloc_ctx_tensors_from_buft(sum.context.get(), type_of(x)));
     }
-    sum.context = make_context();
-    sum.hessian = ggml_new_tensor_2d(sum.context.get(), GGML_TYPE_F32, n_in, n_in);
-    sum.buffer.reset(ggml_backend_alloc_ctx_tensors_from_buft(sum.context.get(), type));
-    if (sum.buffer) {
-        ggml_backend_buffer_clear(sum.buffer.get(), 0);
-    }
-    return bool(sum.buffer);
+    return sum.buffer || leave_to_cpu(sum, kNoMemory);
 }
 
 bool DeviceSums::add(Sum & sum, ggml_tensor * x, float weight, int64_t n_begun, uint64_t visit) {
-    if (sum.of_cpu) {
-        return false;
-    }
-    const ggml_backend_buffer_t held = x->view_src ? x->view_src->buffer : x->buffer;
-    const ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(held);
-    const ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    const ggml_backend_dev_t device = ggml_backend_buft_get_device(type_of(x));
     auto & [backend, scratch] = devices_[device];
     if (!backend) {
         backend.reset(ggml_backend_dev_init(device, nullptr));
-        scratch.reset(ggml_gallocr_new(type));
+        scratch.reset(ggml_gallocr_new(type_of(x)));
     }
-    constexpr auto kNoMemory = "the GPU has no memory for all sums";
-    if (!sum.buffer && !make_room(sum, device, type, x)) {
-        return leave_to_cpu(sum, kNoMemory);
-    }
-
     const ggml_context_ptr context = make_context();
     ggml_context * ctx = context.get();
     const int64_t n_in = x->ne[0];
@@ -132,43 +133,45 @@ bool DeviceSums::add(Sum & sum, ggml_tensor * x, float weight, int64_t n_begun, 
 
     add_to(sum.squares, squares_now, 1);
     std::vector<float> first(size_t(n_in), 0.0f);
-    add_to(sum.first_tokens, first, 0);
     for (int64_t chunk = 0; chunk < n_begun; ++chunk) {
         const int64_t token = chunk * (x->ne[1] / n_begun);
         ggml_backend_tensor_get(x, first.data(), size_t(token) * x->nb[1], size_t(n_in * kFloat));
-        add_to(sum.first_tokens, first, double(weight));
+        add_to(sum.first_tokens, first, weight);
     }
     sum.count += double(weight) * double(x->ne[1]);
     sum.visit = visit;
     return true;
 }
 
-void DeviceSums::fetch(Sum & sum, const Layout & layout, float * sums) {
+void DeviceSums::load(Sum & sum, const Layout & layout, const float * sums) {
     const int64_t n_in = layout.n_in;
-    const auto add = [](float & to, double value) { to = float(double(to) + value); };
-    std::vector<float> rows(size_t(kPanel * n_in));
     for (int64_t begin = 0; begin < n_in; begin += kPanel) {
         const int64_t end = std::min(begin + kPanel, n_in);
+        std::vector<float> rows(size_t((end - begin) * n_in),
+                                0.0f);  // what is above the diagonal is not read
+        each_part(layout, begin, end, [&](int64_t row, int64_t first, int64_t n, int64_t offset) {
+            std::copy_n(sums + offset, n, &rows[size_t((row - begin) * n_in + first)]);
+        });
+        ggml_backend_tensor_set(sum.hessian, rows.data(), size_t(begin * n_in * kFloat),
+                                rows.size() * kFloat);
+    }
+    sum.squares.assign(sums, sums + n_in);
+    sum.first_tokens.assign(sums + layout.size(), sums + layout.size() + n_in);
+}
+
+void DeviceSums::fetch(Sum & sum, const Layout & layout, float * sums) {
+    const int64_t n_in = layout.n_in;
+    for (int64_t begin = 0; begin < n_in; begin += kPanel) {
+        const int64_t end = std::min(begin + kPanel, n_in);
+        std::vector<float> rows(size_t((end - begin) * n_in));
         ggml_backend_tensor_get(sum.hessian, rows.data(), size_t(begin * n_in * kFloat),
-                                size_t((end - begin) * n_in * kFloat));
-        for (int64_t first = 0; first <= begin; first += kPanel) {
-            const int64_t width = std::min(kPanel, n_in - first);
-            float * panel = sums + layout.panel_offset(first / kPanel);
-            for (int64_t row = begin; row < end; ++row) {
-                for (int64_t j = 0; j < std::min(width, row - first + 1); ++j) {  // the lower triangle
-                    add(panel[(row - first) * width + j],
-                        double(rows[size_t((row - begin) * n_in + first + j)]));
-                }
-            }
-        }
+                                rows.size() * kFloat);
+        each_part(layout, begin, end, [&](int64_t row, int64_t first, int64_t n, int64_t offset) {
+            std::copy_n(&rows[size_t((row - begin) * n_in + first)], n, sums + offset);
+        });
     }
-    for (int64_t i = 0; i < n_in; ++i) {
-        add(sums[i], sum.squares[size_t(i)]);
-        add(sums[layout.size() + i], sum.first_tokens[size_t(i)]);
-    }
-    ggml_backend_buffer_clear(sum.buffer.get(), 0);
-    sum.squares.clear();
-    sum.first_tokens.clear();
+    std::copy_n(sum.squares.data(), n_in, sums);
+    std::copy_n(sum.first_tokens.data(), n_in, sums + layout.size());
     sum.count = 0;
 }
 

@@ -15,9 +15,10 @@ inline bool is_on_host(const ggml_tensor * tensor) {
 
 class HostValues {
 public:
-    // Valid until the next call. Elements are apart as in the tensor.
-    const char * of(const ggml_tensor * tensor) {
-        if (is_on_host(tensor)) {
+    // Valid until the next call; always_copy: also of what the CPU itself computes again. Elements are apart
+    // as in the tensor.
+    const char * of(const ggml_tensor * tensor, bool always_copy = false) {
+        if (is_on_host(tensor) && !always_copy) {
             return static_cast<const char *>(tensor->data);
         }
         copy_.resize(ggml_nbytes(tensor));

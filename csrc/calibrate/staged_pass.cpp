@@ -47,6 +47,7 @@ void StagedPass::begin(std::optional<size_t> from, std::optional<size_t> to, Pas
                        int64_t state) {
     learning_ = stopped_ = false;
     from_ = from, to_ = to, states_ = &states, state_ = state;
+    ++n_begun_;
     seen_.clear();
     write_to_device();
 }
@@ -103,7 +104,8 @@ void StagedPass::save() {
 }
 
 StagedPass::Seen StagedPass::seen(size_t node, HostValues & values) {
-    return node < seen_.size() ? Seen{seen_[node], values.of(seen_[node])} : Seen{nullptr, nullptr};
+    const bool copies = graph_.n_before_device() > 0;
+    return node < seen_.size() ? Seen{seen_[node], values.of(seen_[node], copies)} : Seen{nullptr, nullptr};
 }
 
 StagedPass::Own StagedPass::own(size_t stage, size_t i) {

@@ -47,10 +47,11 @@ public:
         const ggml_tensor * tensor;
         const char * values;
     };
-    // Those at which the pass stopped, until the next begins; null if the graph computes no such tensor.
-    Seen input() { return seen(stages_.at(to_.value()).input, input_); }
-    Seen stream() { return seen(stages_.at(to_.value()).stream, stream_); }
-    Seen experts() { return seen(stages_.at(to_.value()).experts, experts_); }
+    // Those at which the pass stopped, until the next begins, with a device until the one after that; null if
+    // the graph computes no such tensor.
+    Seen input() { return seen(stages_.at(to_.value()).input, input_[n_begun_ % 2]); }
+    Seen stream() { return seen(stages_.at(to_.value()).stream, stream_[n_begun_ % 2]); }
+    Seen experts() { return seen(stages_.at(to_.value()).experts, experts_[n_begun_ % 2]); }
 
     struct Own {
         const ggml_tensor * matrix;
@@ -89,7 +90,8 @@ private:
     int64_t state_ = 0;
 
     std::vector<ggml_tensor *> seen_;  // nodes of the pass at work
-    HostValues input_, stream_, experts_, kept_;
+    size_t n_begun_ = 0;               // passes: the CPU reads what one has left while the next goes on
+    HostValues input_[2], stream_[2], experts_[2], kept_;
     std::vector<char> loaded_;
     bool stopped_ = false;
     std::exception_ptr failure_;

@@ -42,7 +42,8 @@ std::unique_ptr<stream::Encoder> gptq_encoder(ggml_type type, std::shared_ptr<co
 Together columns_together(ggml_type type) {
     const auto at = registry().find(type);
     const int block = std::max<int>(kSub, int(ggml_blck_size(type)));
-    return {at == registry().end() ? kSub : at->second.columns_of_scale, block};
+    return at == registry().end() ? Together{1, kSub, block}
+                                  : Together{at->second.columns_of_group, at->second.columns_of_scale, block};
 }
 
 }  // namespace pyquant::gptq

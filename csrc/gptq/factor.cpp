@@ -43,7 +43,7 @@ std::vector<int32_t> falling(const float * hessian, int64_t n, Together together
         std::copy(sorted.begin(), sorted.end(), order.begin() + begin);
     };
     for (int64_t at = 0; at < n; at += together.scale) {
-        sort(at, at + together.scale, 1);
+        sort(at, at + together.scale, together.group);
     }
     for (int64_t at = 0; at < n && together.block > together.scale; at += together.block) {
         sort(at, at + together.block, together.scale);

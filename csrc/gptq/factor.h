@@ -33,6 +33,7 @@ struct Factor {
 
 // Columns that share something in a type, and stay together in the order of columns: a scale, or a block.
 struct Together {
+    int group;  // rounded together: stay in their order, too
     int scale;
     int block;
 };

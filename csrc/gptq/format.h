@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "gptq/levels.h"
 #include "gptq/scale_search.h"
@@ -36,6 +38,10 @@ struct Trials {
     int n;
     Floats stored[kMaxTrials][kParts];
 };
+
+// What the codes of a format stand for.
+template <class Format>
+using LevelsOf = std::decay_t<decltype(std::declval<const Format &>().levels())>;
 
 // Tells a format that has a `rows` which rows of the matrix a block holds: kLanes, from first_row on.
 template <class Format>

@@ -31,6 +31,10 @@ public:
                     throw std::invalid_argument("factor: parts columns that share a scale in this type");
                 }
             }
+            const int64_t in_group = k % LevelsOf<Format>::kGroup;
+            if (factor_->order[size_t(k)] != factor_->order[size_t(k - in_group)] + in_group) {
+                throw std::invalid_argument("factor: parts columns that are rounded together in this type");
+            }
         }
     }
 
@@ -78,7 +82,7 @@ class Registration {
 public:
     struct Format {
         std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>)> make;
-        int columns_of_scale;
+        int columns_of_group, columns_of_scale;
     };
 
     template <class BlockFormat>
@@ -86,7 +90,7 @@ public:
         const auto make = [type, format](std::shared_ptr<const Factor> factor) {
             return make_encoder(type, stream::ggml_decoder(type), std::move(factor), format);
         };
-        add(type, {make, BlockFormat::Stored::kColumns});
+        add(type, {make, LevelsOf<BlockFormat>::kGroup, BlockFormat::Stored::kColumns});
     }
 
 private:

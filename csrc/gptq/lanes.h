@@ -58,6 +58,18 @@ inline Floats fma(float a, Floats b, Floats c) {
     return fma(all(a), b, c);
 }
 
+inline bool any(Ints mask) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask(__m512i(mask), __m512i(mask)) != 0;
+#else
+    int32_t found = 0;
+    for (int r = 0; r < kLanes; ++r) {
+        found |= mask[r];
+    }
+    return found != 0;
+#endif
+}
+
 // Rounds to the nearest integer, halves to even, numbers within +-2^22.
 inline Floats nearest(Floats x) {
     const Floats shift = all(12582912.0f);  // 1.5 * 2^23: above it floats are integers

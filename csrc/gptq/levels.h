@@ -9,6 +9,8 @@ namespace pyquant::gptq {
 
 // All integers between two.
 struct IntegerLevels {
+    static constexpr int kGroup = 1;  // columns that are rounded together
+
     float lowest;
     float highest;
     float zero;  // the level whose code is 0
@@ -25,6 +27,8 @@ struct IntegerLevels {
 // Up to 16 ascending integers; halfway between two the lower one.
 class TableLevels {
 public:
+    static constexpr int kGroup = 1;
+
     // n values, and the codes that stand for them.
     TableLevels(const int8_t * values, const uint8_t * codes, int n) {
         for (int i = 0; i < 16; ++i) {

@@ -47,14 +47,20 @@ void refine(const Format & format, const float * h, const typename Format::Store
     }
     const Floats scale = format.value(stored, kScale, of_sub[kScale]);
     const Floats minimum = format.value(stored, kMinimum, of_sub[kMinimum]);
-    const Floats inv = inverse(scale);
-    for (int k = 0; k < kColumns; ++k) {
-        const Floats value = scale * level[k] - minimum;
-        const Floats aim = value + gradient[k] * (1.0f / h[k * kSub + k]);
-        level[k] = format.levels().round((aim + minimum) * inv);
-        const Floats step = value - (scale * level[k] - minimum);
-        for (int j = k + 1; j < kColumns; ++j) {
-            gradient[j] = fma(h[k * kSub + j], step, gradient[j]);
+    if constexpr (LevelsOf<Format>::kGroup > 1) {
+        for (int k = 0; k < kColumns; k += LevelsOf<Format>::kGroup) {
+            format.levels().descend(h + k * (kSub + 1), kColumns - k, scale, gradient + k, level + k);
+        }
+    } else {
+        const Floats inv = inverse(scale);
+        for (int k = 0; k < kColumns; ++k) {
+            const Floats value = scale * level[k] - minimum;
+            const Floats aim = value + gradient[k] * (1.0f / h[k * kSub + k]);
+            level[k] = format.levels().round((aim + minimum) * inv);
+            const Floats step = value - (scale * level[k] - minimum);
+            for (int j = k + 1; j < kColumns; ++j) {
+                gradient[j] = fma(h[k * kSub + j], step, gradient[j]);
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ namespace pyquant::gptq {
 inline constexpr int kRows = 32;  // that share what is read of the factor
 inline constexpr int kGroups = kRows / kLanes;
 inline constexpr int kSweeps = 2;
+inline constexpr float kNothing[8 * kSub]{};  // passed on
 
 // target[c] += sum over j in [begin, end) of error[j] * u[j][c], for 32 columns and kRows rows, in the
 // order of j. u: a panel; error: (end, kRows), target: (32, kRows).
@@ -61,6 +62,7 @@ public:
 
 private:
     using Stored = typename Format::Stored;
+    using Levels = LevelsOf<Format>;
     static constexpr int kSuper = Stored::kSuper;
     static constexpr int kColumns = Stored::kColumns;  // that share a scale
 
@@ -117,7 +119,11 @@ private:
         Trials trials{};
         format_.trials(stored, aim, d, trials);
         std::copy_n(trials.stored[0], kParts, taken);
-        Floats least = all(3.0e38f), best[kColumns]{}, levels[kColumns]{}, level[kColumns], error[kColumns];
+        Floats level[kColumns], error[kColumns];
+        if constexpr (Levels::kGroup > 1) {
+            format_.levels().start(level, kColumns);
+        }
+        Floats least = all(3.0e38f), best[kColumns]{}, levels[kColumns]{};
         const int n_trials = u ? trials.n : std::min(trials.n, kTrialsAlone);
         for (int t = 0; t < n_trials; ++t) {
             const auto & tried = trials.stored[t];
@@ -140,7 +146,6 @@ private:
         }
     }
 
-    template <class Levels>
     static Floats attempt(const Levels & levels, const Floats * weight, const Floats * target,
                           const float * u, const float * d, Floats scale, Floats minimum, Floats * error,
                           Floats * level) {
@@ -149,7 +154,11 @@ private:
         const Floats inv = inverse(scale);
         Floats cost{};
         for (int k = 0; k < kColumns; ++k) {
-            level[k] = levels.round((aim[k] + minimum) * inv);
+            if constexpr (Levels::kGroup == 1) {
+                level[k] = levels.round((aim[k] + minimum) * inv);
+            } else if (k % Levels::kGroup == 0) {
+                levels.round(aim + k, weight + k, d + k, u ? u + k * (kSub + 1) : kNothing, scale, level + k);
+            }
             const Floats value = scale * level[k] - minimum;
             const Floats missed = aim[k] - value;
             cost = fma(d[k] * missed, missed, cost);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -31,6 +33,20 @@ std::atomic<void (*)(const std::string &)> say_and_end = say;
 // No exception may leave a thread's share of what several compute: the others would wait for it for ever.
 thread_local bool is_sharing = false;
 
+void end(const std::string & text) {
+    // One of the threads that fail together says it, and the others wait for the end.
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    while (said.test_and_set()) {
+        pause();
+    }
+    std::string doing = "llama.cpp";
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        doing = in_progress.empty() ? doing : *in_progress.back();
+    }
+    say_and_end.load()(doing + ": " + text);
+}
+
 // ggml.c and ggml-quants.c are compiled with -fexceptions, so that this may leave them.
 void on_abort(const char * message) {
     std::string text = message;  // FILE:LINE: WHAT
@@ -38,23 +54,30 @@ void on_abort(const char * message) {
     if (guards > 0 && !is_sharing) {
         throw std::runtime_error(text);
     }
-    // One of the threads that fail together says it, and the others wait for the end.
-    static std::atomic_flag said = ATOMIC_FLAG_INIT;
-    while (said.test_and_set()) {
-        pause();
+    end(text + "; a file of another type may run, and `pyquant info` prints what a report needs");
+}
+
+// llama.cpp reads what a sequence has from a device in a destructor, and one that is lost throws there.
+void on_terminate() {
+    try {
+        if (const auto failure = std::current_exception()) {
+            std::rethrow_exception(failure);
+        }
+    } catch (const std::exception & failure) {
+        end(failure.what());
+    } catch (...) {
     }
-    {
-        const std::lock_guard<std::mutex> lock(mutex);
-        text = (in_progress.empty() ? "llama.cpp" : *in_progress.back()) + ": " + text;
-    }
-    say_and_end.load()(text);
+    std::abort();
 }
 
 }  // namespace
 
 AbortGuard::AbortGuard(std::string doing) : doing_(std::move(doing)) {
     static std::once_flag once;
-    std::call_once(once, [] { ggml_set_abort_callback(on_abort); });
+    std::call_once(once, [] {
+        ggml_set_abort_callback(on_abort);
+        std::set_terminate(on_terminate);
+    });
     ++guards;
     if (!doing_.empty()) {
         const std::lock_guard<std::mutex> lock(mutex);

@@ -8,7 +8,7 @@ namespace pyquant::in_llama {
 
 // While one lives, a failed assertion of GGML or llama.cpp in this thread throws std::runtime_error, whose
 // text is the assertion and its place. In other threads, and in what several threads compute together, it
-// ends the process, by `say_and_end`.
+// ends the process, by `say_and_end`; so does an exception that nobody can catch, as of a destructor.
 class AbortGuard {
 public:
     // doing: what is said before the assertion then, such as "MODEL: llama.cpp cannot run it".

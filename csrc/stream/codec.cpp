@@ -15,7 +15,11 @@ using namespace kernels;
 
 namespace {
 
-constexpr float kLargestNvfp4 = 6 * 448;
+// Above it a weight does not fit, though no scale is infinite: GGML has no code for a scale that NVFP4 does
+// not reach, and limits it.
+float largest_weight(ggml_type type) {
+    return type == GGML_TYPE_NVFP4 ? 6 * 448 : INFINITY;
+}
 
 class GgmlEncoder : public Encoder {
 public:
@@ -199,10 +203,10 @@ std::unique_ptr<Decoder> table_decoder(const Table & table) {
 }
 
 void check_stored(ggml_type type, const void * rows, size_t size, const float * x, int64_t n) {
-    // GGML has no code for a scale that NVFP4 does not reach, and limits it.
-    const bool fits = type == GGML_TYPE_NVFP4
-                          ? std::all_of(x, x + n, [](float w) { return std::fabs(w) <= kLargestNvfp4; })
-                          : ggml_validate_row_data(type, rows, size);
+    const float largest = largest_weight(type);
+    const bool fits = std::isinf(largest)
+                          ? ggml_validate_row_data(type, rows, size)
+                          : std::all_of(x, x + n, [&](float w) { return std::fabs(w) <= largest; });
     if (!fits) {
         const auto smaller = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
         const int64_t extreme = std::max_element(x, x + n, smaller) - x;

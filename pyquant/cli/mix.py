@@ -32,7 +32,7 @@ def mix(
         Optional[str],
         typer.Option(
             metavar="TYPE,...",
-            help="Use only these types, such as Q4_0,Q8_0; default: all that GPTQ rounds to.",
+            help="Use only these types, such as Q4_0,Q8_0; default: those of GPTQ but FP4, IQ2 and IQ3.",
         ),
     ] = None,
     sensitivity: Annotated[

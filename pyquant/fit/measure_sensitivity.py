@@ -105,7 +105,7 @@ def measure_sensitivity(
         with ExitStack() as stack:
             runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
             order = [tensors[rows[name]] for name in runs.in_order(rows)]
-            wanted = [matrix for tensor in order for matrix in matrices(tensor, (TOGETHER, TOGETHER))]
+            wanted = [matrix for tensor in order for matrix in matrices(tensor, (1, TOGETHER, TOGETHER))]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
             BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
@@ -137,7 +137,7 @@ def _rounded(
     rows = tensor.shape[1]
     try:
         with weight_errors(model, tensor):
-            for matrix in matrices(tensor, (TOGETHER, TOGETHER)):
+            for matrix in matrices(tensor, (1, TOGETHER, TOGETHER)):
                 part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
                 encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
                 noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)

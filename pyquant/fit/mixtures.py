@@ -29,8 +29,10 @@ STOCK = (
     "Q5_K_S", "Q5_K_M", "Q5_1", "Q6_K", "Q8_0",
 )  # fmt: skip
 
-# Without --types: FP4 has the sizes of IQ4_XS and IQ4_NL, and more error.
-IN_MIXES = tuple(type_ for type_ in GPTQ_TYPES if type_.name not in FP4)
+# Without --types: FP4 has the sizes of IQ4_XS and IQ4_NL, and more error; CPUs take long for grids.
+IN_MIXES = tuple(
+    type_ for type_ in GPTQ_TYPES if type_.name not in FP4 and _core.columns_together(int(type_))[0] == 1
+)
 FLOOR_BITS = 4.0  # of embeddings and output, which all tokens meet, where mixtures do not give them fewer
 NEAREST = 3  # mixtures below the size, which may do so
 

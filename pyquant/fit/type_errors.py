@@ -17,12 +17,12 @@ from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
-from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
+from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, Together, matrices
 from pyquant.schemes.dampening import ON_ITS_OWN
 
 ROWS = 128  # of a tensor, spread evenly: errors of types beside each other are then known to a few percent
 EXPERTS = 8  # of a tensor, as evenly
-ALONE = (1, 1)  # columns that go together without error feedback
+ALONE = (1, 1, 1)  # columns that go together without error feedback
 
 # (tensors done, all tensors)
 Progress = Callable[[int, int], None]
@@ -100,7 +100,7 @@ class _Piece:
 
 
 def _pieces(tensor: Tensor, types: Sequence[Type]) -> Iterator[_Piece]:
-    of_columns: dict[tuple[int, int], list[Type]] = {}
+    of_columns: dict[Together, list[Type]] = {}
     for type_ in types:
         if type_ != tensor.type:
             together = _core.columns_together(int(type_)) if type_ in GPTQ_TYPES else ALONE

@@ -98,7 +98,7 @@ class Context:
         self._call(_core.clear)
 
     def decode(self, tokens: NDArray[np.int32], begin: int, wanted: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Continue all sequences. Ctrl-C is heard between any two operations of the model's graph.
+        """Continue all sequences. Ctrl-C is heard between a CPU's operations, and behind all of a GPU.
 
         Parameters
         ----------
@@ -181,9 +181,8 @@ class Context:
 
     def copy(self, source: int, target: int) -> None:
         """Let a sequence be what another one is; what it was before is forgotten."""
-        memory = self._llama.llama_get_memory(self._context)
-        self._llama.llama_memory_seq_rm(memory, target, -1, -1)
-        self._llama.llama_memory_seq_cp(memory, source, target, -1, -1)
+        self._call(_core.forget, target, -1, -1)
+        self._call(_core.share, source, target, -1, -1)
 
     def cut(self, sequence: int, length: int) -> bool:
         """Forget all tokens of a sequence but the first `length` ones.
@@ -195,9 +194,10 @@ class Context:
             layers with a sliding window keep few more tokens than the window has, and forget those before.
             Then the sequence has to be cut to 0 and read again.
         """
-        memory = self._llama.llama_get_memory(self._context)
-        if not self._llama.llama_memory_seq_rm(memory, sequence, length, -1):
+        done, _ = self._call(_core.forget, sequence, length, -1)
+        if not done:
             return False
+        memory = self._llama.llama_get_memory(self._context)
         first: int = self._llama.llama_memory_seq_pos_min(memory, sequence)
         return not self.model.window or length == 0 or 0 <= first <= max(0, length - self.model.window)
 
@@ -207,7 +207,7 @@ class Context:
 
     def view(self, sequence: int, begin: int, end: int, *, of: int = 0) -> None:
         """Let a sequence see what another one has at positions begin..end-1; what it had stays."""
-        self._llama.llama_memory_seq_cp(self._llama.llama_get_memory(self._context), of, sequence, begin, end)
+        self._call(_core.share, of, sequence, begin, end)
 
     def take(self, giver: Context, begin: int, end: int) -> None:
         """Go on from position `begin` with keys and values that another model has computed.
@@ -230,16 +230,10 @@ class Context:
             raise ModelFileError(f"{self.model.path}: its state cannot go back to an earlier token")
         if begin == end:
             return
-        llama = self._llama
         giver.view(1, begin, end)
-        cells = np.empty(llama.llama_state_seq_get_size(giver._context, 1), np.uint8)
-        llama.llama_state_seq_get_data(giver._context, _pointer(cells, ctypes.c_uint8), len(cells), 1)
+        done, errors = self._call(_core.take, giver._context, 1)
         giver.cut(1, 0)
-        with collect_errors() as errors:
-            n_read = llama.llama_state_seq_set_data(
-                self._context, _pointer(cells, ctypes.c_uint8), len(cells), 1
-            )
-        if n_read != len(cells):
+        if not done:
             raise ModelFileError(
                 f"{self.model.path}: cannot take keys and values of {giver.model.path}: "
                 f"{reason(errors, 'their shapes differ')}"

@@ -17,6 +17,7 @@ from pyquant.errors import ConfigError
 logger = logging.getLogger("pyquant.llama.context")
 
 GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT = "LLAMA_ARG_N_GPU_LAYERS", "LLAMA_ARG_MAIN_GPU", "LLAMA_ARG_TENSOR_SPLIT"
+FLAGS = {GPU_LAYERS: "gpu-layers", MAIN_GPU: "main-gpu", TENSOR_SPLIT: "tensor-split"}
 ALL = -1  # layers, in llama.cpp
 
 
@@ -35,7 +36,7 @@ class Offload:
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> Offload:
-        """Read settings by the names of llama.cpp's variables. Raises ConfigError: it names the variable."""
+        """Read options by the names of llama.cpp's variables. Raises ConfigError: it names both."""
         layers, gpu, split = (settings.get(name) or "" for name in (GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT))
         return cls(
             0 if not layers else ALL if layers in ("all", "auto") else _whole(GPU_LAYERS, layers),
@@ -119,11 +120,11 @@ def _whole(name: str, text: str) -> int:
         return int(limits.GPU.parse(text))
     except ValueError as error:
         word = ", nor all" if name == GPU_LAYERS else ""
-        raise ConfigError(f"{name}: {error}{word}") from None
+        raise ConfigError(f"{FLAGS[name]} ({name}): {error}{word}") from None
 
 
 def _share(text: str) -> float:
     try:
         return float(limits.GPU_SHARE.parse(text))
     except ValueError as error:
-        raise ConfigError(f"{TENSOR_SPLIT}: {error}") from None
+        raise ConfigError(f"{FLAGS[TENSOR_SPLIT]} ({TENSOR_SPLIT}): {error}") from None

@@ -4,13 +4,13 @@ Hessians of all matrices of a model of 1.5 billion weights take 5 GB, and of 8 b
 over the tokens that the calibration kept; all pieces of these are brought to a stage, the Hessian of what
 enters it is summed up, its matrices are rounded, and the sums are dropped before the next stage's begin.
 
-On a GPU the pass goes on to the next stage while the CPU rounds, and the sums of two stages are held.
+On a GPU the pass goes on while the CPU sums up a piece and rounds a stage; sums of two stages are held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,8 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import MADE_BY_EXPERTS, kind_of
+from pyquant.rounding.beside import Beside
+from pyquant.rounding.spent import Spent
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 
@@ -53,7 +55,7 @@ def write_collected(
     memory
         Bytes that what is kept of pieces may take in memory; None: 1 GiB. The result is the same.
     tell
-        Told how much memory and disk it takes, before it begins.
+        Told how much memory and disk it takes, before it begins, and then how long its parts took.
 
     Raises
     ------
@@ -74,9 +76,11 @@ def write_collected(
             needed.check(folder)
             if tell:
                 tell(needed.describe())
+            spent = Spent()
             with (
                 needed.states_in(folder) as states,
-                _Rounding(lambda name: write(by_name[name]), beside=running.on_gpu) as rounding,
+                Beside("sums", spent, in_thread=running.on_gpu) as summing,
+                Beside("rounding", spent, in_thread=running.on_gpu) as rounding,
             ):
                 left: int | None = None  # the stage that all pieces were left at
                 for number, stage in enumerate(passing.stages):
@@ -87,48 +91,17 @@ def write_collected(
                             stage, passing.n_ctx, needed.tokens_of(passing, number, folder), threads
                         )
                         for piece in range(passing.n_pieces):
-                            x = passing.run(piece, left, number, states, piece)
+                            with spent.on("passes"):
+                                x = passing.run(piece, left, number, states, piece)
                             if x is not None:
-                                sums.add(x, passing.experts())
+                                summing.start(partial(sums.add, x, passing.experts()))
+                        summing.wait()
                         left = number if stage.resumes else left
                         rounding.wait()
                         calibration.hold(stage.matrices[0], sums)
-                    rounding.start(stage.matrices)
-
-
-class _Rounding:
-    """Rounds matrices at once, or in a thread, beside what the caller does; a context manager."""
-
-    def __init__(self, write: Callable[[str], None], *, beside: bool) -> None:
-        self._write = write
-        self._executor = ThreadPoolExecutor(1) if beside else None
-        self._last: Future[None] | None = None
-
-    def start(self, names: list[str]) -> None:
-        """Round these, when those before are done."""
-        if self._executor:
-            self.wait()
-            self._last = self._executor.submit(self._round, names)
-        else:
-            self._round(names)
-
-    def wait(self) -> None:
-        """Wait for those that were begun; raises what ended them."""
-        if self._last:
-            self._last.result()
-
-    def _round(self, names: list[str]) -> None:
-        for name in names:
-            self._write(name)
-
-    def __enter__(self) -> _Rounding:
-        return self
-
-    def __exit__(self, kind: object, *raised: object) -> None:
-        if self._executor:
-            self._executor.shutdown()
-        if kind is None:
-            self.wait()
+                    rounding.start(*(partial(write, by_name[name]) for name in stage.matrices))
+            if tell:
+                tell(f"{needed.doing} took {spent.describe()}")
 
 
 def tokens_of(calibration: Calibration, model: Model, n_chunks: int | None = None) -> NDArray[np.int32]:

@@ -8,12 +8,14 @@ each aims at giving, of the inputs that it will get, what the model's gives of i
 
 Tokens come in pieces. Both passes bring all pieces to a matrix before any goes on with it
 (csrc/calibrate/staged_pass.h). What is kept of a piece meanwhile is what is in use there, in memory or on
-disk.
+disk. On a GPU they go on while the CPU sums up a piece. Rounding waits for the sums, and the copy's pass for
+what is rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +29,11 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS
+from pyquant.rounding.beside import Beside
 from pyquant.rounding.collecting import sums_of, tokens_of
 from pyquant.rounding.corrected_target import CorrectedTarget
 from pyquant.rounding.correction import ENOUGH, Correction, ExpertCorrections
+from pyquant.rounding.spent import Spent
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
 from pyquant.schemes.dampening import CORRECTION, STREAM
@@ -73,7 +77,7 @@ def write_propagated(
     memory
         Bytes that what is kept of pieces may take in memory; None: 1 GiB. The result is the same.
     tell
-        Told how much memory and disk it takes, before it begins.
+        Told how much memory and disk it takes, before it begins, and then how long its parts took.
 
     Raises
     ------
@@ -94,14 +98,19 @@ def write_propagated(
             needed.check(folder)
             if tell:
                 tell(needed.describe())
+            spent = Spent()
             with (
                 Model(model.path, as_stored=True, staged=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder) as states,
+                Beside("sums", spent, in_thread=copy.on_gpu) as summing,
             ):
                 _run_together(
-                    original, changed, states, by_name, calibration, write, done, threads, needed, folder
-                )
+                    original, changed, states, by_name, calibration, write, done, threads, needed, folder,
+                    spent, summing,
+                )  # fmt: skip
+            if tell:
+                tell(f"{needed.doing} took {spent.describe()}")
 
 
 def _check_tokens(
@@ -140,6 +149,8 @@ def _run_together(
     threads: int | None,
     needed: StagedMemory,
     folder: Path,
+    spent: Spent,
+    summing: Beside,
 ) -> None:
     left: int | None = None  # the stage that all pieces were left at
     for number, stage in enumerate(changed.stages):
@@ -156,31 +167,41 @@ def _run_together(
             stream = CorrectedTarget(first.weights(), threads) if corrects and stage.in_stream else None
             sums = Correction(stage.n_in, threads) if corrects and not stream and not stage.routed else None
             for piece in range(changed.n_pieces):
-                x = original.run(piece, left, number, states, 2 * piece)
-                y = changed.run(piece, left, number, states, 2 * piece + 1)
+                with spent.on("the model's passes"):
+                    x = original.run(piece, left, number, states, 2 * piece)
+                with spent.on("the copy's passes"):
+                    y = changed.run(piece, left, number, states, 2 * piece + 1)
                 if x is None or y is None:
                     continue
+                adds: list[Callable[[], None]] = []
                 if stage.routed:
-                    before.add(x, original.experts())
-                    after.add(y, changed.experts())
+                    adds += [
+                        partial(before.add, x, original.experts()),
+                        partial(after.add, y, changed.experts()),
+                    ]
                 elif isinstance(held, OfAllTokens):
-                    held.add(x)
+                    adds.append(partial(held.add, x))
                 if stream:
-                    stream.add(x, y, original.stream(), changed.stream())
+                    adds.append(partial(stream.add, x, y, original.stream(), changed.stream()))
                 if sums:
-                    sums.add(x, y)
+                    adds.append(partial(sums.add, x, y))
+                summing.start(*adds)
+            summing.wait()
             left = number if stage.resumes else left
             if left is not None:
                 changed.disown_before(left)
             if held:
                 calibration.hold(stage.matrices[0], held)
             if corrects:
-                change = _change(stream, sums, ExpertCorrections(before, after, threads))
+                with spent.on("corrections"):
+                    change = _change(stream, sums, ExpertCorrections(before, after, threads))
         n_experts = first.n_rows // first.shape[1] if stage.routed else 1
         for i, name in enumerate(stage.matrices):
-            corrected = _corrected(tensors[name], n_experts, change, stage.in_stream)
-            # Embeddings that are the output matrix too stay in the copy as they are looked up.
-            write(tensors[name], corrected, None if name == EMBEDDINGS else changed.own(number, i))
+            with spent.on("corrections"):
+                corrected = _corrected(tensors[name], n_experts, change, stage.in_stream)
+            with spent.on("rounding"):
+                # Embeddings that are the output matrix too stay in the copy as they are looked up.
+                write(tensors[name], corrected, None if name == EMBEDDINGS else changed.own(number, i))
 
 
 def _none(expert: int) -> None:

@@ -31,16 +31,20 @@ MIXED = ("attn_v", "attn_qkv")
 KEPT = 3  # factors: in a file's order attn_k, attn_q and attn_v share one and have another between them
 
 
+# Columns that are rounded together, that share a scale, and that share a block.
+Together = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A matrix to be rounded: a tensor, or an expert's part of one."""
 
     tensor: Tensor  # the matrix as a tensor of two dimensions
     expert: int  # its number among the tensor's experts
-    together: tuple[int, int]  # columns that share a scale, and columns that share a block
+    together: Together
 
 
-def matrices(tensor: Tensor, together: tuple[int, int]) -> Iterator[Matrix]:
+def matrices(tensor: Tensor, together: Together) -> Iterator[Matrix]:
     """Cut a tensor into its matrices, one for each expert."""
     n_experts = tensor.n_rows // tensor.shape[1]
     for expert in range(n_experts):
@@ -75,7 +79,7 @@ class Factors:
         self._calibration = calibration
         self._dampening, self._threads = dampening, n_threads(threads)
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
-        self._made: OrderedDict[tuple[str, int, tuple[int, int]], Future[_core.Factor]] = OrderedDict()
+        self._made: OrderedDict[tuple[str, int, Together], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
         self._room = BlasRoom()
 

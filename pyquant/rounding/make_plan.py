@@ -26,11 +26,17 @@ from pyquant.schemes.q8_0 import q8_0
 
 
 def make_plan(
-    model: ModelFile, mode: Mode, *, threads: int | None = None, sharding: Sharding | None = None
+    model: ModelFile,
+    mode: Mode,
+    *,
+    threads: int | None = None,
+    sharding: Sharding | None = None,
+    calibrates: bool = False,
 ) -> Plan:
     """Decide everything about a quantization.
 
     sharding: how tensors are divided into files; None: all are in one.
+    calibrates: whether importances will be known that are not yet.
 
     The model's weights are read only where its table is made from them, or its hash is needed.
 
@@ -42,7 +48,7 @@ def make_plan(
     if mode.error_propagation and not (calibration and calibration.origin):
         raise ConfigError("error_propagation: needs --hessian with a file that `pyquant calibrate` wrote")
     importance = _importance(mode, calibration)
-    types, wanted = choose_types(model, mode, has_importance=importance is not None)
+    types, wanted = choose_types(model, mode, has_importance=calibrates or importance is not None)
     sha256 = None
     if calibration:
         sha256 = model.sha256()
@@ -56,7 +62,8 @@ def make_plan(
         wanted = {
             t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
         }
-    check_importance(model, mode, types, importance)
+    if not calibrates:
+        check_importance(model, mode, types, importance)
     stored = [model.tensors]
     if sharding:
         stored = sharding.divide(model.tensors, lambda tensor: bytes_as(types[tensor.name], tensor))

@@ -41,6 +41,7 @@ def quantize_model(
     threads: int | None = None,
     force: bool = False,
     dry_run: bool = False,
+    calibrates: bool = False,
     split: Split | None = None,
     memory: int | None = None,
     checkpoint: Path | None = None,
@@ -63,6 +64,8 @@ def quantize_model(
         Replace an existing `output`.
     dry_run
         Decide the types and sizes; write nothing.
+    calibrates
+        With `dry_run`: decide them as if the importance matrix were there.
     split
         Write shards, which llama.cpp reads as one model: their most bytes of tensors, or "keep" for the
         shards of `source`. They are called `output` less its suffix, and -00001-of-00002.gguf.
@@ -98,7 +101,7 @@ def quantize_model(
             from pyquant.rounding.equalize.equalize_model import equalized
 
             model, mode = stack.enter_context(equalized(model, mode, threads, tell))
-        plan = make_plan(model, mode, threads=threads, sharding=sharding)
+        plan = make_plan(model, mode, threads=threads, sharding=sharding, calibrates=calibrates and dry_run)
         results = (
             [_result(plan, tensor) for tensor in plan.model.tensors]
             if dry_run

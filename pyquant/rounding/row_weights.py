@@ -40,7 +40,7 @@ MOST = 16.0  # how much more or less than most others a row may count
 OF_STREAM = 6.0
 OF_OUTPUTS = {"attn_q": 0.25, "attn_v": 0.7, "ffn_gate": 0.75, "token_embd": 70.0, "output": 70.0}
 OF_OTHERS = 0.5
-TOGETHER = 32, 32  # columns of a scale and of a block, of ecsq's codes
+TOGETHER = 1, 32, 32  # columns of a group, of a scale and of a block, of ecsq's codes
 UNIT = 1.3e-5  # for each weight of the model's matrices: a step of 0.005 then makes codes of about 4 bits
 PER_DOUBLE = 2  # weights told apart within a factor of 2: equal scales take little room in a .pqz file
 

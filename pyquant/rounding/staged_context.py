@@ -30,7 +30,7 @@ class StagedContext:
 
     stages: where it can stop: before the first of the matrices that share an input.
     n_vocab, n_ctx, n_pieces, n_together: tokens of the vocabulary, of a chunk; pieces; and tokens of the
-    largest piece.
+    largest piece. on_gpu: whether a GPU computes them.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class StagedContext:
         self._pass = _core.StagedPass(set(matrices))
         largest = pieces[0]
         self.path, self.n_vocab, self.n_ctx = model.path, model.n_vocab, largest.shape[1]
+        self.on_gpu = model.on_gpu
         self.n_pieces, self.n_together = len(pieces), largest.size
         self._context = model.context(
             n_ctx=largest.shape[1], n_seq=len(largest), n_batch=largest.size, n_ubatch=largest.size,
@@ -109,7 +110,8 @@ class StagedContext:
         -------
         (n_tokens, n_in) float32
             What enters the stage's matrices; of tokens that are sent to experts
-            (n_tokens, n_used or 1, n_in). A view, valid until the next piece is run. None if it is not known.
+            (n_tokens, n_used or 1, n_in). A view, valid until the next piece is run, of a GPU until the one
+            after that. None if it is not known.
 
         Raises
         ------

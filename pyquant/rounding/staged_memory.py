@@ -24,6 +24,8 @@ from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
 
 CORRECTING = 8  # for each element of a stage's Hessian: sums and equations that its matrices are corrected by
 
+COPIES = 16  # for each number that enters a stage, of a GPU: two pieces' inputs, and what these are added to
+
 MEMORY = 1 << 30  # that states take unless more is allowed; the others are on disk
 
 
@@ -70,10 +72,12 @@ class StagedMemory:
             ),
             default=0,
         )
+        widest = max((stage.n_in for stage in running.stages), default=0)
+        copies = COPIES * n_tokens * widest * running.on_gpu
         limit = MEMORY if memory is None else memory
         return cls(
             weights=(weights_at_work(model) + _floats(model, running)) * (n_passes - 1),
-            passes=n_passes * (cache + activation_memory(model, n_tokens) + logits),
+            passes=n_passes * (cache + activation_memory(model, n_tokens) + logits + copies),
             sums=n_sums
             * max(
                 (

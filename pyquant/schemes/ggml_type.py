@@ -65,7 +65,7 @@ class GgmlType(Mode):
         if self._mixture not in FP4:
             return {}
         type_, names = Type[self._mixture], quantizable(model)
-        n_columns = _core.columns_together(int(type_))[1]
+        n_columns = _core.columns_together(int(type_))[2]
         return {
             tensor.name: type_
             for tensor in model.tensors

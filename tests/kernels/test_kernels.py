@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -33,8 +35,17 @@ SCHEMES = {
     ]
 }
 STOCK = {Type.Q4_0: q4_0(), Type.Q8_0: q8_0()}
+LARGEST_CODE = {Type.Q4_0: -8, Type.Q8_0: 127}
+# GGML converts a weight times an infinite inverse to an integer: x86 gives 0, C leaves open what.
+CONVERTS_INFINITY = platform.machine() == "x86_64"
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 every_storage = pytest.mark.parametrize("storage", STOCK, ids=lambda storage: storage.name)
+
+
+def inverse_scales(storage: Type, x: np.ndarray) -> np.ndarray:
+    """Of blocks, (n, BLOCK)."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return 1 / (np.abs(x).max(axis=-1) / np.float32(LARGEST_CODE[storage]))
 
 
 def encode(scheme: Scheme, x: np.ndarray) -> np.ndarray:
@@ -55,6 +66,7 @@ def test_encode_equals_its_twin(scheme: Scheme, x: np.ndarray) -> None:
 @every_storage
 @given(x=block_lists())
 def test_encode_equals_ggml(storage: Type, x: np.ndarray) -> None:
+    assume(CONVERTS_INFINITY or np.isfinite(inverse_scales(storage, x)[x.any(axis=-1)]).all())
     expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
     assert_blocks_equal(encode(STOCK[storage], x), expected, reference.BLOCK_BYTES[storage])
 
@@ -107,12 +119,12 @@ def test_halves_round_up_in_q4_0_and_away_from_zero_in_q8_0() -> None:
 def test_a_scale_whose_inverse_overflows_stores_code_0(storage: Type, extreme: float) -> None:
     x = np.zeros((1, BLOCK), np.float32)
     x[0, 3] = extreme
-    with np.errstate(over="ignore"):
-        assert np.isinf(1 / (x[0, 3] / np.float32({Type.Q4_0: -8, Type.Q8_0: 127}[storage])))
+    assert np.isinf(inverse_scales(storage, x)).all()
     blocks = encode(STOCK[storage], x)
     assert not blocks[:, 2:].any()
-    expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
-    assert_blocks_equal(blocks, expected, reference.BLOCK_BYTES[storage])
+    if CONVERTS_INFINITY:
+        expected, _ = run_pass(x, _core.ggml_encoder(int(storage)))
+        assert_blocks_equal(blocks, expected, reference.BLOCK_BYTES[storage])
 
 
 @every_scheme

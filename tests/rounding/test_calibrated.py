@@ -74,6 +74,7 @@ def made(generated, stats_of, tmp_path_factory) -> Callable[..., Path]:
 
 
 @every_model_and_mode
+@pytest.mark.usefixtures("ggml_grids")
 def test_the_output_errs_less(made, generated, stats_of, model: str, name: str) -> None:
     stats, source = Calibration.read(stats_of(model)), weights(generated(model))
     imatrix = str(stats_of(model).with_name("imatrix.gguf"))

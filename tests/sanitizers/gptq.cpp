@@ -92,7 +92,8 @@ void encode_by_every_format(const std::shared_ptr<const Factor> & factor, Togeth
                             const std::vector<float> & x) {
     for (const ggml_type type : gptq_types()) {
         const Together of_type = columns_together(type);
-        if (of_type.scale == together.scale && of_type.block == together.block) {
+        if (of_type.group == together.group && of_type.scale == together.scale &&
+            of_type.block == together.block) {
             encode_rows(*gptq_encoder(type, factor), x);
         }
     }
@@ -127,10 +128,11 @@ void refuse(const std::vector<float> & h) {
     negative[0] = -1e9f;
     not_a_number[kColumns + 1] = std::numeric_limits<float>::quiet_NaN();
     for (const std::vector<float> & bad : {negative, not_a_number}) {
-        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, {kSub, kSub}, 2); },
+        expect_error<std::domain_error>([&] { factorize(bad.data(), kColumns, 0.01f, {1, kSub, kSub}, 2); },
                                         "hessian that are not positive definite are refused");
     }
-    const auto factor = std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {kSub, kSub}, 2));
+    const auto factor =
+        std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {1, kSub, kSub}, 2));
     expect_error<std::invalid_argument>([&] { gptq_encoder(GGML_TYPE_Q4_K, factor); },
                                         "a factor that parts columns is refused");
     expect_error<std::invalid_argument>([&] { gptq_encoder(GGML_TYPE_F32, factor); },
@@ -173,7 +175,8 @@ int main() {
         dead[size_t(70 * kColumns + i)] = dead[size_t(i * kColumns + 70)] = 0;
     }
     for (const Together together :
-         {Together{32, 32}, Together{32, 256}, Together{16, 64}, Together{16, 256}}) {
+         {Together{1, 32, 32}, Together{1, 32, 256}, Together{1, 16, 64}, Together{1, 16, 256},
+          Together{4, 32, 256}, Together{8, 32, 256}, Together{8, 16, 256}}) {
         for (const float * known : {exact_h.get(), dead.data()}) {
             const auto factor =
                 std::make_shared<const Factor>(factorize(known, kColumns, 0.01f, together, 2));

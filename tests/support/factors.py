@@ -11,7 +11,7 @@ from pyquant.schemes.dampening import FIRST_TOKEN
 
 
 def factor_of(
-    stats: Calibration, name: str, expert: int, *, dampening: float, together: tuple[int, int] | int
+    stats: Calibration, name: str, expert: int, *, dampening: float, together: tuple[int, int, int] | int
 ) -> _core.Factor:
     """Hessian statistics, with a share of the first token where attention mixes what V makes of the input.
 

@@ -1,6 +1,6 @@
-// Loaded before libvulkan (LD_PRELOAD): a device that is lost when LOST_AFTER submissions are done, as a
-// driver says it of a card that hangs or is gone. What was submitted is waited for, as nothing runs on such
-// a card.
+// Loaded before libvulkan (LD_PRELOAD): a device that is lost when LOST_AFTER submissions are done, or lose()
+// is called, as a driver says it of a card that hangs or is gone. What was submitted is waited for, as
+// nothing runs on such a card.
 #include <dlfcn.h>
 #include <vulkan/vulkan.h>
 
@@ -62,6 +62,10 @@ PFN_vkVoidFunction function_of_device(VkDevice device, const char * name) {
 }
 
 }  // namespace
+
+extern "C" void lose() {
+    left = 0;
+}
 
 extern "C" PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char * name) {
     static const auto real = reinterpret_cast<PFN_vkGetInstanceProcAddr>(

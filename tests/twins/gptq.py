@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from tests.twins.formats import Format
+from tests.twins.grid import Grid
 from tests.twins.scale_search import LARGEST, SUB, Floats, fma, inverse
 
 TRIALS_ALONE = 3  # where no errors are passed on
@@ -168,8 +169,11 @@ def _best(
     aim = np.broadcast_to(target[:, None], shape).copy()
     level = np.empty(shape, np.float32)
     inv, cost = inverse(scale), np.zeros_like(scale)
+    if isinstance(form.levels, Grid):
+        level = _by_groups(form.levels, weight, target, d, u, scale)
     for k in range(len(target)):
-        level[k] = form.levels.round((aim[k] + minimum) * inv)
+        if not isinstance(form.levels, Grid):
+            level[k] = form.levels.round((aim[k] + minimum) * inv)
         value = scale * level[k] - minimum
         missed = aim[k] - value
         cost = fma(d[k] * missed, missed, cost)
@@ -181,6 +185,44 @@ def _best(
         least, chosen = np.where(better, cost[t], least), np.where(better, t, chosen)
     rows = np.arange(target.shape[1])
     return level[:, chosen, rows], trials[chosen, :, rows].T
+
+
+def _by_groups(
+    grid: Grid, weight: Floats, target: Floats, d: Floats, u: Floats | None, scales: Floats
+) -> Floats:
+    """Find levels of a sub-block for each of some scales, which are tried one after the other.
+
+    Parameters
+    ----------
+    grid : Grid
+        What codes stand for.
+    weight, target : (n, n_rows) float32
+        Weights, and what they aim at.
+    d : (n,) float32
+        The factor's diagonal.
+    u : (n, n) float32, or None
+        U of the sub-block. Without it no error is passed on.
+    scales : (n_trials, n_rows) float32
+        The scales.
+
+    Returns
+    -------
+    (n, n_trials, n_rows) float32
+        The levels. Where nothing is better they are those of the scale before.
+    """
+    u = np.zeros((len(d), len(d)), np.float32) if u is None else u
+    levels, level = [], grid.start(*target.shape)
+    for scale in scales:
+        aim, level = target.copy(), level.copy()
+        for first in range(0, len(d), grid.group):
+            group = slice(first, first + grid.group)
+            level[group] = grid.round(
+                aim[group], weight[group], d[group], u[group, group], scale, level[group]
+            )
+            for k in range(first, first + grid.group):
+                aim[k + 1 :] = fma(u[k, k + 1 :, None], weight[k] - scale * level[k], aim[k + 1 :])
+        levels.append(level)
+    return np.stack(levels, axis=1)
 
 
 def _refined(
@@ -224,6 +266,13 @@ def _refined(
         stored[part] = np.where(better, wanted, stored[part])
         gradient = fma(-np.where(better, step, np.float32(0)), moved, gradient)
     scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
+    if isinstance(form.levels, Grid):
+        for first in range(0, len(level), form.levels.group):
+            group = slice(first, first + form.levels.group)
+            level[group], gradient[group.stop :] = form.levels.descend(
+                h[first:, first:], scale, gradient[first:], level[group]
+            )
+        return level, stored
     inv = inverse(scale)
     for k in range(len(level)):
         value = scale * level[k] - minimum

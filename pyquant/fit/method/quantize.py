@@ -193,7 +193,8 @@ def quantize(
     expected: Forecast | None = None
     if method != "rtn":
         sharding = None if split is None else Sharding.of(model, split)
-        plan = make_plan(model, stock, threads=threads, sharding=sharding)  # refuses what cannot be
+        # Refuses what cannot be.
+        plan = make_plan(model, stock, threads=threads, sharding=sharding, calibrates=True)
         if not dry_run:
             for path in plan.paths(output):
                 check_output(path, sources=model.paths, force=force)
@@ -222,7 +223,7 @@ def quantize(
     def to_nearest(method: str) -> Quantized:
         done = quantize_model(
             model, output, stock, progress=lambda done, total, _name: progress(name, done, total),
-            threads=threads, force=force, dry_run=dry_run, split=split, tell=tell,
+            threads=threads, force=force, dry_run=dry_run, calibrates=method != "rtn", split=split, tell=tell,
         )  # fmt: skip
         compared = None
         if evaluate is not None and not dry_run:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.files.text import make_text
 from pyquant.fit.candidate import Evaluation
@@ -58,6 +59,19 @@ def test_a_size_gets_a_mix_of_types(source: Path, short: Path, tmp_path: Path) -
     assert done.result["bits_per_weight"] <= 8
     assert done.result["mode"] == "recipe"
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.ci
+def test_types_that_need_importances_get_them(short: Path, tmp_path: Path) -> None:
+    options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+    done, planned = (
+        quantize(model_path(), tmp_path / "out.gguf", "IQ2_XXS", dry_run=dry_run, **options)
+        for dry_run in (False, True)
+    )
+    assert [stage.name for stage in done.stages] == STAGES[:2]
+    types = [[tensor["type"] for tensor in made.result["tensors"]] for made in (done, planned)]
+    assert types[0] == types[1]
+    assert types[0].count("IQ2_XXS") > 10
 
 
 def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_path: Path) -> None:

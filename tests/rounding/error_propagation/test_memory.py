@@ -27,12 +27,15 @@ def test_the_file_does_not_depend_on_memory(
     assert sorted(tmp_path.iterdir()) == sorted(files)
 
 
-def test_sizes_are_said_before_it_begins(generated, stats_of, tmp_path: Path) -> None:
+def test_sizes_are_said_before_it_begins_and_times_behind_it(generated, stats_of, tmp_path: Path) -> None:
     told: list[str] = []
     mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats_of(F32), "error_propagation": 32})
     quantize_model(generated(F32), tmp_path / "out.gguf", mode, memory=1000, tell=told.append)
-    assert len(told) == 1
+    assert len(told) == 2
     assert re.fullmatch(r"error propagation: about 0\.\d+ GB of memory: .* and 0\.\d+ GB on disk", told[0])
+    assert re.fullmatch(
+        r"error propagation took \d+\.\d s: the model's passes \d.* rounding \d+\.\d s", told[1]
+    )
     with pytest.raises(ConfigError, match="memory: is of --error-propagation"):
         quantize_model(generated(F32), tmp_path / "out.gguf", make_mode({"mode": "q4_0"}), memory=1000)
 
