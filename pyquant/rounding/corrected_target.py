@@ -62,11 +62,10 @@ class CorrectedTarget:
             self._sums.add(changed[part] / size, missing / size)
 
     def result(self, dampening: float) -> NDArray[np.float32] | None:
-        """Return what has to be added to the matrix; None where no change is known to help.
+        """Return what has to be added to the matrix; None where there are too few tokens.
 
         dampening: what is added to the diagonal of the changed inputs' Hessian, in units of its mean.
         Returns (n_out, n_in) float32: with x, y the inputs and r, s the streams, original and changed, each
-        divided by |r + W x|, and a of `Sums.solution`,
-        a E[(W (x - y) + r - s) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
+        divided by |r + W x|, E[(W (x - y) + r - s) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
         """
-        return self._sums.solution(dampening)
+        return self._sums.solution(dampening) if self._sums.enough else None

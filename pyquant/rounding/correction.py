@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.products import add_products, multiply, portions
+from pyquant.calibration.products import add_products, portions
 from pyquant.calibration.routed_tokens import RoutedTokens
 
-ENOUGH = 1  # tokens for each column of a matrix; of fewer next to nothing is learnt
-HELD_OUT = 16  # one token of so many is not fitted: it shows how much of a change holds of others
+ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 
 
 class Sums:
     """Sums over tokens by which a matrix is changed, in least squares: of y y^T and of z y^T.
-
-    Few tokens for each column fit their own noise as well. So some are held out, and the change is followed
-    as far as it makes up for what these lack.
 
     n_out, n_in: lengths of z, what is to be made up for, and of y, what enters now.
     """
@@ -27,43 +21,25 @@ class Sums:
     def __init__(self, n_out: int, n_in: int, threads: int | None = None) -> None:
         self._threads = threads
         self._hessian, self._moved = np.zeros((n_in, n_in), np.float32), np.zeros((n_out, n_in), np.float32)
-        self._held: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+        self._n_tokens = 0
+
+    @property
+    def enough(self) -> bool:
+        """Say whether there are enough tokens to correct by."""
+        return self._n_tokens >= ENOUGH * len(self._hessian)
 
     def add(self, inputs: NDArray[np.float32], missing: NDArray[np.float32]) -> None:
-        """Add tokens: their y, (n_tokens, n_in), and their z, (n_tokens, n_out); the last are held out."""
-        fitted = len(inputs) - len(inputs) // HELD_OUT
-        self._held.append((inputs[fitted:].copy(), missing[fitted:].copy()))
-        add_products(inputs[:fitted], missing[:fitted], self._hessian, self._moved, threads=self._threads)
+        """Add tokens: their y, (n_tokens, n_in), and their z, (n_tokens, n_out)."""
+        add_products(inputs, missing, self._hessian, self._moved, threads=self._threads)
+        self._n_tokens += len(inputs)
 
-    def solution(self, dampening: float) -> NDArray[np.float32] | None:
-        """Return a E[z y^T] (E[y y^T] + dampening * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
+    def solution(self, dampening: float) -> NDArray[np.float32]:
+        """Return E[z y^T] (E[y y^T] + dampening * mean diagonal * I)^-1, (n_out, n_in); uses up the sums.
 
-        a: what is best on tokens held out, less its standard error; None where that leaves nothing.
         dampening: what is added to the diagonal of the Hessian of y, in units of its mean.
         """
         _core.solve_damped(self._hessian, self._moved, dampening)
-        strength = self._strength()
-        if strength <= 0:
-            return None
-        self._moved *= np.float32(strength)
         return self._moved
-
-    def _strength(self) -> float:
-        """Return the a that minimizes the sum of |z - a d|^2 over tokens held out, less its standard error.
-
-        d: what the change gives of y.
-        """
-        along, size = [np.zeros(1)], [np.zeros(1)]
-        for inputs, missing in self._held:
-            given = multiply(self._moved, inputs, threads=self._threads)
-            along.append(np.einsum("to,to->t", given, missing, dtype=np.float64))
-            size.append(np.einsum("to,to->t", given, given, dtype=np.float64))
-        met, sizes = np.concatenate(along), np.concatenate(size)
-        total = float(sizes.sum())
-        if total == 0:
-            return 0.0
-        best = float(met.sum()) / total
-        return best - math.sqrt(float(((met - best * sizes) ** 2).sum())) / total
 
 
 class Correction:
@@ -81,7 +57,7 @@ class Correction:
             self._sums.add(changed[part], original[part] - changed[part])
 
     def result(self, dampening: float) -> NDArray[np.float32] | None:
-        """Return what a matrix W has to change by, as W @ result; None where no change is known to help.
+        """Return what a matrix W has to change by, as W @ result; None where there are too few tokens.
 
         It then gives of changed inputs what it gave of the original ones, in the least squares over all
         tokens.
@@ -94,10 +70,10 @@ class Correction:
         Returns
         -------
         (n_in, n_in) float32
-            With x the original inputs and y the changed ones, and a of `Sums.solution`,
-            a E[(x - y) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
+            With x the original inputs and y the changed ones,
+            E[(x - y) y^T] (E[y y^T] + dampening * mean diagonal * I)^-1.
         """
-        return self._sums.solution(dampening)
+        return self._sums.solution(dampening) if self._sums.enough else None
 
 
 class ExpertCorrections:
@@ -110,7 +86,7 @@ class ExpertCorrections:
         self._original, self._changed, self._threads = original, changed, threads
 
     def result(self, expert: int, dampening: float) -> NDArray[np.float32] | None:
-        """Return an expert's change, as `Correction.result` does.
+        """Return an expert's change, as `Correction.result` does; None where there are too few tokens.
 
         What enters all experts alike is known of every token. Of what each expert makes, the tokens count
         that were sent to it in both passes.

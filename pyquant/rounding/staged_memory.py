@@ -18,7 +18,7 @@ from pyquant.llama.cache import cache_memory
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, MADE_BY_EXPERTS, kind_of
-from pyquant.rounding.correction import ENOUGH, HELD_OUT
+from pyquant.rounding.correction import ENOUGH
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
 
@@ -153,10 +153,7 @@ class StagedMemory:
 
 def bytes_of_sums(n_in: int, n_tokens: int) -> int:
     """Count what a stage's sums and factor take, n_in wide, where its matrices are corrected by n_tokens."""
-    if n_tokens < ENOUGH * n_in:
-        return BYTES * n_in**2
-    held_out = 2 * 4 * n_in * n_tokens // HELD_OUT
-    return (BYTES + CORRECTING) * n_in**2 + held_out
+    return (BYTES + CORRECTING * (n_tokens >= ENOUGH * n_in)) * n_in**2
 
 
 def weights_at_work(model: ModelFile) -> int:

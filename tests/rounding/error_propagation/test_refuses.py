@@ -41,10 +41,8 @@ def test_what_is_refused(generated, stats_of, text: Path, tmp_path: Path) -> Non
         hessian=imatrix,
         error_propagation=32,
     )
-    short = tmp_path / "short.gguf"
-    calibrate_model(source, [text], short, n_ctx=32, n_chunks=8)
-    few = r"1 chunks of 32 tokens of .* are too few: blk.*weight, with rows of 96, needs 96 tokens"
-    refused(source, out, ConfigError, few, hessian=short, error_propagation=1)
+    few = r"2 chunks of 64 tokens of .* are too few: blk.*weight, with rows of 96, needs 768 tokens"
+    refused(source, out, ConfigError, few, hessian=stats, error_propagation=2)
     with pytest.raises(ConfigError, match="error_propagation"):
         make_mode({"mode": "q4_0", "hessian": stats, "error_propagation": 257})
 
@@ -55,13 +53,13 @@ def test_matrices_with_too_few_tokens_are_rounded_by_gptq_alone(generated, stats
     for name, error_propagation in (
         ("gptq", None),
         ("all", 32),
-        ("some", 1),
+        ("some", 10),
     ):  # of 64 tokens; rows of 64 and 96
         mode = make_mode({**settings, "error_propagation": error_propagation, "dampening": 0.3})
         quantize_model(source, tmp_path / name, mode, tell=told.append)
     (line,) = (line for line in told if "too few" in line)
-    assert "1 chunks of 64 tokens" in line
-    assert "with rows of up to 96: these are rounded by GPTQ alone; 2 chunks would do for all" in line
+    assert "10 chunks of 64 tokens" in line
+    assert "with rows of up to 96: these are rounded by GPTQ alone; 12 chunks would do for all" in line
     files = {name: ModelFile(tmp_path / name) for name in ("gptq", "all", "some")}
     same = {
         tensor.name

@@ -31,8 +31,12 @@ def stored(path: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("model", [F32, EXPERTS, ODD_ROWS])
 def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -> None:
     def keep(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
-        assert weights is None
-        return tensor.weights()
+        own = tensor.weights()
+        if weights is None:
+            assert "exps" in tensor.name  # tokens that are routed
+        else:
+            np.testing.assert_array_equal(weights, own)
+        return own
 
     met = error_propagation(generated(model), stats_of(model), keep)
     assert sorted(met) == sorted(n for n in Calibration.read(stats_of(model)).matrices if "blk" in n)
@@ -77,7 +81,7 @@ def test_the_first_inputs_are_as_they_were(made) -> None:
 
 def test_experts_that_few_tokens_are_sent_to_are_not_corrected(made) -> None:
     error_propagation, alone = (
-        stored(made(EXPERTS, error_propagation=4)),
+        stored(made(EXPERTS)),
         stored(made(EXPERTS, error_propagation=None, dampening=0.3)),
     )
     experts = [name for name in error_propagation if "exps" in name]
@@ -94,13 +98,12 @@ def test_few_logits_leave_the_last_layer_alone(generated, stats_of, monkeypatch:
 
     def write(tensor: Tensor, weights: np.ndarray | None) -> np.ndarray:
         without.extend([tensor.name] if weights is None else [])
-        return 0.9 * tensor.weights()
+        return tensor.weights()
 
     met = error_propagation(generated(F32), stats_of(F32), write)
     last = max(int(name.split(".")[1]) for name in met)
     assert without
-    first = {f"blk.0.attn_{kind}.weight" for kind in "qkv"}  # what enters these is as it was
-    assert all(name.startswith(f"blk.{last}.ffn") for name in without if name not in first)
+    assert all(name.startswith(f"blk.{last}.ffn") for name in without)
 
 
 def test_the_same_file_again(made, generated, stats_of, tmp_path: Path) -> None:
