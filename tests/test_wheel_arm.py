@@ -81,6 +81,7 @@ def arm(request: pytest.FixtureRequest, site: Path) -> Python:
         "PYTHONPATH": str(site),
         "PYQUANT_CACHE": str(site / "cache"),
         "PYQUANT_CPU": request.param,
+        "PYQUANT_TEST_SECONDS": "3600",
         "QEMU_CPU": "max,sve=off",  # numpy's products have NaNs with the SVE of qemu 7.2
     }
 

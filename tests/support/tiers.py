@@ -9,7 +9,7 @@ import pytest
 
 # What each tier leaves out.
 TIERS = {"test": {"ci", "gpu", "oracle", "slow"}, "ci": {"gpu", "slow"}, "all": set[str]()}
-MOST_SECONDS = 5.0  # of a test without a mark
+MOST_SECONDS = float(os.environ.get("PYQUANT_TEST_SECONDS", 5))  # of a test without a mark
 MARKED = {"ci", "gpu", "oracle", "slow"}
 _BEGIN = pytest.StashKey[tuple[float, float]]()
 
