@@ -21,7 +21,7 @@ struct GridBlock {
 };
 
 // A layout has Points (of a Grid), kPoints of them, kColumns that share a factor, kBytes of a block, and
-// `pack`, which makes them. A weight is scale * (factor + 1/2) * kUnit * level.
+// `pack`, which makes those behind the scale. A weight is scale * (factor + 1/2) * kUnit * level.
 template <class Layout>
 class GridFormat {
 public:
@@ -73,7 +73,7 @@ public:
                 block.points[k / Points::kPoint] = levels().number(point);
             }
         }
-        Layout::pack(block, out);
+        pack(block, out);
     }
 
 private:
@@ -87,6 +87,11 @@ private:
         return made;
     }
 
+    static void pack(const GridBlock & block, uint8_t * out) {
+        std::memcpy(out, &block.scale, sizeof block.scale);
+        Layout::pack(block, out + sizeof block.scale);
+    }
+
     // The points, as GGML decodes them.
     static Points read() {
         std::vector<typename Points::Point> points(Layout::kPoints);
@@ -96,7 +101,7 @@ private:
             block.scale = kernels::float_to_half(2 / Layout::kUnit);  // by half a unit 1
             block.points[0] = uint16_t(number);
             uint8_t bytes[kBytes];
-            Layout::pack(block, bytes);
+            pack(block, bytes);
             float values[Stored::kSuper];
             decoder->decode(bytes, 1, Stored::kSuper, values);
             std::copy_n(values, Points::kPoint, points[number].begin());
@@ -104,7 +109,7 @@ private:
         return Points(points);
     }
 
-    // As if each level could be had by itself.
+    // The scale, if each level could be had by itself.
     static Floats search(const Floats * x, const float * w) {
         return magnitude(search_scale<Stored::kColumns>(x, w, tables().of_one));
     }

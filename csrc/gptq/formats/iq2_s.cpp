@@ -13,8 +13,7 @@ struct Layout {
     static constexpr float kUnit = 0.25f;
 
     static void pack(const GridBlock & block, uint8_t * out) {
-        std::memcpy(out, &block.scale, 2);
-        uint8_t *low = out + 2, *high = low + 32 + 32;
+        uint8_t *low = out, *high = low + 32 + 32;
         std::memset(high, 0, 8);
         for (int i = 0; i < 32; ++i) {
             low[i] = uint8_t(block.points[i]);

@@ -13,12 +13,11 @@ struct Layout {
     static constexpr float kUnit = 0.25f;
 
     static void pack(const GridBlock & block, uint8_t * out) {
-        std::memcpy(out, &block.scale, 2);
         for (int i = 0; i < 32; ++i) {
             const uint16_t code = uint16_t(block.points[i] | (block.minuses[i] & 127) << 9);
-            std::memcpy(out + 2 + 2 * i, &code, 2);
+            std::memcpy(out + 2 * i, &code, 2);
         }
-        pack_factors(block, 16, out + 2 + 64);
+        pack_factors(block, 16, out + 64);
     }
 };
 

@@ -13,11 +13,10 @@ struct Layout {
     static constexpr float kUnit = 0.25f;
 
     static void pack(const GridBlock & block, uint8_t * out) {
-        std::memcpy(out, &block.scale, 2);
         for (int sub = 0; sub < 8; ++sub) {
-            std::copy_n(block.points + 4 * sub, 4, out + 2 + 8 * sub);
+            std::copy_n(block.points + 4 * sub, 4, out + 8 * sub);
             const uint32_t word = signs_and_factor(block, sub);
-            std::memcpy(out + 2 + 8 * sub + 4, &word, 4);
+            std::memcpy(out + 8 * sub + 4, &word, 4);
         }
     }
 };

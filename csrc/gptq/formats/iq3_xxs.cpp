@@ -13,11 +13,10 @@ struct Layout {
     static constexpr float kUnit = 0.5f;
 
     static void pack(const GridBlock & block, uint8_t * out) {
-        std::memcpy(out, &block.scale, 2);
-        std::copy_n(block.points, 64, out + 2);
+        std::copy_n(block.points, 64, out);
         for (int sub = 0; sub < 8; ++sub) {
             const uint32_t word = signs_and_factor(block, sub);
-            std::memcpy(out + 2 + 64 + 4 * sub, &word, 4);
+            std::memcpy(out + 64 + 4 * sub, &word, 4);
         }
     }
 };

@@ -13,7 +13,7 @@ import numpy as np
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from tests.twins.formats.base import SUPER, Format, as_halves
+from tests.twins.formats.base import SUPER, Format, as_halves, halves
 from tests.twins.grid import Grid
 from tests.twins.scale_search import Bytes, Floats, clip, inverse, nearest, search_scale
 
@@ -45,13 +45,12 @@ class GridFormat(Format):
     def levels(self) -> Grid:
         """The points, as gguf-py decodes them."""
         n = self.n_points
-        scale = np.full(n, 2 / self.unit, np.float32)
+        scale = halves(np.full(n, 2 / self.unit, np.float32))
         numbers = np.zeros((SUPER // self.point, n), np.uint16)
         numbers[0] = np.arange(n)
-        blocks = self.pack(
-            as_halves(scale), np.zeros((SUPER // self.sub, n), np.uint8), numbers, np.zeros((32, n), np.uint8)
-        )
-        return Grid(dequantize(blocks, self.type)[:, : self.point].astype(np.uint8), self.even)
+        packed = self.pack(np.zeros((SUPER // self.sub, n), np.uint8), numbers, np.zeros((32, n), np.uint8))
+        points = dequantize(np.hstack([scale, packed]), self.type)[:, : self.point]
+        return Grid(points.astype(np.uint8), self.even)
 
     def open(self, x: Floats, w: Floats) -> Floats:
         scales = [
@@ -78,16 +77,15 @@ class GridFormat(Format):
         level = codes.view(np.int8)
         minuses = np.packbits(level < 0, axis=0, bitorder="little")
         numbers = self.levels.numbers(np.abs(level).view(np.uint8))
-        return self.pack(opened[0], stored[:, 0].astype(np.uint8), numbers, minuses)
+        packed = self.pack(stored[:, 0].astype(np.uint8), numbers, minuses)
+        return np.hstack([halves(opened[0]), packed])
 
     @abstractmethod
-    def pack(self, scale: Floats, factors: Bytes, numbers: NDArray[np.uint16], minuses: Bytes) -> Bytes:
-        """Make the bytes of a block.
+    def pack(self, factors: Bytes, numbers: NDArray[np.uint16], minuses: Bytes) -> Bytes:
+        """Make the bytes of a block behind its scale.
 
         Parameters
         ----------
-        scale : (n_rows,) float32
-            Of the block.
         factors : (n_subs, n_rows) uint8
             Of each sub-block.
         numbers : (columns // point, n_rows) uint16
@@ -98,7 +96,7 @@ class GridFormat(Format):
         Returns
         -------
         (n_rows, n_bytes) uint8
-            The block of each row.
+            Those of each row.
         """
 
     def _search(self, x: Floats, w: Floats) -> Floats:

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
-from tests.twins.formats.base import halves
 from tests.twins.formats.grid_format import GridFormat, nibbles_of
 
 
@@ -21,7 +20,7 @@ class IQ2_S(GridFormat):
     even: ClassVar = False
     unit: ClassVar = 0.25
 
-    def pack(self, scale, factors, numbers, minuses):
+    def pack(self, factors, numbers, minuses):
         low, high = numbers.astype(np.uint8), (numbers >> 8).astype(np.uint8)
         high = np.bitwise_or.reduce([high[i::4] << np.uint8(2 * i) for i in range(4)])
-        return np.hstack([halves(scale), low.T, minuses.T, high.T, nibbles_of(factors)])
+        return np.hstack([low.T, minuses.T, high.T, nibbles_of(factors)])

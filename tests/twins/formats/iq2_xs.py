@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
-from tests.twins.formats.base import halves
 from tests.twins.formats.grid_format import GridFormat, nibbles_of
 
 
@@ -21,6 +20,6 @@ class IQ2_XS(GridFormat):
     even: ClassVar = True
     unit: ClassVar = 0.25
 
-    def pack(self, scale, factors, numbers, minuses):
+    def pack(self, factors, numbers, minuses):
         words = np.ascontiguousarray((numbers | (minuses & 127).astype(np.uint16) << np.uint16(9)).T)
-        return np.hstack([halves(scale), words.view(np.uint8), nibbles_of(factors)])
+        return np.hstack([words.view(np.uint8), nibbles_of(factors)])

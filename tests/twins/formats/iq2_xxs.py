@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
-from tests.twins.formats.base import halves
 from tests.twins.formats.grid_format import GridFormat, signs_and_factors
 
 
@@ -20,7 +19,7 @@ class IQ2_XXS(GridFormat):
     even: ClassVar = True
     unit: ClassVar = 0.25
 
-    def pack(self, scale, factors, numbers, minuses):
+    def pack(self, factors, numbers, minuses):
         words = signs_and_factors(factors, minuses).view(np.uint8).reshape(-1, 8, 4)
         points = numbers.T.astype(np.uint8).reshape(-1, 8, 4)
-        return np.hstack([halves(scale), np.concatenate([points, words], axis=2).reshape(-1, 64)])
+        return np.concatenate([points, words], axis=2).reshape(-1, 64)

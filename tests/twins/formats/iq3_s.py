@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
-from tests.twins.formats.base import halves
 from tests.twins.formats.grid_format import GridFormat, nibbles_of
 
 
@@ -20,6 +19,6 @@ class IQ3_S(GridFormat):
     even: ClassVar = False
     unit: ClassVar = 2.0
 
-    def pack(self, scale, factors, numbers, minuses):
+    def pack(self, factors, numbers, minuses):
         low, ninth = numbers.T.astype(np.uint8), np.packbits(numbers.T >> 8, axis=1, bitorder="little")
-        return np.hstack([halves(scale), low, ninth, minuses.T, nibbles_of(factors)])
+        return np.hstack([low, ninth, minuses.T, nibbles_of(factors)])

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from pyquant.models.tensor_type import TensorType as Type
-from tests.twins.formats.base import halves
 from tests.twins.formats.grid_format import GridFormat, signs_and_factors
 
 
@@ -20,6 +19,6 @@ class IQ3_XXS(GridFormat):
     even: ClassVar = True
     unit: ClassVar = 0.5
 
-    def pack(self, scale, factors, numbers, minuses):
+    def pack(self, factors, numbers, minuses):
         words = signs_and_factors(factors, minuses).view(np.uint8)
-        return np.hstack([halves(scale), numbers.T.astype(np.uint8), words])
+        return np.hstack([numbers.T.astype(np.uint8), words])
