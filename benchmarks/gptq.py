@@ -22,11 +22,11 @@ from pyquant.inspect.error_map import measure_error
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.type_policy import quantizable
+from pyquant.rounding.factors import GRID_TYPES
 
 # 0.29 G weights, nearly all of them in blocks.
 MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
-GRIDS = (Type.IQ3_S, Type.IQ3_XXS, Type.IQ2_S, Type.IQ2_XS, Type.IQ2_XXS)
-KINDS = (Type.IQ4_NL, Type.Q4_K, *GRIDS)
+KINDS = (Type.IQ4_NL, Type.Q4_K, *GRID_TYPES)
 MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
 
 
@@ -94,14 +94,14 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
                 )
 
     ones = np.ones(n, np.float32)
-    for kind in GRIDS:  # GGML looks for the neighbors of points, once
+    for kind in GRID_TYPES:  # GGML looks for the neighbors of points, once
         _core.ggml_encoder(int(kind)).encode(np.ones((1, n), np.float32), ones)
     for _ in range(arguments.rounds):
         for kind in KINDS:
             together = _core.columns_together(int(kind))
             factor = clock("factorize", partial(_core.factorize, hessian, dampening=0.01, together=together))
             encode(kind.name, _core.gptq_encoder(int(kind), factor))
-            if kind in GRIDS:
+            if kind in GRID_TYPES:
                 encode(f"GGML's {kind.name}", _core.ggml_encoder(int(kind)), importance=ones)
     middle = {what: statistics.median(times) for what, times in seconds.items()}
     return [

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from pyquant import _core, data
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.models.tensor_type import TensorType as Type
+from pyquant.rounding.factors import GRID_TYPES
 from tests.support import ROOT, tiers
 
 # Fixtures of several folders of tests.
@@ -97,7 +97,7 @@ def oracle() -> Oracle:
 @pytest.fixture(scope="session")
 def ggml_grids() -> None:
     """Let GGML look for the neighbors of its grids' points, once a process: it takes 5 s."""
-    for type_ in (Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S):
+    for type_ in GRID_TYPES:
         _core.ggml_encoder(int(type_)).encode(np.ones((1, 256), np.float32), np.ones(256, np.float32))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer.main import get_command_name
 
 
 def with_options_of(app: typer.Typer, words: Sequence[str]) -> typer.Typer:
@@ -18,7 +19,7 @@ def with_options_of(app: typer.Typer, words: Sequence[str]) -> typer.Typer:
     made.registered_commands = [copy.copy(command) for command in app.registered_commands]
     for command in made.registered_commands:
         assert command.callback
-        if (command.name or command.callback.__name__.replace("_", "-")) not in words:
+        if (command.name or get_command_name(command.callback.__name__)) not in words:
             command.callback = _without_options(command.callback)
     made.registered_groups = [copy.copy(group) for group in app.registered_groups]
     for group in made.registered_groups:

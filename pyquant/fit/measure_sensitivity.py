@@ -32,7 +32,7 @@ from pyquant.schemes.ecsq import ecsq
 
 NOISE = 0.01  # the error that a tensor is given, as a share of its outputs' power: 20 dB
 LEAST_KLD = 1e-9  # in nats: what no KLD counts as
-TOGETHER = 32  # columns that share a scale
+TOGETHER = 1, 32, 32  # columns of a group, of a scale and of a block
 
 # (tensors done, all tensors)
 Progress = Callable[[int, int], None]
@@ -105,7 +105,7 @@ def measure_sensitivity(
         with ExitStack() as stack:
             runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
             order = [tensors[rows[name]] for name in runs.in_order(rows)]
-            wanted = [matrix for tensor in order for matrix in matrices(tensor, (1, TOGETHER, TOGETHER))]
+            wanted = [matrix for tensor in order for matrix in matrices(tensor, TOGETHER)]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
             BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
@@ -121,7 +121,7 @@ def measure_sensitivity(
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:
-    return tensor.type in UNQUANTIZED and len(tensor.shape) > 1 and tensor.n_per_row % TOGETHER == 0
+    return tensor.type in UNQUANTIZED and len(tensor.shape) > 1 and tensor.n_per_row % TOGETHER[2] == 0
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def _rounded(
     rows = tensor.shape[1]
     try:
         with weight_errors(model, tensor):
-            for matrix in matrices(tensor, (1, TOGETHER, TOGETHER)):
+            for matrix in matrices(tensor, TOGETHER):
                 part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
                 encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
                 noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)

@@ -16,7 +16,7 @@ from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
-from pyquant.rounding.factors import GPTQ_TYPES
+from pyquant.rounding.factors import GPTQ_TYPES, GRID_TYPES
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.types import choose_types
 from pyquant.schemes.ggml_type import FP4
@@ -30,9 +30,7 @@ STOCK = (
 )  # fmt: skip
 
 # Without --types: FP4 has the sizes of IQ4_XS and IQ4_NL, and more error; CPUs take long for grids.
-IN_MIXES = tuple(
-    type_ for type_ in GPTQ_TYPES if type_.name not in FP4 and _core.columns_together(int(type_))[0] == 1
-)
+IN_MIXES = tuple(type_ for type_ in GPTQ_TYPES if type_.name not in FP4 and type_ not in GRID_TYPES)
 FLOOR_BITS = 4.0  # of embeddings and output, which all tokens meet, where mixtures do not give them fewer
 NEAREST = 3  # mixtures below the size, which may do so
 

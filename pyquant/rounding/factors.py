@@ -22,6 +22,8 @@ from pyquant.schemes.dampening import FIRST_TOKEN
 
 # The types that csrc/gptq/formats has a format for.
 GPTQ_TYPES = tuple(Type(number) for number in _core.gptq_types())
+# Those whose codes stand for several columns: points of a grid.
+GRID_TYPES = tuple(type_ for type_ in GPTQ_TYPES if _core.columns_together(int(type_))[0] > 1)
 
 BYTES = 14  # for each element of a Hessian: read, decomposed in double precision, and its factor
 
