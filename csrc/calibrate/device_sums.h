@@ -39,7 +39,7 @@ public:
     // the sum. Returns false, and has added nothing, if the CPU is to do it.
     bool add(Sum & sum, ggml_tensor * x, float weight, int64_t n_begun, uint64_t visit);
 
-    // From and to an input's sums, as layout has them, with those of first tokens behind.
+    // Copy from and to an input's sums, as layout has them, with those of first tokens behind.
     static void load(Sum & sum, const Layout & layout, const float * sums);
     static void fetch(Sum & sum, const Layout & layout, float * sums);
 

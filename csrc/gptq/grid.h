@@ -93,7 +93,7 @@ public:
                         rest[j] = fma(u[k * kSub + kPoint + j], error, rest[j]);
                     }
                 }
-                // Where there is no first half its cost is still `least`, and nothing is found.
+                // No first half: its cost is still `least`, and nothing is found.
                 Search second(*this, scale, bound);
                 second.run(rest, weight + kPoint, d + kPoint, u + kPoint * kSub + kPoint, first.least[parity],
                            parity, 1);

@@ -43,7 +43,7 @@ every_storage = pytest.mark.parametrize("storage", STOCK, ids=lambda storage: st
 
 
 def inverse_scales(storage: Type, x: np.ndarray) -> np.ndarray:
-    """Of blocks, (n, BLOCK)."""
+    """Return the inverse of each block's scale; x: (n, BLOCK)."""
     with np.errstate(over="ignore", divide="ignore"):
         return 1 / (np.abs(x).max(axis=-1) / np.float32(LARGEST_CODE[storage]))
 
