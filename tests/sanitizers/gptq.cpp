@@ -1,5 +1,6 @@
 // Rounding with errors passed on, by every format: rows of ordinary and of odd weights, of inputs with and
 // without Hessian statistics; and what a table is learned from.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -41,7 +42,7 @@ std::vector<float> rows_of_weights(std::mt19937 & random, int64_t n_rows) {
     std::normal_distribution<float> normal;
     std::vector<float> x(size_t(n_rows * kColumns));
     for (int64_t row = 0; row < n_rows; ++row) {
-        const float size[] = {0.1f, 0, 0x1p-24f, 1e-30f, 1e-42f, 500};
+        const float size[] = {0.1f, 0, 0x1p-24f, 1e-30f, 1e-42f, 1e4f};
         for (int64_t k = 0; k < kColumns; ++k) {
             const float weight = normal(random) * size[row % 6];
             x[size_t(row * kColumns + k)] = row % 5 == 4 ? std::fabs(weight) : weight;
@@ -94,7 +95,11 @@ void encode_by_every_format(const std::shared_ptr<const Factor> & factor, Togeth
         const Together of_type = columns_together(type);
         if (of_type.group == together.group && of_type.scale == together.scale &&
             of_type.block == together.block) {
-            encode_rows(*gptq_encoder(type, factor), x);
+            std::vector<float> rows = x;
+            for (float & weight : rows) {  // NVFP4 holds none that are larger
+                weight = type == GGML_TYPE_NVFP4 ? std::clamp(weight, -2688.0f, 2688.0f) : weight;
+            }
+            encode_rows(*gptq_encoder(type, factor), rows);
         }
     }
     if (together.block != kSub) {
