@@ -156,6 +156,15 @@ void register_gptq(py::module_ & module) {
             return gptq_encoder(ggml_type(type), std::move(factor));
         },
         py::arg("type"), py::arg("factor"));
+    module.def(
+        "lattice_encoder",
+        [](int type, int64_t n_per_row, int bits) {
+            if (n_per_row < 0 || n_per_row % kSub != 0 || bits < 1 || bits > 24) {
+                throw py::value_error("expected n_per_row a multiple of 32, and 1 to 24 bits");
+            }
+            return lattice_encoder(ggml_type(type), n_per_row, bits);
+        },
+        py::arg("type"), py::arg("n_per_row"), py::arg("bits"));
     module.def("gptq_table_encoder", &make_table_encoder, py::arg("storage"), py::arg("values"),
                py::arg("codes"), py::arg("table"), py::arg("factor"));
     module.def(

@@ -39,6 +39,15 @@ std::unique_ptr<stream::Encoder> gptq_encoder(ggml_type type, std::shared_ptr<co
     return at->second.make(std::move(factor));
 }
 
+std::unique_ptr<stream::Encoder> lattice_encoder(ggml_type type, int64_t n, int bits) {
+    const auto at = registry().find(type);
+    if (at == registry().end() || !at->second.make_on_lattice) {
+        return nullptr;
+    }
+    const std::vector<float> ones(size_t(n), 1.0f);
+    return at->second.make_on_lattice(std::make_shared<const Factor>(independent(ones.data(), n)), bits);
+}
+
 Together columns_together(ggml_type type) {
     const auto at = registry().find(type);
     const int block = std::max<int>(kSub, int(ggml_blck_size(type)));

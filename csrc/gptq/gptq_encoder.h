@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gptq/lattice.h"
 #include "gptq/rounder.h"
 #include "stream/codec.h"
 
@@ -82,15 +83,26 @@ class Registration {
 public:
     struct Format {
         std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>)> make;
+        std::function<std::unique_ptr<stream::Encoder>(std::shared_ptr<const Factor>, int bits)>
+            make_on_lattice;
         int columns_of_group, columns_of_scale;
     };
 
     template <class BlockFormat>
     Registration(ggml_type type, const BlockFormat & format) {
-        const auto make = [type, format](std::shared_ptr<const Factor> factor) {
-            return make_encoder(type, stream::ggml_decoder(type), std::move(factor), format);
+        const auto encoder = [type](std::shared_ptr<const Factor> factor, const auto & its_format) {
+            return make_encoder(type, stream::ggml_decoder(type), std::move(factor), its_format);
         };
-        add(type, {make, LevelsOf<BlockFormat>::kGroup, BlockFormat::Stored::kColumns});
+        Format made{[=](std::shared_ptr<const Factor> factor) { return encoder(std::move(factor), format); },
+                    {},  // most types have no lattice
+                    LevelsOf<BlockFormat>::kGroup,
+                    BlockFormat::Stored::kColumns};
+        if constexpr (kHasLattice<BlockFormat>) {
+            made.make_on_lattice = [=](std::shared_ptr<const Factor> factor, int bits) {
+                return encoder(std::move(factor), OnLattice<BlockFormat>(format, bits));
+            };
+        }
+        add(type, std::move(made));
     }
 
 private:

@@ -12,13 +12,20 @@ inline constexpr int kSub = 32;  // columns that are worked on together, and in 
 inline constexpr int kFactors = 9;
 inline constexpr float kLowestFactor = 0.76f, kFactorStep = 0.05f;
 
-// x: (n) weights of kLanes rows; w: (n) weights of their squared errors. The scale per row.
-template <int n = kSub, class Levels>
-Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
+// Of n weights the one of largest magnitude, with its sign.
+template <int n>
+Floats extreme_of(const Floats * x) {
     Floats extreme = x[0];
     for (int k = 1; k < n; ++k) {
         extreme = magnitude(x[k]) > magnitude(extreme) ? x[k] : extreme;
     }
+    return extreme;
+}
+
+// x: (n) weights of kLanes rows; w: (n) weights of their squared errors. The scale per row.
+template <int n = kSub, class Levels>
+Floats search_scale(const Floats * x, const float * w, const Levels & levels) {
+    const Floats extreme = extreme_of<n>(x);
     Floats best = all(-1.0f), scale{};
     for (const float end : {levels.first(), levels.last()}) {
         for (int f = 0; f < kFactors; ++f) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +15,14 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.errors import ModelFileError
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
+from pyquant.rounding.on_lattice import lattice_encoder
 from pyquant.rounding.output_side import RowFeedback
 from pyquant.rounding.row_weights import RowWeights
 from pyquant.rounding.shards import Sharding, shard_paths
@@ -113,9 +116,19 @@ class Plan:
         """Name the new files, where `output` is the name that is asked for."""
         return shard_paths(output, len(self.files)) if self.sharding else [output]
 
+    @cached_property
+    def lattices(self) -> dict[str, _core.Encoder]:
+        """What stores the tensors that lie on a lattice of their type, by name; none without calibration."""
+        if self.calibration is None:
+            return {}
+        own = [t for t in self.model.tensors if self.changes(t) and not self._scheme_of(t)]
+        with ThreadPoolExecutor(n_threads(None)) as executor:
+            found = executor.map(lambda tensor: lattice_encoder(tensor, self.types[tensor.name]), own)
+            return {tensor.name: encoder for tensor, encoder in zip(own, found) if encoder}
+
     def searched(self, tensor: Tensor) -> bool:
         """Say whether csrc/gptq rounds a tensor, with error feedback or not."""
-        if not self.changes(tensor):
+        if not self.changes(tensor) or tensor.name in self.lattices:
             return False
         if scheme := self._scheme_of(tensor):
             return scheme.searches(tensor.name, self.calibration)
@@ -139,6 +152,8 @@ class Plan:
         """
         if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
             return None
+        if tensor.name in self.lattices:
+            return f"the weights lie on a lattice of {self.types[tensor.name].name}, and stay as they are"
         known = tensor.name in self.calibration.matrices and not self.calibration.is_dead(tensor.name)
         if known and not self.searched(tensor):
             if self._scheme_of(tensor):
@@ -199,8 +214,11 @@ class Plan:
         return [
             tensor
             for tensor in known
-            if (self.mode.error_propagation and tensor.name != EMBEDDINGS)
-            or (collects and self.by_gptq(tensor))
+            if tensor.name not in self.lattices
+            and (
+                (self.mode.error_propagation and tensor.name != EMBEDDINGS)
+                or (collects and self.by_gptq(tensor))
+            )
         ]
 
     def factors(self, threads: int | None = None) -> Factors:
@@ -218,6 +236,8 @@ class Plan:
         type_, scheme = int(self.types[tensor.name]), self._scheme_of(tensor)
         if not self.changes(tensor):
             yield Part(tensor, None, None, n_bytes)
+        elif tensor.name in self.lattices:
+            yield Part(tensor, self.lattices[tensor.name], None, n_bytes)
         elif self.searched(tensor):
             matrices = self._matrices(tensor)
             for matrix in matrices:

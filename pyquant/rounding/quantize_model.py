@@ -18,16 +18,18 @@ from pyquant.files.output_file import check_output, partial_of
 from pyquant.files.output_files import OutputFiles
 from pyquant.files.sha256 import SourceHash
 from pyquant.models.header import set_metadata
-from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.checkpoint import Checkpoint
 from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.on_lattice import lattice_encoder
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import QuantizeResult, TensorResult
 from pyquant.rounding.shards import Sharding, Split
 from pyquant.rounding.tensor_writer import Passed, TensorWriter
+from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode
 
 Tell = Callable[[str], None]  # told a remark
@@ -100,6 +102,7 @@ def quantize_model(
         if mode.equalize and not dry_run:
             from pyquant.rounding.equalize.equalize_model import equalized
 
+            _check_no_lattice(model, mode)
             model, mode = stack.enter_context(equalized(model, mode, threads, tell))
         plan = make_plan(model, mode, threads=threads, sharding=sharding, calibrates=calibrates and dry_run)
         results = (
@@ -184,6 +187,18 @@ def write_plan(
             files[number].write(file.header.header(), 0)
         files.commit()
     return [results[tensor.name] for tensor in model.tensors]
+
+
+def _check_no_lattice(model: ModelFile, mode: Mode) -> None:
+    """Refuse to equalize weights that lie on a lattice, which other scales of columns leave."""
+    types = choose_types(model, mode, has_importance=True).chosen
+    for tensor in model.tensors:
+        type_ = types[tensor.name]
+        if tensor.layer >= 0 and type_ != tensor.type and lattice_encoder(tensor, type_):
+            raise ConfigError(
+                f"equalize: the weights of {tensor.name} lie on a lattice of {type_.name}, "
+                f"which they leave with other scales"
+            )
 
 
 def _result(plan: Plan, tensor: Tensor, passes: Sequence[Passed] = ()) -> TensorResult:

@@ -156,6 +156,14 @@ class TableLevels:
         return self._codes[self._index(level)]
 
 
+def extreme_of(x: Floats) -> Floats:
+    """Find the weight of largest magnitude, the first of several: (n, n_rows) float32 to (n_rows,)."""
+    extreme = x[0]
+    for k in range(1, len(x)):
+        extreme = np.where(np.abs(x[k]) > np.abs(extreme), x[k], extreme)
+    return extreme
+
+
 def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
     """Find a block's scale.
 
@@ -176,9 +184,7 @@ def search_scale(x: Floats, w: Floats, levels: Levels) -> Floats:
     (n_rows,) float32
         A scale may be negative. It is 0 where all weights are.
     """
-    extreme = x[0]
-    for k in range(1, len(x)):
-        extreme = np.where(np.abs(x[k]) > np.abs(extreme), x[k], extreme)
+    extreme = extreme_of(x)
     tried = np.array([factor / end for end in (levels.first, levels.last) for factor in SCALE_FACTORS])
     inv = inverse(extreme * tried[:, None])
     xq, qq = np.zeros_like(inv), np.zeros_like(inv)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "gptq/format.h"
+#include "gptq/lattice.h"
 
 namespace pyquant::gptq {
 
@@ -44,6 +45,10 @@ public:
         for (int t = 0; t < trials.n; ++t) {
             trials.stored[t][kScale] = as_halves(best * factors[t]);
         }
+    }
+
+    void on_lattice(const Floats * x, int bits, Floats * stored) const {
+        stored[kScale] = lattice_scale(x, levels_, bits);
     }
 
     Floats representable(const Scales<1> &, Part, Floats scale) const { return as_halves(scale); }

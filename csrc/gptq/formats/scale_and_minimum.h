@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "gptq/format.h"
+#include "gptq/lattice.h"
 
 namespace pyquant::gptq {
 
@@ -29,6 +30,12 @@ public:
             trials.stored[t][kScale] = as_halves(best.scale * tried[t][0]);
             trials.stored[t][kMinimum] = as_halves(best.minimum + best.scale * tried[t][1]);
         }
+    }
+
+    void on_lattice(const Floats * x, int, Floats * stored) const {
+        const auto found = lattice_scale_and_minimum(x, highest);
+        stored[kScale] = found.scale;
+        stored[kMinimum] = found.minimum;
     }
 
     Floats value(const Stored &, Part, Floats stored) const { return stored; }
