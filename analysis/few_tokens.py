@@ -1,0 +1,93 @@
+"""Say what is lost where a matrix is rounded by few tokens: the error of GPTQ on new text.
+
+    python analysis/few_tokens.py MODEL TEXT NEW_TEXT --tensors blk.4.ffn_down.weight blk.4.attn_q.weight
+
+Chunks of TEXT are taken at even distances; Hessians are shrunk as `pyquant quantize --method gptq` shrinks
+them. A line says by how much e H e' on NEW_TEXT exceeds that of the most chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.collected import OfAllTokens
+from pyquant.calibration.sample import spread
+from pyquant.files.text import read_text
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_type import TensorType
+from pyquant.rounding.staged_context import StagedContext, pieces_of
+from pyquant.schemes.dampening import ON_ITS_OWN
+
+N_CTX, N_NEW, N_ROWS = 512, 32, 512  # tokens of a chunk, chunks of the new text, rows that are rounded
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("new_text", type=Path)
+    parser.add_argument("--tensors", nargs="+", required=True)
+    parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 32, 64, 128])
+    parser.add_argument("--type", default="IQ4_NL")
+    arguments = parser.parse_args()
+
+    by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
+    type_ = TensorType[arguments.type]
+    with Model(arguments.model, staged=True) as model:
+        known = spread(cut(model, read_text(arguments.text), n_ctx=N_CTX).tokens, max(arguments.chunks))
+        new = spread(cut(model, read_text(arguments.new_text), n_ctx=N_CTX).tokens, N_NEW)
+        for name in arguments.tensors:
+            inputs = inputs_of(model, name, np.concatenate([known, new])).reshape(
+                len(known) + len(new), N_CTX, -1
+            )
+            weights = by_name[name].weights()[:N_ROWS]
+            asked = mean_product(inputs[len(known) :])
+            errors = []
+            for n_chunks in arguments.chunks:
+                sums = OfAllTokens(weights.shape[1], N_CTX)
+                for chunk in spread(np.arange(len(known))[:, None], n_chunks)[:, 0]:
+                    sums.add(inputs[chunk])
+                errors.append(error_of(weights, sums, type_, asked))
+            for n_chunks, error in zip(arguments.chunks, errors):
+                per_column = n_chunks * N_CTX / weights.shape[1]
+                more = error / errors[-1] - 1
+                print(f"{name} {n_chunks:>4} chunks, {per_column:5.1f} tokens a column: {more:+.1%}")
+
+
+def inputs_of(model: Model, name: str, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Run a model as far as a matrix; what enters it, (n_tokens, n_in)."""
+    with StagedContext(model, {name}, pieces_of(tokens), None) as passing, tempfile.TemporaryFile() as file:
+        n_bytes = passing.stages[0].n_bytes
+        states = _core.PassStates(1, n_bytes=n_bytes, memory=n_bytes, file=file.fileno())
+        return np.concatenate([passing.run(i, None, 0, states, 0).copy() for i in range(passing.n_pieces)])
+
+
+def mean_product(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Compute the mean of x x^T over all tokens, (n_in, n_in)."""
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    return rows.T @ rows / np.float32(len(rows))
+
+
+def error_of(
+    weights: NDArray[np.float32], sums: OfAllTokens, type_: TensorType, asked: NDArray[np.float32]
+) -> float:
+    """Round some rows by GPTQ; e H e' by what other tokens tell of H."""
+    together = _core.columns_together(int(type_))
+    factor = _core.factorize(sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=2)
+    encoder = _core.gptq_encoder(int(type_), factor)
+    error = weights - encoder.decode(encoder.encode(weights), weights.shape[1])
+    return float(((error @ asked) * error).sum())
+
+
+if __name__ == "__main__":
+    main()
