@@ -7,7 +7,7 @@ import pytest
 
 from pyquant import _core
 from pyquant.models.tensor_type import TensorType as Type
-from tests.kernels.test_gptq import N, assert_rows_equal, hand_made
+from tests.support.rows import N, assert_rows_equal, hand_made
 from tests.twins import gptq as twin
 from tests.twins.formats import FORMATS
 from tests.twins.lattice import on_lattice

@@ -47,6 +47,8 @@ from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, 
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
+MANY = 20  # tokens for each column, from where more gain little (docs/methods/gptq.md)
+
 PROCESS = 190e6  # bytes of Python and its libraries
 
 
@@ -68,6 +70,8 @@ class Forecast:
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
         Whether they are kept; else they are collected layer by layer, while the model is rounded.
+    columns, tokens_per_column
+        Of the widest matrices that all tokens enter, and tokens of the texts for each of these.
     """
 
     stages: list[str]
@@ -77,6 +81,8 @@ class Forecast:
     beside: int
     all_hessians: int
     keeps_hessians: bool
+    columns: int
+    tokens_per_column: float
 
     def lines(self) -> Iterator[str]:
         """Say it."""
@@ -84,6 +90,11 @@ class Forecast:
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
+        if self.tokens_per_column < MANY:
+            yield (
+                f"calibration: {self.tokens_per_column:.1f} tokens for each of the widest matrices' "
+                f"{self.columns:,} columns; twice as many took 2 to 10 % off the error of such matrices"
+            )
         if not self.keeps_hessians:
             why = "Hessians of experts are shrunk towards each other"
             if self.all_hessians > MOST_BYTES:
@@ -197,6 +208,7 @@ def forecast(
             of_sums = max(bytes_of_sums(each.n_in, n_ctx * n_propagated) for each in inputs)
             rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
             on_disk = max(on_disk, states + routed - in_memory)
+    columns = max((each.n_in for each in inputs if each.n_hessians == 1), default=widest)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     copy = (model.n_bytes + context_memory(model, n_ctx)) * mixed  # whose tensors are rounded one by one
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
@@ -209,6 +221,8 @@ def forecast(
         beside=n_files * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
+        columns=columns,
+        tokens_per_column=n_chunks * n_ctx / columns,
     )
 
 

@@ -88,3 +88,11 @@ def test_memory_said_is_what_comes(tmp_path: Path) -> None:
 def test_nothing_is_expected_of_rtn(generated, tmp_path: Path) -> None:
     done = quantize(generated(F32), tmp_path / "out.gguf", "Q4_0")
     assert done.forecast is None
+
+
+def test_few_tokens_for_wide_matrices_are_said(generated, text: Path, tmp_path: Path) -> None:
+    expected, told = planned(generated(F32), tmp_path, text, method="gptq", dry_run=True)
+    (said,) = (line for line in told if line.startswith("calibration:"))
+    n_tokens = 64 * 16
+    assert expected.forecast.tokens_per_column == n_tokens / expected.forecast.columns < 20
+    assert f" {n_tokens / expected.forecast.columns:.1f} tokens for each of" in said
