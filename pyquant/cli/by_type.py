@@ -67,7 +67,7 @@ class MethodOptions:
         number_option(
             limits.SEQUENCES,
             "N",
-            "Chunks that gptq and best calibrate on, at most; default: 128.",
+            "Chunks that gptq and best calibrate on, at most; default: 128, more where matrices are wide.",
             panel=EXPERT,
         ),
     ] = None

@@ -47,7 +47,9 @@ from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, 
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
-MANY = 20  # tokens for each column, from where more gain little (docs/methods/gptq.md)
+# Of the error that would be left with tokens without end, .7 / t is added by t tokens for each column
+# (docs/methods/gptq.md): what twice as many take off where that is told, and the most seen where t is small.
+MANY, LOST, MOST_GAINED = 20, 0.7, 0.1
 
 PROCESS = 190e6  # bytes of Python and its libraries
 
@@ -91,9 +93,10 @@ class Forecast:
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
         if self.tokens_per_column < MANY:
+            gained = min(MOST_GAINED, LOST / 2 / (self.tokens_per_column + LOST))
             yield (
-                f"calibration: {self.tokens_per_column:.1f} tokens for each of the widest matrices' "
-                f"{self.columns:,} columns; twice as many took 2 to 10 % off the error of such matrices"
+                f"calibration: {self.tokens_per_column:.1f} tokens for each of the {self.columns:,} columns "
+                f"of the widest matrices; twice as many would take about {gained:.0%} off their error"
             )
         if not self.keeps_hessians:
             why = "Hessians of experts are shrunk towards each other"

@@ -27,7 +27,7 @@ from pyquant.fit.method.forecast import Forecast, forecast, probe
 from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian, HessianMaker
 from pyquant.fit.method.room import require_room
-from pyquant.fit.method.split_text import SplitText, split_text
+from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
@@ -41,8 +41,6 @@ from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import Sharding, Split, shard_paths
 from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
-
-N_CHUNKS = 128  # that are calibrated on, at most
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def quantize(
         Where Hessian statistics are kept; None: in the cache. They are made if they are not there.
     n_ctx, n_chunks
         Tokens of a chunk (None: 512, or fewer if the model was trained with fewer), and the most chunks to
-        calibrate on (None: 128), for "gptq" and "best".
+        calibrate on (None: 128, more where matrices are wide), for "gptq" and "best".
     pure
         Give every tensor the same type.
     requantize
@@ -199,7 +197,7 @@ def quantize(
             for path in plan.paths(output):
                 check_output(path, sources=model.paths, force=force)
         try:
-            parts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks or N_CHUNKS)
+            parts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks)
         except NotCausal as error:
             if method != "best":
                 raise
@@ -307,13 +305,13 @@ def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
         cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
 
 
-def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int) -> SplitText:
+def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int | None) -> SplitText:
     with Model(model) as running:
         with running.context(n_ctx=1, n_batch=1, n_ubatch=1, threads=1):
             pass  # NotCausal here, before texts are cut
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        return split_text(running, texts, n_ctx, n_chunks)
+        return split_text(running, texts, n_ctx, n_chunks or chunks_for(model, n_ctx))
 
 
 def _identity(

@@ -8,13 +8,16 @@ from functools import partial
 
 import numpy as np
 
-from pyquant.calibration.sample import spread
+from pyquant.calibration.sample import MOST_CHUNKS, spread
 from pyquant.calibration.sources import BuiltIn, chunks_hash, held_out_mixture
 from pyquant.errors import TextError
 from pyquant.files.text import Text
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile
 
+N_CHUNKS = 128  # to calibrate on, where matrices are not wide
+TOKENS_PER_COLUMN = 8  # of the widest matrices: a tenth of the error is lost there (docs/methods/gptq.md)
 HELD_OUT = 8  # chunks; a ninth of the texts where they are short
 
 
@@ -41,6 +44,12 @@ class SplitText:
     held_out: Chunks
     key: str
     calibration: Sequence[Chunks] = ()
+
+
+def chunks_for(model: ModelFile, n_ctx: int) -> int:
+    """Choose how many chunks of n_ctx tokens to calibrate on, at most as many as statistics keep."""
+    widest = max((t.n_per_row for t in model.tensors if t.layer >= 0 and t.n_experts == 1), default=0)
+    return min(MOST_CHUNKS, max(N_CHUNKS, -(-TOKENS_PER_COLUMN * widest // n_ctx)))
 
 
 def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks: int) -> SplitText:

@@ -17,8 +17,7 @@ from pyquant.files.output_file import output_errors
 from pyquant.files.sha256 import files_sha256
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.method.hessian import HessianMaker
-from pyquant.fit.method.quantize import N_CHUNKS
-from pyquant.fit.method.split_text import split_text
+from pyquant.fit.method.split_text import N_CHUNKS, split_text
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
 from pyquant.models.codebook import IQ4_NL_VALUES

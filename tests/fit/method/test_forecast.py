@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pyquant import data
+from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
 from pyquant.fit.method.quantize import Quantized, quantize
+from pyquant.fit.method.split_text import N_CHUNKS, chunks_for
 from pyquant.fit.mixtures import WantedSize
+from pyquant.models.model_file import ModelFile
 from tests.support.command import ENVIRONMENT
 from tests.support.models import EXPERTS, F32
 
@@ -96,3 +101,11 @@ def test_few_tokens_for_wide_matrices_are_said(generated, text: Path, tmp_path: 
     n_tokens = 64 * 16
     assert expected.forecast.tokens_per_column == n_tokens / expected.forecast.columns < 20
     assert f" {n_tokens / expected.forecast.columns:.1f} tokens for each of" in said
+
+
+def test_wide_matrices_get_more_chunks(generated) -> None:
+    assert chunks_for(ModelFile(generated(F32)), n_ctx=64) == N_CHUNKS
+    (wide,) = (t for t in ModelFile(generated(F32)).tensors if t.name == "blk.0.ffn_down.weight")
+    for n_in, n_chunks in ((8192, 128), (8960, 140), (14336, 224), (65536, MOST_CHUNKS)):
+        model = SimpleNamespace(tensors=[replace(wide, shape=(n_in, 1))])
+        assert chunks_for(model, n_ctx=512) == n_chunks
