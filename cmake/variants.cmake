@@ -40,9 +40,11 @@ function(add_variant name)
         PYQUANT_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
         PYQUANT_VARIANT="${name}"
         PYQUANT_GPU_BACKENDS="${gpu_backends}")
-    # Whole: ctypes asks for functions that nothing here calls.
+    # Whole: ctypes asks for functions that nothing here calls. llama links to the others by itself: before 3.30
+    # CMake wants to be told that they are whole there, too.
     target_link_libraries(${module} PRIVATE
         pyquant_headers "$<LINK_LIBRARY:WHOLE_ARCHIVE,llama,ggml,ggml-base>" pyquant_zstd)
+    set_target_properties(${module} PROPERTIES LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,llama,ggml,ggml-base")
     if(NOT APPLE)
         target_link_options(${module} PRIVATE -Wl,-Bsymbolic)  # its own functions, whoever else has some of that name
     endif()

@@ -85,9 +85,10 @@ def test_products_are_those_of_stock_types_with_their_tables(kind: Type, n_colum
     x = np.random.default_rng(1).normal(size=(n_columns, 160)).astype(np.float32)
     got = ggml.run(ggml.mul_mat, blocks, table, x, buffer=b"CPU_TABLE")
     assert np.array_equal(got, ggml.run(ggml.mul_mat, blocks, table, x))
-    repacked = ggml.run(ggml.mul_mat, blocks, None, x, kind=kind, buffer=b"CPU_REPACK")
-    plain = ggml.run(ggml.mul_mat, blocks, None, x, kind=kind)
-    for expected in (repacked, plain):
+    # Without products of bytes GGML repacks nothing, and its buffer does not look.
+    buffers = [None] if _core.build_info()["variant"] == "armv8_0" else [None, b"CPU_REPACK"]
+    for buffer in buffers:
+        expected = ggml.run(ggml.mul_mat, blocks, None, x, kind=kind, buffer=buffer)
         np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-6 * np.abs(expected).max())
 
 
