@@ -21,6 +21,7 @@ from pyquant.calibration.sample import spread
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
+from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType
 from pyquant.rounding.staged_context import StagedContext, pieces_of
@@ -51,13 +52,13 @@ def main() -> None:
                 len(known) + len(new), N_CTX, -1
             )
             weights = by_name[name].weights()[:N_ROWS]
-            asked = mean_product(inputs[len(known) :])
+            new_hessian = mean_product(inputs[len(known) :])
             errors = []
             for n_chunks in arguments.chunks:
                 sums = OfAllTokens(weights.shape[1], N_CTX)
                 for chunk in spread(np.arange(len(known))[:, None], n_chunks)[:, 0]:
                     sums.add(inputs[chunk])
-                errors.append(error_of(weights, sums, type_, asked))
+                errors.append(error_of(weights, sums, type_, new_hessian))
             for n_chunks, error in zip(arguments.chunks, errors):
                 per_column = n_chunks * N_CTX / weights.shape[1]
                 more = error / errors[-1] - 1
@@ -79,14 +80,16 @@ def mean_product(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def error_of(
-    weights: NDArray[np.float32], sums: OfAllTokens, type_: TensorType, asked: NDArray[np.float32]
+    weights: NDArray[np.float32], sums: OfAllTokens, type_: TensorType, new_hessian: NDArray[np.float32]
 ) -> float:
     """Round some rows by GPTQ; e H e' by what other tokens tell of H."""
     together = _core.columns_together(int(type_))
-    factor = _core.factorize(sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=2)
+    factor = _core.factorize(
+        sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None)
+    )
     encoder = _core.gptq_encoder(int(type_), factor)
     error = weights - encoder.decode(encoder.encode(weights), weights.shape[1])
-    return float(((error @ asked) * error).sum())
+    return float(((error @ new_hessian) * error).sum())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ inline constexpr int kSub = 32;  // columns that are worked on together, and in 
 inline constexpr int kFactors = 9;
 inline constexpr float kLowestFactor = 0.76f, kFactorStep = 0.05f;
 
-// Of n weights the one of largest magnitude, with its sign.
+// The weight of largest magnitude among n, with its sign.
 template <int n>
 Floats extreme_of(const Floats * x) {
     Floats extreme = x[0];

@@ -104,12 +104,12 @@ def measure_sensitivity(
         rows = {tensor.name: i for i, tensor in enumerate(tensors)}
         with ExitStack() as stack:
             runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
-            order = [tensors[rows[name]] for name in runs.in_order(rows)]
-            wanted = [matrix for tensor in order for matrix in matrices(tensor, TOGETHER)]
+            measured = [tensors[rows[name]] for name in runs.in_order(rows)]
+            wanted = [matrix for tensor in measured for matrix in matrices(tensor, TOGETHER)]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
             BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
-            for done, tensor in enumerate(order):
+            for done, tensor in enumerate(measured):
                 name = tensor.name
                 runs.go_to(name)
                 with _rounded(source, tensor, known, factors, held[name]) as step:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.models.treatment import BLOCK
 
-BITS = {Type.F32: 24, Type.F16: 11, Type.BF16: 8}  # of significands
-NEAR = 2.0**-8  # of a weight: twice what BF16 rounds
-NEAR_OF_LARGEST = 2.0**-11  # of a block's largest weight: what the minimum is rounded to
-BLOCK = 32
+BITS = {Type.F32: 24, Type.F16: 11, Type.BF16: 8}  # bits of significands
+NEAR = 2.0**-8  # share of a weight: twice what BF16 rounds
+NEAR_OF_LARGEST = 2.0**-11  # share of a block's largest weight: what the minimum is rounded to
 
 FIRST_ROWS = 32  # which tell all other matrices apart
 PIECE = 1 << 22  # weights that are looked at together
@@ -29,7 +29,7 @@ def lattice_encoder(tensor: Tensor, type_: Type) -> _core.Encoder | None:
     Parameters
     ----------
     tensor
-        Of floats.
+        What is rounded; others than floats lie on no lattice.
     type_
         What it becomes.
 

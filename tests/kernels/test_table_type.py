@@ -85,7 +85,7 @@ def test_products_are_those_of_stock_types_with_their_tables(kind: Type, n_colum
     x = np.random.default_rng(1).normal(size=(n_columns, 160)).astype(np.float32)
     got = ggml.run(ggml.mul_mat, blocks, table, x, buffer=b"CPU_TABLE")
     assert np.array_equal(got, ggml.run(ggml.mul_mat, blocks, table, x))
-    # Without products of bytes GGML repacks nothing, and its buffer does not look.
+    # GGML repacks nothing for a CPU without products of bytes, and its buffer does not look.
     buffers = [None] if _core.build_info()["variant"] == "armv8_0" else [None, b"CPU_REPACK"]
     for buffer in buffers:
         expected = ggml.run(ggml.mul_mat, blocks, None, x, kind=kind, buffer=buffer)

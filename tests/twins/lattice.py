@@ -31,12 +31,12 @@ def rounded_to(x: Floats, bits: int) -> tuple[Floats, Floats]:
     x : float32
         Of any shape.
     bits : int
-        Of a significand; 11 are those of F16, which has no step below 2^-24.
+        Bits of a significand; 11 are those of F16, which has no step below 2^-24.
 
     Returns
     -------
     middle, half : float32
-        Of the interval and of its length.
+        The interval's middle, and half of its length.
     """
     power = (x.view(np.int32) & 0x7F800000).view(np.float32)
     least = np.float32(2.0**-25 if bits == 11 else 0)
@@ -56,12 +56,12 @@ def lattice_scale(x: Floats, levels: Levels, bits: int) -> Floats:
     levels : Levels
         What codes stand for, integers.
     bits : int
-        Of the weights' significands. A scale that gives rounded weights back lies in an interval for each.
+        Bits of the weights' significands. Each weight has an interval of scales that give it back.
 
     Returns
     -------
     (n_rows,) float32
-        Of fp16. It may be negative.
+        An fp16, which may be negative.
     """
     extreme = extreme_of(x)
     x_middle, x_half = rounded_to(x, bits)
@@ -97,7 +97,7 @@ def lattice_scale_and_minimum(x: Floats, levels: IntegerLevels) -> tuple[Floats,
     Returns
     -------
     scale, minimum : (n_rows,) float32
-        Of fp16.
+        Both are fp16.
     """
     low, n = x.min(axis=0), np.float32(SUB)
     above, sum_x = x - low, np.zeros_like(low)

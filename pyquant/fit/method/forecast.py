@@ -33,7 +33,7 @@ from pyquant.fit.method.forecast_time import (
     rounding,
 )
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS
-from pyquant.fit.method.split_text import SplitText
+from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import PROPAGATED, PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
@@ -47,8 +47,8 @@ from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, 
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
-# Of the error that would be left with tokens without end, .7 / t is added by t tokens for each column
-# (docs/methods/gptq.md): what twice as many take off where that is told, and the most seen where t is small.
+# Tokens for each column from where it is not told what more of them bring; t of them add LOST / t to the
+# error that tokens without end would leave (docs/methods/gptq.md); what twice as many take off at the most.
 MANY, LOST, MOST_GAINED = 20, 0.7, 0.1
 
 PROCESS = 190e6  # bytes of Python and its libraries
@@ -73,7 +73,7 @@ class Forecast:
     keeps_hessians
         Whether they are kept; else they are collected layer by layer, while the model is rounded.
     columns, tokens_per_column
-        Of the widest matrices that all tokens enter, and tokens of the texts for each of these.
+        What `widest_columns` counts, and tokens of the texts for each of these.
     """
 
     stages: list[str]
@@ -211,7 +211,7 @@ def forecast(
             of_sums = max(bytes_of_sums(each.n_in, n_ctx * n_propagated) for each in inputs)
             rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
             on_disk = max(on_disk, states + routed - in_memory)
-    columns = max((each.n_in for each in inputs if each.n_hessians == 1), default=widest)
+    columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     copy = (model.n_bytes + context_memory(model, n_ctx)) * mixed  # whose tensors are rounded one by one
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages

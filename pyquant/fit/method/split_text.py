@@ -46,10 +46,14 @@ class SplitText:
     calibration: Sequence[Chunks] = ()
 
 
+def widest_columns(model: ModelFile) -> int:
+    """Count the columns of the widest matrices in layers that all tokens enter."""
+    return max((t.n_per_row for t in model.tensors if t.layer >= 0 and t.n_experts == 1), default=1)
+
+
 def chunks_for(model: ModelFile, n_ctx: int) -> int:
     """Choose how many chunks of n_ctx tokens to calibrate on, at most as many as statistics keep."""
-    widest = max((t.n_per_row for t in model.tensors if t.layer >= 0 and t.n_experts == 1), default=0)
-    return min(MOST_CHUNKS, max(N_CHUNKS, -(-TOKENS_PER_COLUMN * widest // n_ctx)))
+    return min(MOST_CHUNKS, max(N_CHUNKS, -(-TOKENS_PER_COLUMN * widest_columns(model) // n_ctx)))
 
 
 def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks: int) -> SplitText:
