@@ -1,9 +1,11 @@
-"""Say what is lost where a matrix is rounded by few tokens: the error of GPTQ on new text.
+"""Say what is lost where a matrix is rounded by few tokens: the error of GPTQ on new text, beside imatrix's.
 
     python analysis/few_tokens.py MODEL TEXT NEW_TEXT --tensors blk.4.ffn_down.weight blk.4.attn_q.weight
 
 Chunks of TEXT are taken at even distances; Hessians are shrunk as `pyquant quantize --method gptq` shrinks
-them. A line says by how much e H e' on NEW_TEXT exceeds that of the most chunks.
+them. A line says by how much e H e' on NEW_TEXT exceeds that of the most chunks; the last one of a matrix
+what part that has of the error with an imatrix of as many chunks, and what part it would have if errors of
+all columns were as large: the trace of D, H = L D L', over that of H.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def main() -> None:
             )
             weights = by_name[name].weights()[:N_ROWS]
             new_hessian = mean_product(inputs[len(known) :])
-            errors = []
+            errors, diagonal = [], np.square(inputs[: len(known)]).mean(axis=(0, 1))
             for n_chunks in arguments.chunks:
                 sums = OfAllTokens(weights.shape[1], N_CTX)
                 for chunk in spread(np.arange(len(known))[:, None], n_chunks)[:, 0]:
@@ -63,6 +65,11 @@ def main() -> None:
                 per_column = n_chunks * N_CTX / weights.shape[1]
                 more = error / errors[-1] - 1
                 print(f"{name} {n_chunks:>4} chunks, {per_column:5.1f} tokens a column: {more:+.1%}")
+            encoder = _core.ggml_encoder(int(type_))
+            stored = encoder.encode(weights, diagonal[None])
+            plain = cost(weights - encoder.decode(stored, weights.shape[1]), new_hessian)
+            share = share_of(sums.hessian(0))
+            print(f"{name} of imatrix's error {errors[-1] / plain:.1%}, D of H {share:.1%}")
 
 
 def inputs_of(model: Model, name: str, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -88,8 +95,18 @@ def error_of(
         sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None)
     )
     encoder = _core.gptq_encoder(int(type_), factor)
-    error = weights - encoder.decode(encoder.encode(weights), weights.shape[1])
-    return float(((error @ new_hessian) * error).sum())
+    return cost(weights - encoder.decode(encoder.encode(weights), weights.shape[1]), new_hessian)
+
+
+def cost(error: NDArray[np.float32], hessian: NDArray[np.float32]) -> float:
+    """Compute the trace of e H e'."""
+    return float(((error @ hessian) * error).sum())
+
+
+def share_of(hessian: NDArray[np.float32]) -> float:
+    """Compute the trace of D over that of H, (n_in, n_in), where H = L D L' from the last column on."""
+    lower = np.linalg.cholesky(hessian[::-1, ::-1].astype(np.float64))
+    return float(np.square(np.diagonal(lower)).sum() / np.trace(hessian))
 
 
 if __name__ == "__main__":

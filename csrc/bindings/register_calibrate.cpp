@@ -115,15 +115,15 @@ py::array_t<float> multiply(const Array<float> & x, const Array<float> & w, int 
     return out;
 }
 
-// (n,) float32: an input's sums in one group, as they lie in memory.
-py::array_t<float> sums(const Collector & collector, const Input & input, int64_t group) {
+// (n,) float32: the first n of an input's sums in one group, as they lie in memory.
+py::array_t<float> sums(const Collector & collector, const Input & input, int64_t group, int64_t n) {
     if (group < 0 || group >= input.n_groups) {
         throw py::index_error("group");
     }
-    py::array_t<float> sums(collector.size(input));
+    py::array_t<float> sums(n);
     float * data = sums.mutable_data();
     const py::gil_scoped_release release;
-    collector.sums().read(input.first_record + group, data);
+    collector.sums().read(input.first_record + group, n, data);
     return sums;
 }
 
@@ -226,7 +226,18 @@ void register_calibrate(py::module_ & module) {
                                    const auto & waited = self.waited();
                                    return std::pair(waited.for_copies, waited.for_sums);
                                })
-        .def("sums", &sums, py::arg("input"), py::arg("group"))
+        .def(
+            "sums",
+            [](const Collector & self, const Input & input, int64_t group) {
+                return sums(self, input, group, self.size(input));
+            },
+            py::arg("input"), py::arg("group"))
+        .def(
+            "squares",
+            [](const Collector & self, const Input & input, int64_t group) {
+                return sums(self, input, group, input.n_in);
+            },
+            py::arg("input"), py::arg("group"))
         .def("count", [](const Collector & self, const Input & input, int64_t group) {
             return self.sums().count(input.first_record + group);
         });

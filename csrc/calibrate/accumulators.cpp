@@ -28,7 +28,7 @@ Accumulators::Accumulators(std::vector<int64_t> sizes, int64_t memory, Spool spo
         room -= sizes_[i];
         in_memory_[i].resize(size_t(sizes_[i]));
         if (entry.visits > 0) {
-            spool_.read(int64_t(i), in_memory_[i].data());
+            spool_.read(int64_t(i), sizes_[i], in_memory_[i].data());
         }
     }
 }
@@ -42,7 +42,7 @@ void Accumulators::visit(int64_t record, uint64_t visit, double count,
     float * sums = in_memory_[i].data();
     if (in_memory_[i].empty()) {
         sums = visited_.data();
-        read(record, sums);
+        read(record, sizes_[i], sums);
     }
     add(sums);
     visits_[i] = visit + 1;
@@ -61,14 +61,14 @@ void Accumulators::checkpoint(const Spool::Progress & progress) {
     spool_.set_progress(progress);
 }
 
-void Accumulators::read(int64_t record, float * sums) const {
+void Accumulators::read(int64_t record, int64_t n, float * sums) const {
     const auto i = size_t(record);
     if (!in_memory_[i].empty()) {
-        std::copy(in_memory_[i].begin(), in_memory_[i].end(), sums);
+        std::copy_n(in_memory_[i].begin(), n, sums);
     } else if (visits_[i] > 0) {
-        spool_.read(record, sums);
+        spool_.read(record, n, sums);
     } else {
-        std::fill_n(sums, sizes_[i], 0.0f);  // an expert that no token came to
+        std::fill_n(sums, n, 0.0f);  // an expert that no token came to
     }
 }
 

@@ -32,7 +32,8 @@ public:
     void checkpoint(const Spool::Progress & progress);
 
     double count(int64_t record) const { return counts_[size_t(record)]; }
-    void read(int64_t record, float * sums) const;
+    // n: floats, from the first on.
+    void read(int64_t record, int64_t n, float * sums) const;
 
 private:
     std::vector<int64_t> sizes_;

@@ -94,9 +94,8 @@ void Spool::set_progress(const Progress & progress) {
     write_fully(file_, &progress_, sizeof progress_, offsetof(Header, progress));
 }
 
-void Spool::read(int64_t record, float * data) const {
-    const auto i = size_t(record);
-    read_fully(file_, data, sizes_[i] * int64_t(sizeof(float)), int64_t(entries_[i].place));
+void Spool::read(int64_t record, int64_t n, float * data) const {
+    read_fully(file_, data, n * int64_t(sizeof(float)), int64_t(entries_[size_t(record)].place));
 }
 
 void Spool::write(int64_t record, const float * data, uint64_t visits, double count) {

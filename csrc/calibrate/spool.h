@@ -36,7 +36,8 @@ public:
     void set_progress(const Progress & progress);
 
     const Entry & entry(int64_t record) const { return entries_[size_t(record)]; }
-    void read(int64_t record, float * data) const;
+    // n: floats, from its first on.
+    void read(int64_t record, int64_t n, float * data) const;
     void write(int64_t record, const float * data, uint64_t visits, double count);
 
 private:

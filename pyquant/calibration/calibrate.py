@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core, limits
-from pyquant.calibration.collect import Progress, learn_inputs, list_work, spool, spool_key
+from pyquant.calibration.collect import BrokenInput, Progress, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import output_hessians
-from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
+from pyquant.calibration.hessian_file import CalibrationText, Origin, file_bytes, make_header
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.residual_stream import stream_lengths
 from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
-from pyquant.calibration.sums import importance_of, squares_file, squares_of_texts, write_sums
+from pyquant.calibration.sums import importance_of, not_finite, squares_file, squares_of_texts, write_sums
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
@@ -34,7 +34,6 @@ from pyquant.llama.model import Model
 from pyquant.llama.offload import say_once
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, open_model
-from pyquant.models.tensor import padded
 from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
@@ -57,6 +56,8 @@ class CalibrationResult:
         Tokens in a chunk, and of all chunks.
     n_matrices, n_inputs
         Matrices whose inputs were collected, and the inputs that they share.
+    left_out
+        Matrices whose inputs are not finite, or so large that their squares are not.
     sums_bytes
         The size of the sums, in memory or spooled.
     output_bytes
@@ -78,6 +79,7 @@ class CalibrationResult:
     n_tokens: int
     n_matrices: int
     n_inputs: int
+    left_out: list[str]
     sums_bytes: int
     output_bytes: int
     resumed_at: int
@@ -105,6 +107,7 @@ def calibrate_model(
     diagonal_chunks: int | None = None,
     process_output: bool = False,
     output_side: int | None = None,
+    output_side_of: Collection[str] | None = None,
     random: float = RANDOM_SHARE,
     sums_on_gpu: bool = True,
     force: bool = False,
@@ -146,6 +149,8 @@ def calibrate_model(
     output_side
         Also collect output-side Hessians (YAQA), of gradients over so many chunks of the texts; None: not.
         Of Llama and Qwen without experts.
+    output_side_of
+        Names of the matrices that these are of; None: all of layers.
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
         leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`.
@@ -199,12 +204,15 @@ def calibrate_model(
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
         followed: dict[str, NDArray[np.float32]] = {}
+        left_out: list[str] = []
         if output_side is not None:
             of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
             chosen = Chunks(spread(of_texts, output_side))
-            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds)
+            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds, output_side_of)
             stack.enter_context(kept_sums.keeping())
-            followed = output_hessians(running, chosen, kept_sums, threads=threads, progress=progress)
+            followed = output_hessians(
+                running, chosen, kept_sums, wanted=output_side_of, threads=threads, progress=progress
+            )
         if imatrix_only and diagonal_chunks:
             cuts, weights = thinned(cuts[: len(wanted)], weights[: len(wanted)], diagonal_chunks)
             n_of_texts = len(list_work(cuts, weights))
@@ -212,8 +220,8 @@ def calibrate_model(
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
-            header = make_header(origin, collector.inputs, streams, n_kept=len(kept), n_out=n_out)
-            n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
+            header_of = partial(make_header, origin, streams=streams, n_kept=len(kept), n_out=n_out)
+            n_bytes = file_bytes(header_of(inputs := collector.inputs, not_finite=left_out))
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
                 spool(output, n_bytes, spool_key(origin, work, collector, process_output), memory, collector),
@@ -227,9 +235,17 @@ def calibrate_model(
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)
                 run(until=n_of_texts if imatrix_only else len(work))
-                write_sums(file, header, collector, squares, kept, followed)
+                if broken := not_finite(collector):
+                    left_out = [matrix for i in broken for matrix in i.matrices]
+                    inputs = [i for i in collector.inputs if i.matrices[0] not in left_out]
+                    if not inputs:
+                        raise BrokenInput(source, broken[0])
+                    n_bytes = file_bytes(header_of(inputs, not_finite=left_out))
+                    os.ftruncate(file.fileno(), n_bytes)
+                header = header_of(inputs, not_finite=left_out)
+                write_sums(file, header, collector, inputs, squares, kept, followed)
                 if imatrix:
-                    importance = importance_of(collector, squares)
+                    importance = importance_of(inputs, squares)
                     write_imatrix(
                         imatrix, importance, datasets=[text.path for text in used if text.sha256],
                         chunk_size=n_ctx, sources=source.paths, force=force,
@@ -247,8 +263,9 @@ def calibrate_model(
         texts=used,
         n_ctx=n_ctx,
         n_tokens=origin.n_tokens,
-        n_matrices=sum(len(i.matrices) for i in collector.inputs),
-        n_inputs=len(collector.inputs),
+        n_matrices=sum(len(i.matrices) for i in inputs),
+        n_inputs=len(inputs),
+        left_out=left_out,
         sums_bytes=4 * sum(collector.sizes),
         output_bytes=n_bytes,
         resumed_at=resumed_at,

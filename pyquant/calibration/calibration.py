@@ -41,11 +41,14 @@ class Calibration:
         What to call it: of a temporary file, the one that its statistics follow from.
     origin
         Where it comes from; None for an importance matrix.
+    not_finite
+        Names of matrices whose inputs are not, or are too large; `matrices` has none of them.
     """
 
     path: Path
     called: Path
     origin: Origin | None
+    not_finite: list[str]
 
     def __init__(self, path: Path, contents: HessianHeader | ImportanceMatrix) -> None:
         self.path = self.called = path
@@ -55,10 +58,10 @@ class Calibration:
         self._streams: dict[str, float]
         if isinstance(contents, HessianHeader):
             self.origin, self._inputs, self._streams = contents.origin, contents.inputs, contents.streams
-            self.called = Path(contents.called or path)
+            self.called, self.not_finite = Path(contents.called or path), contents.not_finite
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
-            self._streams = {}
+            self._streams, self.not_finite = {}, []
         self._held: dict[str, Collected] = {}  # by input
 
     @classmethod
@@ -198,6 +201,8 @@ class Calibration:
     def why_no_hessian(self, name: str) -> str | None:
         """Say why Hessian statistics of a matrix's input are not known; None if they are, for all experts."""
         if name not in self._inputs:
+            if name in self.not_finite:
+                return "what enters it is not finite, or too large"
             collects = "; `pyquant calibrate --process-output` does that" if name == OUTPUT else ""
             return f"its input was not collected{collects}"
         if self._imatrix is not None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
+from pyquant.calibration.sums import not_finite
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
@@ -31,7 +32,10 @@ Progress = Callable[[int, int], None]
 
 
 class BrokenInput(ModelFileError):
-    """What enters a matrix is not finite, or so large that its squares are not."""
+    """What enters all matrices, or all from one on, is not finite, or so large that its squares are not."""
+
+    def __init__(self, source: ModelFile, first: _core.Input) -> None:
+        super().__init__(f"{source.path}: what enters {first.matrices[0]} is not finite, or too large")
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,10 @@ def run(
 ) -> None:
     """Do the work from where the collector is up to `until`, with checkpoints.
 
-    logits: what `learn_inputs` gave. They are checked behind a batch, which names the first matrix where a
+    logits: what `learn_inputs` gave. They are checked behind a batch, which tells the first matrix where a
     model breaks.
-    Raises ModelFileError: llama.cpp cannot run the model. BrokenInput: what enters a matrix is not finite.
+    Raises ModelFileError: llama.cpp cannot run the model. BrokenInput: logits are not finite, nor what enters
+    matrices.
     """
     saved = time.monotonic()
     for batch in range(collector.batch, until):
@@ -100,10 +105,15 @@ def run(
                     context.decode(tokens, positions[0], np.ones(len(positions), bool))
                 finally:
                     collector.rethrow()
-        except (ValueError, RuntimeError) as error:  # ValueError: a sum that is not finite
-            kind = BrokenInput if isinstance(error, ValueError) else ModelFileError
-            raise kind(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
-        check_logits(source.path, logits, "its first tokens")
+        except RuntimeError as error:
+            raise ModelFileError(f"{source.path}: {error} (batch {batch} of {len(work)})") from None
+        try:
+            check_logits(source.path, logits, "its first tokens")
+        except ModelFileError:
+            collector.fetch()
+            for first in not_finite(collector)[:1]:
+                raise BrokenInput(source, first) from None
+            raise
         if progress:
             progress(unit.n_done, work[-1].n_done)
         if time.monotonic() - saved >= checkpoint_seconds:

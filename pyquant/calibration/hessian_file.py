@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pyquant.calibration.panels import triangle_size
 from pyquant.errors import ModelFileError
 from pyquant.files.json import parse_json
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import Tensor
+from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_type import TensorType as Type
 
 VERSION = 2
@@ -82,6 +82,7 @@ class HessianHeader:
     # By matrix, the mean logarithm of the squared length of the residual stream that a norm made its
     # input of. Empty for files of versions that did not know it.
     streams: dict[str, float]
+    not_finite: list[str]  # matrices whose inputs are not, or are too large, and so are not in the file
     # the file that the statistics follow from, for a temporary one; None: they are this file's own
     called: str | None = None
 
@@ -90,6 +91,7 @@ def make_header(
     origin: Origin,
     inputs: Iterable[_core.Input],
     streams: Mapping[str, float],
+    not_finite: Sequence[str],
     *,
     n_kept: int,
     n_out: Mapping[str, int],
@@ -102,12 +104,13 @@ def make_header(
 
     streams: by matrix, the mean logarithm of the squared length of the residual stream that a norm made its
     input of.
+    not_finite: matrices whose inputs are not, or are too large.
     n_kept: chunks of tokens that are kept.
     n_out: how many numbers matrices give whose output-side Hessian is known, by their names.
     """
     inputs = list(inputs)
     header = metadata_header(
-        origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams
+        origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams, not_finite
     )
     header.add_tensor(TOKENS, Type.I32, [origin.chunk_size, n_kept])
     for i in inputs:
@@ -125,7 +128,14 @@ def make_header(
     return header
 
 
-def metadata_header(origin: Origin, inputs: Mapping[str, str], streams: Mapping[str, float]) -> _core.Gguf:
+def file_bytes(header: _core.Gguf) -> int:
+    """Count the bytes of a file with a header's tensors."""
+    return len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
+
+
+def metadata_header(
+    origin: Origin, inputs: Mapping[str, str], streams: Mapping[str, float], not_finite: Sequence[str]
+) -> _core.Gguf:
     """Make a header with the metadata of a Hessian file, and without tensors; see `HessianHeader`."""
     header = _core.Gguf()
     header.set_text("general.type", KEY)
@@ -137,6 +147,8 @@ def metadata_header(origin: Origin, inputs: Mapping[str, str], streams: Mapping[
     header.set_text(f"{KEY}.streams", json.dumps(dict(streams)))
     header.set_texts(f"{KEY}.matrices", list(inputs))
     header.set_texts(f"{KEY}.inputs", list(inputs.values()))
+    if not_finite:
+        header.set_texts(f"{KEY}.not_finite", list(not_finite))
     return header
 
 
@@ -161,9 +173,10 @@ def read_header(file: ModelFile) -> HessianHeader:
             raise ValueError("no hash of a model, or no size of chunks")
         streams = _STREAMS.validate_python(parse_json(file.get(f"{KEY}.streams") or "{}"))
         matrices, inputs = file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")
-        if not isinstance(matrices, list) or not isinstance(inputs, list):
+        not_finite = file.get(f"{KEY}.not_finite", [])
+        if not all(isinstance(names, list) for names in (matrices, inputs, not_finite)):
             raise ValueError("no list of matrices, or none of their inputs")
-        if not all(name.isprintable() for name in [*matrices, *inputs]):
+        if not all(name.isprintable() for name in [*matrices, *inputs, *not_finite]):
             raise ValueError("a matrix has no printable name")
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -177,6 +190,7 @@ def read_header(file: ModelFile) -> HessianHeader:
         by_matrix,
         rows,
         streams,
+        not_finite,
         called if isinstance(called, str) else None,
     )
 

@@ -10,13 +10,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.calibration.hessian_file import CALLED, OUTPUT_SIDE, is_hessian, metadata_header, read_header
+from pyquant.calibration.hessian_file import (
+    CALLED,
+    OUTPUT_SIDE,
+    file_bytes,
+    is_hessian,
+    metadata_header,
+    read_header,
+)
 from pyquant.calibration.hessian_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.calibration.panels import scale_triangle
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import padded
 from pyquant.models.tensor_type import TensorType as Type
 
 NUMPY = {Type.F32: np.float32, Type.F64: np.float64, Type.I32: np.int32}
@@ -65,14 +71,15 @@ def rescale_stats(
     stats = read_header(file)
     by_input = {stats.inputs[matrix]: of_input for matrix, of_input in exponents.items()}
     tensors = sorted((t for t in file.tensors if t.name != CHECKSUMS), key=lambda tensor: tensor.offset)
-    header = metadata_header(replace(stats.origin, sha256=sha256), stats.inputs, stats.streams)
+    header = metadata_header(
+        replace(stats.origin, sha256=sha256), stats.inputs, stats.streams, stats.not_finite
+    )
     if called is not None:
         header.set_text(CALLED, str(called))
     for tensor in tensors:
         header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
     add_checksums(header)
-    n_bytes = len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
-    with OutputFile(Path(output), n_bytes, sources=[file.path], force=force) as out:
+    with OutputFile(Path(output), file_bytes(header), sources=[file.path], force=force) as out:
         rows = RowWriter(out, header)
         for tensor in tensors:
             name, _, what = tensor.name.rpartition(".")

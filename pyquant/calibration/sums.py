@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +40,7 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
         for i in collector.inputs:
             name = i.matrices[0]
             groups = range(i.n_groups)
-            arrays[f"{name}.squares"] = np.stack([collector.sums(i, group)[: i.n_in] for group in groups])
+            arrays[f"{name}.squares"] = np.stack([collector.squares(i, group) for group in groups])
             arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
         partial_file = path.with_name(f"{path.name}.partial")
         with partial_file.open("wb") as file:
@@ -63,25 +63,35 @@ def _read_squares(path: Path, collector: _core.Collector) -> Squares:
         sums, counts = arrays[f"{name}.squares"], arrays[f"{name}.counts"]
         if (sums.shape, sums.dtype, counts.shape) != ((i.n_groups, i.n_in), np.float32, (i.n_groups,)):
             raise ValueError(f"{name} is not what this model has")
-        if not (np.isfinite(sums).all() and np.isfinite(counts).all()):
-            raise ValueError(f"{name} has sums that are no numbers")
+        if not np.isfinite(counts).all():
+            raise ValueError(f"{name} has counts that are no numbers")
         squares[name] = sums, counts
     return squares
+
+
+def not_finite(collector: _core.Collector) -> list[_core.Input]:
+    """List the inputs whose sums of squares are not finite: of tokens that are not, or are too large."""
+    return [
+        i
+        for i in collector.inputs
+        if not all(np.isfinite(collector.squares(i, group)).all() for group in range(i.n_groups))
+    ]
 
 
 def write_sums(
     file: OutputFile,
     header: _core.Gguf,
     collector: _core.Collector,
+    inputs: Sequence[_core.Input],
     squares: Squares,
     kept: NDArray[np.int32],
     output_hessians: Mapping[str, NDArray[np.float32]],
 ) -> None:
-    """Write a Hessian file: its header, the tokens that are kept, the sums, and output-side Hessian."""
+    """Write a Hessian file: its header, kept tokens, the sums of inputs, output-side Hessians."""
     rows = RowWriter(file, header)
     for number, chunk in enumerate(np.ascontiguousarray(kept)):
         rows.write(TOKENS, number, chunk)
-    for i in collector.inputs:
+    for i in inputs:
         name = i.matrices[0]
         sums, n_tokens = squares[name]
         for group in range(i.n_groups):
@@ -101,10 +111,10 @@ def write_sums(
     rows.finish()
 
 
-def importance_of(collector: _core.Collector, squares: Squares) -> Squares:
+def importance_of(inputs: Sequence[_core.Input], squares: Squares) -> Squares:
     """Give sums of squares and counts by matrix, as an importance matrix has them."""
     importance: Squares = {}
-    for i in collector.inputs:
+    for i in inputs:
         sums, counts = squares[i.matrices[0]]
         # llama-imatrix has rows and counts of experts only where tokens are routed to them: matrices that all
         # tokens enter, as those of heads, are in one row. It knows no tied output.

@@ -137,6 +137,7 @@ def _print(result: dict[str, Any]) -> None:
         {
             "tokens": f"{result['n_tokens']:,} in chunks of {result['n_ctx']}",
             "inputs": f"{result['n_inputs']}, of {result['n_matrices']} matrices",
+            **({"not finite": f"what enters {', '.join(result['left_out'])}"} if result["left_out"] else {}),
             "sums": size(result["sums_bytes"]),
             **({"taken up": f"after batch {result['resumed_at']}"} if result["resumed_at"] else {}),
             "time": f"{result['seconds']:.2f} s ({rate:,.0f} tokens/s)",

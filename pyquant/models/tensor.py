@@ -104,6 +104,19 @@ class Tensor:
             self.pqz.expand_tensor(self.name, file.fileno(), threads=1)
             return file.read()
 
+    def stored_rows(self) -> NDArray[np.uint8]:
+        """Give its bytes as they are stored, (n_rows, row_bytes): mapped where it is in a GGUF.
+
+        Raises
+        ------
+        ModelFileError
+            The pqz file is damaged there.
+        """
+        if self.pqz is None:
+            mapped = np.memmap(self.path, np.uint8, "r", self.offset, (self.n_bytes,))
+            return mapped.reshape(self.n_rows, -1)
+        return np.frombuffer(self.data(), np.uint8).reshape(self.n_rows, -1)
+
     def weights(self) -> NDArray[np.float32]:
         """Read and decode all of its weights.
 

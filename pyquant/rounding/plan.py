@@ -136,6 +136,7 @@ class Plan:
             self.calibration is not None
             and self.types[tensor.name] in GPTQ_TYPES
             and not self.calibration.is_dead(tensor.name)
+            and tensor.name not in self.calibration.not_finite
         )
 
     def by_gptq(self, tensor: Tensor) -> bool:

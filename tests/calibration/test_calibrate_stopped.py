@@ -15,7 +15,10 @@ import pytest
 
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.gradients.llama_graph import MATRICES
+from pyquant.calibration.imatrix import read_imatrix
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
+from pyquant.models.model_file import ModelFile
 from tests.support.models import Model
 
 KIND = Model(n_embd=64, n_ff=320, n_layer=2, n_expert=3, seed=6)
@@ -167,6 +170,25 @@ def test_activations_that_are_not_finite_name_their_layer(text: Path, tmp_path: 
     with pytest.raises(ModelFileError, match=r"what enters blk\.1\.ffn_(gate|up)\.weight is not finite"):
         calibrate_model(path, [text], tmp_path / "stats", n_ctx=64, n_chunks=2)
     assert not (tmp_path / "stats").exists()
+
+
+def test_inputs_that_are_too_large_are_left_out(text: Path, tmp_path: Path) -> None:
+    """The gate's and up's weights are as small as their inputs are large: nothing else is out of range."""
+    factors = {"blk.1.ffn_norm.weight": 1e21, "blk.1.ffn_gate.weight": 1e-21, "blk.1.ffn_up.weight": 1e-21}
+
+    def huge(name: str, x: np.ndarray) -> np.ndarray:
+        return np.float32(factors.get(name, 1)) * x
+
+    path, stats, imatrix = (tmp_path / name for name in ("model.gguf", "stats.gguf", "imatrix.gguf"))
+    Model(n_layer=2, change=huge).write(path)
+    report = calibrate_model(path, [text], stats, n_ctx=64, n_chunks=2, imatrix=imatrix)
+    assert report.left_out == ["blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"]
+    assert stats.stat().st_size == report.output_bytes
+    known = Calibration.read(stats)
+    assert known.why_no_hessian(report.left_out[0]) == "what enters it is not finite, or too large"
+    others = {f"blk.{i}.{kind}.weight" for i in range(2) for kind in MATRICES} - set(report.left_out)
+    assert set(known.matrices) == set(read_imatrix(ModelFile(imatrix)).weights) == others
+    assert all(np.isfinite(known.hessian(name)).all() for name in others)
 
 
 def test_no_room(model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

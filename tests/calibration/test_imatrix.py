@@ -137,8 +137,8 @@ def test_what_llama_imatrix_writes(oracle: Oracle, held_out_text: Path, tmp_path
 @pytest.mark.parametrize(("routed", "shapes"), [(True, [(8, 64), (8,)]), (False, [(1, 512), (1,)])])
 def test_matrices_of_heads_are_in_one_row(routed: bool, shapes: list[tuple[int, ...]]) -> None:
     """llama-imatrix writes one row for DeepSeek 4, whose attn_output_a is 8 matrices with rows of 64."""
-    collector = SimpleNamespace(inputs=[SimpleNamespace(matrices=["m"], routed=routed)])
-    sums = importance_of(collector, {"m": (np.ones((8, 64), np.float32), np.full(8, 7.0))})
+    inputs = [SimpleNamespace(matrices=["m"], routed=routed)]
+    sums = importance_of(inputs, {"m": (np.ones((8, 64), np.float32), np.full(8, 7.0))})
     assert [x.shape for x in sums["m"]] == shapes
 
 

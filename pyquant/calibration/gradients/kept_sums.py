@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,18 @@ MADE_OF, DONE = "made of", "chunks done"  # entries beside the sums, whose names
 class KeptSums:
     """A file of sums so far, beside a Hessian file."""
 
-    def __init__(self, output: Path, sha256: str, chunks: Chunks, seconds: float) -> None:
+    def __init__(
+        self, output: Path, sha256: str, chunks: Chunks, seconds: float, wanted: Iterable[str] | None = None
+    ) -> None:
         """Name the file.
 
         output: the Hessian file. sha256, chunks: the model and the tokens that the sums are of.
+        wanted: names of the matrices that they are of; None: all.
         seconds: how often `keep` writes.
         """
         self._path = output.with_name(f".{output.name}.output-side.npz")
         made_of = (sha256.encode(), chunks.tokens.tobytes(), _core.build_info()["pyquant"].encode())
+        made_of = (*made_of, *(() if wanted is None else map(str.encode, sorted(wanted))))
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
         self._seconds, self._saved = seconds, time.monotonic()
 

@@ -6,15 +6,17 @@ computes inside is computed again when its gradients are wanted, so that only th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.panels import triangle_size
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
 
 Array = NDArray[np.float32]
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -22,6 +24,7 @@ VECTORS = ("attn_norm", "ffn_norm")
 BIASED = ("attn_q", "attn_k", "attn_v")
 NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
+BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time, in float32
 # Whether positions turn pairs of neighbors, or of numbers half a head apart.
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
 
@@ -45,13 +48,45 @@ def why_unknown(model: ModelFile) -> str | None:
     )
 
 
+def narrow_outputs(model: ModelFile, most_bytes: int) -> list[str]:
+    """List matrices whose output-side Hessians take at most so many bytes together.
+
+    Kinds are taken or left whole, those with the narrowest outputs first.
+    """
+    tensors = [tensor for tensor in model.tensors if tensor.layer >= 0 and kind_of(tensor.name) in MATRICES]
+    by_kind = [[tensor for tensor in tensors if kind_of(tensor.name) == kind] for kind in MATRICES]
+    chosen: list[str] = []
+    for kind in sorted(by_kind, key=output_side_bytes):
+        most_bytes -= output_side_bytes(kind)
+        if most_bytes < 0:
+            break
+        chosen += [tensor.name for tensor in kind]
+    return chosen
+
+
+def output_side_bytes(matrices: Iterable[Tensor]) -> int:
+    """Count the bytes that output-side Hessians of some matrices take in a file."""
+    return 4 * sum(triangle_size(tensor.n_rows) for tensor in matrices)
+
+
+def gradient_memory(model: ModelFile, n_ctx: int) -> int:
+    """Count the bytes that a pass forwards and backwards takes at the most, sums of gradients not counted."""
+    sizes = {tensor.name: tensor.n_weights for tensor in model.tensors}
+    n_layers, width = model.hyperparameter("block_count"), model.hyperparameter("embedding_length")
+    of_layer = sum(sizes[f"blk.0.{kind}.weight"] for kind in MATRICES)
+    logits = n_ctx * (sizes[EMBEDDINGS] // width)  # and as many for what is drawn of them
+    return 2 * min(BLOCK_BYTES, 4 * sizes[EMBEDDINGS]) + 4 * (
+        2 * logits + 2 * of_layer + n_ctx * n_layers * width
+    )
+
+
 class LlamaGraph:
     """A model of architecture llama, qwen2 or qwen3, without experts."""
 
     def __init__(self, model: ModelFile) -> None:
-        """Read sizes, embeddings and output.
+        """Read sizes.
 
-        model: the model. Layers' weights are read whenever they are needed.
+        model: the model. Weights are read whenever they are needed.
         Raises ConfigError: see `why_unknown`.
         """
         if why := why_unknown(model):
@@ -68,8 +103,8 @@ class LlamaGraph:
         self._frequencies = base ** (-np.arange(0, self._width, 2) / self._width)
         if FACTORS in self._tensors:
             self._frequencies /= self._tensors[FACTORS].weights().ravel()
-        self._embeddings = self._tensors[EMBEDDINGS].weights()
-        self._output = self._tensors[OUTPUT].weights() if OUTPUT in self._tensors else self._embeddings
+        self._embeddings = _Vocabulary(self._tensors[EMBEDDINGS])
+        self._output = _Vocabulary(self._tensors.get(OUTPUT, self._tensors[EMBEDDINGS]))
         self._output_norm = self._tensors["output_norm.weight"].weights().ravel()
 
     @property
@@ -80,19 +115,26 @@ class LlamaGraph:
 
     def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
         """Give the residual stream before each layer, and behind the last."""
-        streams = [self._embeddings[tokens]]
+        streams = [self._embeddings.of(tokens)]
         for i in range(self.n_layers):
             streams.append(self._inside(i, streams[-1]).result)
         return streams
 
     def logits(self, last: Array) -> Array:
         """Give logits, (n_tokens, n_vocab), of the residual stream behind the last layer."""
-        return (last * self._scale(last) * self._output_norm) @ self._output.T
+        normed = last * self._scale(last) * self._output_norm
+        logits = np.empty((len(last), self._output.n_rows), np.float32)
+        for rows, weights in self._output.blocks():
+            np.matmul(normed, weights.T, out=logits[:, rows])
+        return logits
 
     def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
         """Follow gradients of logits back through all layers, and hand on those of what each matrix gives."""
         last = streams[-1]
-        back = self._norm_back(last, self._output_norm, logits @ self._output)
+        of_last = np.zeros_like(last)
+        for rows, weights in self._output.blocks():
+            of_last += logits[:, rows] @ weights
+        back = self._norm_back(last, self._output_norm, of_last)
         for i in reversed(range(self.n_layers)):
             back = self._layer_back(i, streams[i], back, take)
 
@@ -181,6 +223,23 @@ class LlamaGraph:
         turned[..., parts[0]] = first * cos - second * sin
         turned[..., parts[1]] = first * sin + second * cos
         return turned
+
+
+class _Vocabulary:
+    """A matrix with a row for each token, of which a part is decoded at a time."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._rows, self._decoder, self._n_in = tensor.stored_rows(), tensor.decoder(), tensor.n_per_row
+        self.n_rows = tensor.n_rows
+
+    def of(self, tokens: NDArray[np.int32]) -> Array:
+        return self._decoder.decode(self._rows[tokens], n_per_row=self._n_in)
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        step = max(1, BLOCK_BYTES // (4 * self._n_in))
+        for begin in range(0, self.n_rows, step):
+            rows = slice(begin, begin + step)
+            yield rows, self._decoder.decode(self._rows[rows], n_per_row=self._n_in)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ much KLD an error e causes: e G e^T / 2, to second order, as G is the Fisher inf
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from pyquant.llama.model import Model
 from pyquant.machine.memory import BlasRoom
 
 SEED = 0
+TOGETHER = 64  # tokens whose predictions are drawn at a time
 SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1
 
 # (chunks done, all chunks)
@@ -32,6 +33,7 @@ def output_hessians(
     chunks: Chunks,
     kept: KeptSums,
     *,
+    wanted: Collection[str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, NDArray[np.float32]]:
@@ -48,12 +50,14 @@ def output_hessians(
         The tokens.
     kept
         Where sums are kept against an interruption; those that are there are taken up.
+    wanted
+        Names of the matrices whose gradients count; None: all of layers.
     progress
         Called with chunks done and all chunks.
 
     Returns
     -------
-    By matrix of a layer: (n_out, n_out) float32, the mean of g g^T.
+    By matrix: (n_out, n_out) float32, the mean of g g^T.
 
     Raises
     ------
@@ -62,12 +66,15 @@ def output_hessians(
     NotEnoughMemory
     """
     graph = LlamaGraph(model.file)
-    floats = sum(n * n for n in graph.n_out.values())
+    n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
+    floats = sum(n * n for n in n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
     rng = np.random.default_rng(SEED)
-    n_done, hessian = kept.read(graph.n_out)
+    n_done, hessian = kept.read(n_out)
 
     def take(name: str, gradients: Array) -> None:
+        if name not in n_out:
+            return
         squares = np.square(gradients).sum(axis=1, keepdims=True)
         level = np.median(squares)
         if level > 0:
@@ -93,12 +100,15 @@ def output_hessians(
 
 
 def _drawn(logits: Array, rng: np.random.Generator) -> Array:
-    """Draw a token for each position; give the gradients of its negative logarithm by the logits."""
-    shares = _softmax(logits)
-    sums = np.cumsum(shares, axis=1)
-    drawn = (sums < _numbers(rng, len(sums)) * sums[:, -1:]).sum(axis=1)
-    shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
-    return shares
+    """Draw a token for each position; give the gradients of its negative logarithm in the place of logits."""
+    numbers = _numbers(rng, len(logits))
+    for begin in range(0, len(logits), TOGETHER):
+        shares, number = logits[begin : begin + TOGETHER], numbers[begin : begin + TOGETHER]
+        shares[:] = _softmax(shares)
+        sums = np.cumsum(shares, axis=1)
+        drawn = (sums < number * sums[:, -1:]).sum(axis=1)
+        shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
+    return logits
 
 
 def _numbers(rng: np.random.Generator, n: int) -> NDArray[np.float32]:

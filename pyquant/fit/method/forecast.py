@@ -13,8 +13,7 @@ import numpy as np
 
 from pyquant import _core
 from pyquant.calibration.collect import learn_inputs
-from pyquant.calibration.gradients.llama_graph import why_unknown
-from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.gradients.llama_graph import gradient_memory, output_side_bytes, why_unknown
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.evaluate.kept_logits import bytes_in_memory
@@ -32,14 +31,14 @@ from pyquant.fit.method.forecast_time import (
     quantizing,
     rounding,
 )
-from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS
+from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
 from pyquant.fit.method.split_text import SplitText, widest_columns
-from pyquant.fit.method.stages import PROPAGATED, PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.chunks import BATCH, Chunks, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
+from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
@@ -72,6 +71,8 @@ class Forecast:
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
         Whether they are kept; else they are collected layer by layer, while the model is rounded.
+    output_side
+        Kinds of matrices that output-side Hessians are made of.
     columns, tokens_per_column
         What `widest_columns` counts, and tokens of the texts for each of these.
     """
@@ -83,6 +84,7 @@ class Forecast:
     beside: int
     all_hessians: int
     keeps_hessians: bool
+    output_side: list[str]
     columns: int
     tokens_per_column: float
 
@@ -103,8 +105,9 @@ class Forecast:
             if self.all_hessians > MOST_BYTES:
                 why = f"Hessians of all matrices would take {gb(self.all_hessians)}"
             yield f"{why}: they are collected layer by layer; --hessian FILE keeps them"
-            if PROPAGATED in self.stages:
-                yield "output-side Hessian: left out: Hessians are collected layer by layer"
+            if self.output_side:
+                kinds = ", ".join(self.output_side)
+                yield f"output-side Hessians: {gb(MOST_BYTES)} at the most: of {kinds}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -163,15 +166,17 @@ def forecast(
     ]
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    known = why_unknown(model) is None
-    rows = [tensor for tensor in matrices if tensor.layer >= 0] if method == "best" and known else []
-    sums, output_hessians = 4 * sum(collector.sizes), 4 * sum(triangle_size(t.shape[1]) for t in rows)
+    has_output_side = method == "best" and why_unknown(model) is None
+    rows = output_side_matrices(model, whole=True) if has_output_side else []
+    sums, output_hessians = 4 * sum(collector.sizes), output_side_bytes(by_name[name] for name in rows)
     all_hessians = sums + output_hessians
     experts = [tensor for tensor in matrices if tensor.n_experts > 1]
     # Those of experts are shrunk towards each other, and for that collected anew.
     keeps = in_file or (not experts and all_hessians <= MOST_BYTES)
     if not keeps:
-        sums, output_hessians, rows = 4 * sum(each.n_in * each.n_hessians for each in inputs), 0, []
+        sums = 4 * sum(each.n_in * each.n_hessians for each in inputs)
+        rows = output_side_matrices(model, whole=False) if has_output_side else []
+        output_hessians = output_side_bytes(by_name[name] for name in rows)
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
@@ -181,7 +186,7 @@ def forecast(
 
     cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
     passes = texts.held_out.n_chunks * (1 + len(names)) + (0 if texts.texts else WRITING * n_chunks / 2)
-    passes += COLLECTING * n_chunks + BACKWARDS * n_output_side if keeps else min(DIAGONAL_CHUNKS, n_chunks)
+    passes += BACKWARDS * n_output_side + (COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks))
     passes += PROPAGATING * n_propagated if keeps else n_collected + 2 * n_propagated
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
@@ -190,8 +195,7 @@ def forecast(
         passes += passes_of_mix(matrices, n_chunks, n_ctx)
         of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
 
-    embeddings = 4 * sum(by_name[name].n_weights for name in (EMBEDDINGS, OUTPUT) if name in by_name)
-    gradients = (16 * n_ctx * n_vocab + embeddings) * bool(n_output_side)
+    gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = sums + 2 * output_hessians + max(gradients, context_memory(model, n_ctx, BATCH))
     widest = max(each.n_in for each in inputs)
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
@@ -224,6 +228,7 @@ def forecast(
         beside=n_files * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
+        output_side=list(dict.fromkeys(map(kind_of, rows))),
         columns=columns,
         tokens_per_column=n_chunks * n_ctx / columns,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collect import Progress
-from pyquant.calibration.gradients.llama_graph import why_unknown
+from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
@@ -84,7 +85,7 @@ class HessianMaker:
         return Hessian(path, True, _has_output_hessian(known))
 
     def in_cache(self, *, output_side: bool, whole: bool) -> Hessian:
-        """Take the statistics in the cache, or make them: without `whole` their diagonals alone.
+        """Take the statistics in the cache, or make them: without `whole` no Hessians of what enters.
 
         Errors are those of `calibrate_model`.
         """
@@ -115,9 +116,11 @@ class HessianMaker:
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
             "diagonal_chunks": DIAGONAL_CHUNKS,
         }  # fmt: skip
-        wanted = OUTPUT_SIDE_CHUNKS if output_side and self._has_gradients() else None
-        calibrate_model(self._model, self._texts.texts, path, output_side=wanted, **options)
-        return wanted is not None
+        matrices = output_side_matrices(self._model, whole=whole) if output_side else []
+        if matrices and self._has_gradients():
+            options |= {"output_side": OUTPUT_SIDE_CHUNKS, "output_side_of": matrices}
+        calibrate_model(self._model, self._texts.texts, path, **options)
+        return "output_side" in options
 
     def _has_gradients(self) -> bool:
         """Say whether gradients are known of the model's family, and if not tell why."""
@@ -148,6 +151,21 @@ class HessianMaker:
             path.unlink(missing_ok=True)
             return None
         return _has_output_hessian(known)
+
+
+def output_side_matrices(model: ModelFile, *, whole: bool) -> list[str]:
+    """List the matrices that output-side Hessians are made of.
+
+    whole: whether Hessians of what enters are kept: then all, else as many as `MOST_BYTES` have room for.
+    """
+    return narrow_outputs(model, sys.maxsize if whole else MOST_BYTES)
+
+
+def say_not_finite(statistics: Path, tell: Callable[[str], None]) -> None:
+    """Tell which matrices no statistics are of, as what enters them is not finite."""
+    if names := Calibration.read(statistics).not_finite:
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        tell(f"{names[0]}{others}: what enters is not finite, or too large: rounded as without an imatrix")
 
 
 def _has_output_hessian(known: Calibration) -> bool:

@@ -25,7 +25,7 @@ from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.forecast import Forecast, forecast, probe
 from pyquant.fit.method.held_out import HeldOut
-from pyquant.fit.method.hessian import Hessian, HessianMaker
+from pyquant.fit.method.hessian import Hessian, HessianMaker, say_not_finite
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
@@ -243,11 +243,12 @@ def quantize(
             if hessian:
                 statistics = maker.in_file(Path(hessian), output_side=method == "best")
             else:
-                with_rows = method == "best" and expected.keeps_hessians
-                statistics = maker.in_cache(output_side=with_rows, whole=expected.keeps_hessians)
+                whole = expected.keeps_hessians
+                statistics = maker.in_cache(output_side=method == "best", whole=whole)
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
             return to_nearest("rtn")
+        say_not_finite(statistics.path, tell)
         identity = _identity(model, str(type), pure, method, parts, statistics) | {"split": split}
         work = WorkFolder(output, identity, tell)
         stack.enter_context(keeping(work.path, "finished stages and tensors"))

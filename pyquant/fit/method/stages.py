@@ -19,8 +19,6 @@ from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
-TOGETHER = f"{GPTQ}, {PROPAGATION}"  # a stage of both
-PROPAGATED = f"{TOGETHER}, {EQUALIZATION}"  # a stage of all three
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 
@@ -90,11 +88,12 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     if method != "best":
         return [imatrix, gptq]
     if collected:
-        without = gptq.settings | {"error_propagation": MOST_CHUNKS}
+        names = [GPTQ, *([OUTPUT_SIDE] if output_side else []), PROPAGATION]
+        without = gptq.settings | {"output_side": output_side, "error_propagation": MOST_CHUNKS}
         return [
             imatrix,
-            Stage(PROPAGATED, without | equalized.settings),
-            Stage(TOGETHER, without, instead=True),
+            Stage(", ".join([*names, EQUALIZATION]), without | equalized.settings),
+            Stage(", ".join(names), without, instead=True),
             replace(gptq, instead=True),
         ]
     of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []

@@ -171,6 +171,37 @@ def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Pa
     assert (tmp_path / "gptq.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
 
 
+@pytest.mark.parametrize("method", ["gptq", "best"])
+def test_activations_whose_squares_are_too_large_leave_out_their_matrices(
+    short: Path, tmp_path: Path, method: str
+) -> None:
+    factors = {"blk.1.ffn_norm.weight": 1e21, "blk.1.ffn_gate.weight": 1e-21, "blk.1.ffn_up.weight": 1e-21}
+
+    def huge(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.float32(factors.get(name, 1)) * x
+
+    # Q4_K has its activations in Q8_K, whose scales are float32.
+    source, told = Generated(n_embd=256, n_ff=256, change=huge).write(tmp_path / "huge.gguf"), list[str]()
+    done = quantize(
+        source, tmp_path / "out.gguf", "Q4_K_S", method=method, text=short, n_ctx=64, tell=told.append
+    )
+    too_large = "what enters is not finite, or too large: rounded as without an imatrix"
+    assert f"blk.1.ffn_gate.weight and 1 more: {too_large}" in told
+    reasons = {tensor["name"]: tensor["without_gptq"] for tensor in done.result["tensors"]}
+    for name in ("blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"):
+        assert reasons[name] == "what enters it is not finite, or too large"
+    assert reasons["blk.1.ffn_down.weight"] is None
+    assert done.stages[1].kept
+    quantize(source, tmp_path / "rtn.gguf", "Q4_K_S")
+    ours, plain = (
+        {tensor.name: tensor.data() for tensor in ModelFile(tmp_path / name).tensors}
+        for name in ("out.gguf", "rtn.gguf")
+    )
+    assert ours["blk.1.ffn_down.weight"] != plain["blk.1.ffn_down.weight"]
+    if method == "gptq":  # equalization scales rows
+        assert ours["blk.1.ffn_gate.weight"] == plain["blk.1.ffn_gate.weight"]
+
+
 def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> None:
     with Model(source) as model:
         read = make_text(short, short.read_bytes())
@@ -232,7 +263,10 @@ def test_hessians_that_take_much_are_collected_layer_by_layer(
     monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", whole.forecast.hessian - 1)
     told: list[str] = []
     done = made(source, tmp_path / "out.gguf", short, tell=told.append)
-    assert [stage.name for stage in done.stages] == [STAGES[0], f"GPTQ, {STAGES[-1]}, {STAGES[-2]}"]
+    assert [stage.name for stage in done.stages] == [
+        STAGES[0],
+        f"GPTQ, {STAGES[2]}, {STAGES[-1]}, {STAGES[-2]}",
+    ]
     assert done.forecast is not None
     assert done.forecast.stages == [stage.name for stage in done.stages]
     assert done.statistics is not None
