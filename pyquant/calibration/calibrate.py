@@ -221,7 +221,8 @@ def calibrate_model(
             logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
             header_of = partial(make_header, origin, streams=streams, n_kept=len(kept), n_out=n_out)
-            n_bytes = file_bytes(header_of(inputs := collector.inputs, not_finite=left_out))
+            header = header_of(inputs := collector.inputs, not_finite=left_out)
+            n_bytes = file_bytes(header)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
                 spool(output, n_bytes, spool_key(origin, work, collector, process_output), memory, collector),
@@ -240,9 +241,9 @@ def calibrate_model(
                     inputs = [i for i in collector.inputs if i.matrices[0] not in left_out]
                     if not inputs:
                         raise BrokenInput(source, broken[0])
-                    n_bytes = file_bytes(header_of(inputs, not_finite=left_out))
+                    header = header_of(inputs, not_finite=left_out)
+                    n_bytes = file_bytes(header)
                     os.ftruncate(file.fileno(), n_bytes)
-                header = header_of(inputs, not_finite=left_out)
                 write_sums(file, header, collector, inputs, squares, kept, followed)
                 if imatrix:
                     importance = importance_of(inputs, squares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,18 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients import output_hessians as module
 from pyquant.calibration.gradients.kept_sums import KeptSums
-from pyquant.calibration.gradients.llama_graph import BIASED, MATRICES, LlamaGraph
+from pyquant.calibration.gradients.llama_graph import (
+    BIASED,
+    MATRICES,
+    LlamaGraph,
+    narrow_outputs,
+    output_side_bytes,
+)
 from pyquant.calibration.panels import full_matrix, triangle_of
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
 from tests.support.command import run
 from tests.support.families import FAMILIES
 from tests.support.llama_twin import inputs_of
@@ -93,6 +101,47 @@ def test_hessians_are_in_the_statistics(model: Path, text: Path, tmp_path: Path)
             assert values[0] > -1e-6 * values[-1]
     for name in unknown.matrices:
         np.testing.assert_array_equal(known.hessian(name), unknown.hessian(name))
+
+
+def test_hessians_of_some_matrices_are_those_of_all(model: Path, text: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"n_ctx": 64, "n_chunks": 4, "threads": 1, "output_side": 2}
+    calibrate_model(model, [text], tmp_path / "all", **options)
+    calibrate_model(model, [text], tmp_path / "one", output_side_of=["blk.1.attn_k.weight"], **options)
+    of_all, of_one = Calibration.read(tmp_path / "all"), Calibration.read(tmp_path / "one")
+    assert [name for name in of_one.matrices if of_one.has_output_hessian(name)] == ["blk.1.attn_k.weight"]
+    np.testing.assert_array_equal(*(of.output_hessian("blk.1.attn_k.weight") for of in (of_all, of_one)))
+
+
+def test_kinds_with_the_narrowest_outputs_come_first(model: Path) -> None:
+    file = ModelFile(model)
+
+    def of(*kinds: str) -> list[Tensor]:
+        return [t for t in file.tensors if any(kind in t.name for kind in kinds) and t.layer >= 0]
+
+    keys_values = of("attn_k.", "attn_v.")  # 32 outputs; attn_q, attn_output and ffn_down have 64
+    n_bytes = output_side_bytes(keys_values)
+    assert set(narrow_outputs(file, n_bytes)) == {tensor.name for tensor in keys_values}
+    assert len(narrow_outputs(file, n_bytes - 1)) == MODEL.n_layer
+    assert not narrow_outputs(file, n_bytes // 2 - 1)
+    narrow = of("attn_k.", "attn_v.", "attn_q.", "attn_output.", "ffn_down.")
+    assert set(narrow_outputs(file, output_side_bytes(narrow) + n_bytes)) == {t.name for t in narrow}
+    assert set(narrow_outputs(file, sys.maxsize)) == LlamaGraph(file).n_out.keys()
+
+
+def test_rows_of_the_vocabulary_are_decoded_in_parts(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = LlamaGraph(ModelFile(model))
+
+    def gradients() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        given: dict[str, NDArray[np.float32]] = {}
+        streams = graph.streams(TOKENS)
+        logits = graph.logits(streams[-1])
+        graph.backwards(streams, logits, given.__setitem__)
+        return logits, given["blk.0.attn_q.weight"]
+
+    whole = gradients()
+    monkeypatch.setattr("pyquant.calibration.gradients.llama_graph.BLOCK_BYTES", 7 * 4 * MODEL.n_embd)
+    for parts, of_all in zip(gradients(), whole):
+        np.testing.assert_allclose(parts, of_all, rtol=1e-3, atol=1e-5 * np.abs(of_all).max())
 
 
 @pytest.mark.parametrize("n", [1, 64, 256, 300, 600])

@@ -29,7 +29,7 @@ void expect_holds(const Spool & spool, int64_t record, uint64_t visits) {
     expect(entry.visits == visits && entry.count == double(visits) / 2, "an entry is what was written last");
     if (visits > 0) {
         std::unique_ptr<float[]> data(new float[size_t(kSizes[size_t(record)])]);
-        spool.read(record, data.get());
+        spool.read(record, kSizes[size_t(record)], data.get());
         const std::vector<float> expected = sample(record, visits);
         expect(std::equal(expected.begin(), expected.end(), data.get()), "a record is what was written last");
     }
@@ -94,7 +94,7 @@ void begin_anew() {
     Spool spool(file.descriptor(), kSizes, key_of(1));
     expect(ftruncate(file.descriptor(), 4096) == 0, "a file can be cut");
     std::vector<float> data(1024);
-    expect_error<pyquant::stream::ReadError>([&] { spool.read(1, data.data()); },
+    expect_error<pyquant::stream::ReadError>([&] { spool.read(1, kSizes[1], data.data()); },
                                              "a record that is cut off is named");
 }
 

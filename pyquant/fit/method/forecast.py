@@ -107,7 +107,7 @@ class Forecast:
             yield f"{why}: they are collected layer by layer; --hessian FILE keeps them"
             if self.output_side:
                 kinds = ", ".join(self.output_side)
-                yield f"output-side Hessians: {gb(MOST_BYTES)} at the most: of {kinds}"
+                yield f"output-side Hessians: of {kinds}, whose outputs are the narrowest"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""

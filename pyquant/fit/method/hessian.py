@@ -23,6 +23,7 @@ from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
+PART = 8  # of a model's size, that output-side Hessians may take where no others are kept
 DIAGONAL_CHUNKS = 24  # that sums of squares are over where no Hessians are kept
 OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
@@ -116,8 +117,8 @@ class HessianMaker:
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
             "diagonal_chunks": DIAGONAL_CHUNKS,
         }  # fmt: skip
-        matrices = output_side_matrices(self._model, whole=whole) if output_side else []
-        if matrices and self._has_gradients():
+        if output_side and self._has_gradients():
+            matrices = output_side_matrices(self._model, whole=whole)
             options |= {"output_side": OUTPUT_SIDE_CHUNKS, "output_side_of": matrices}
         calibrate_model(self._model, self._texts.texts, path, **options)
         return "output_side" in options
@@ -156,9 +157,10 @@ class HessianMaker:
 def output_side_matrices(model: ModelFile, *, whole: bool) -> list[str]:
     """List the matrices that output-side Hessians are made of.
 
-    whole: whether Hessians of what enters are kept: then all, else as many as `MOST_BYTES` have room for.
+    whole: whether Hessians of what enters are kept: then all, else as many as fit into `MOST_BYTES`, or into
+    a part of a large model's size.
     """
-    return narrow_outputs(model, sys.maxsize if whole else MOST_BYTES)
+    return narrow_outputs(model, sys.maxsize if whole else max(MOST_BYTES, model.n_bytes // PART))
 
 
 def say_not_finite(statistics: Path, tell: Callable[[str], None]) -> None:
