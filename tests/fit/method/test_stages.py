@@ -171,7 +171,7 @@ def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Pa
     assert (tmp_path / "gptq.gguf").read_bytes() == (tmp_path / "rtn.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("method", ["gptq", "best"])
+@pytest.mark.parametrize("method", ["gptq", pytest.param("best", marks=pytest.mark.ci)])
 def test_activations_whose_squares_are_too_large_leave_out_their_matrices(
     short: Path, tmp_path: Path, method: str
 ) -> None:
