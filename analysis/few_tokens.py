@@ -65,9 +65,7 @@ def main() -> None:
                 per_column = n_chunks * N_CTX / weights.shape[1]
                 more = error / errors[-1] - 1
                 print(f"{name} {n_chunks:>4} chunks, {per_column:5.1f} tokens a column: {more:+.1%}")
-            encoder = _core.ggml_encoder(int(type_))
-            stored = encoder.encode(weights, diagonal[None])
-            plain = cost(weights - encoder.decode(stored, weights.shape[1]), new_hessian)
+            plain = cost(weights, _core.ggml_encoder(int(type_)), new_hessian, diagonal[None])
             share = share_of(sums.hessian(0))
             print(f"{name} of imatrix's error {errors[-1] / plain:.1%}, D of H {share:.1%}")
 
@@ -94,12 +92,17 @@ def error_of(
     factor = _core.factorize(
         sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None)
     )
-    encoder = _core.gptq_encoder(int(type_), factor)
-    return cost(weights - encoder.decode(encoder.encode(weights), weights.shape[1]), new_hessian)
+    return cost(weights, _core.gptq_encoder(int(type_), factor), new_hessian)
 
 
-def cost(error: NDArray[np.float32], hessian: NDArray[np.float32]) -> float:
-    """Compute the trace of e H e'."""
+def cost(
+    weights: NDArray[np.float32],
+    encoder: _core.Encoder,
+    hessian: NDArray[np.float32],
+    importance: NDArray[np.float32] | None = None,
+) -> float:
+    """Round; compute the trace of e H e'."""
+    error = weights - encoder.decode(encoder.encode(weights, importance), weights.shape[1])
     return float(((error @ hessian) * error).sum())
 
 

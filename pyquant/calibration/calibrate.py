@@ -19,7 +19,7 @@ from pyquant.calibration.collect import BrokenInput, Progress, learn_inputs, lis
 from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import output_hessians
-from pyquant.calibration.hessian_file import CalibrationText, Origin, file_bytes, make_header
+from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.residual_stream import stream_lengths
@@ -34,6 +34,7 @@ from pyquant.llama.model import Model
 from pyquant.llama.offload import say_once
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.tensor import file_bytes
 from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
@@ -221,7 +222,8 @@ def calibrate_model(
             logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
             header_of = partial(make_header, origin, streams=streams, n_kept=len(kept), n_out=n_out)
-            header = header_of(inputs := collector.inputs, not_finite=left_out)
+            inputs = collector.inputs
+            header = header_of(inputs, not_finite=left_out)
             n_bytes = file_bytes(header)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,

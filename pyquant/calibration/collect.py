@@ -111,8 +111,8 @@ def run(
             check_logits(source.path, logits, "its first tokens")
         except ModelFileError:
             collector.fetch()
-            for first in not_finite(collector)[:1]:
-                raise BrokenInput(source, first) from None
+            if broken := not_finite(collector):
+                raise BrokenInput(source, broken[0]) from None
             raise
         if progress:
             progress(unit.n_done, work[-1].n_done)

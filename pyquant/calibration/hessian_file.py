@@ -15,7 +15,7 @@ from pyquant.calibration.panels import triangle_size
 from pyquant.errors import ModelFileError
 from pyquant.files.json import parse_json
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import Tensor, padded
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 
 VERSION = 2
@@ -126,11 +126,6 @@ def make_header(
         header.add_tensor(f"{name}.{OUTPUT_SIDE}", Type.F32, [triangle_size(n)])
     add_checksums(header)
     return header
-
-
-def file_bytes(header: _core.Gguf) -> int:
-    """Count the bytes of a file with a header's tensors."""
-    return len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
 
 
 def metadata_header(

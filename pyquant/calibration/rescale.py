@@ -10,19 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.calibration.hessian_file import (
-    CALLED,
-    OUTPUT_SIDE,
-    file_bytes,
-    is_hessian,
-    metadata_header,
-    read_header,
-)
+from pyquant.calibration.hessian_file import CALLED, OUTPUT_SIDE, is_hessian, metadata_header, read_header
 from pyquant.calibration.hessian_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.calibration.panels import scale_triangle
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import OutputFile
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import file_bytes
 from pyquant.models.tensor_type import TensorType as Type
 
 NUMPY = {Type.F32: np.float32, Type.F64: np.float64, Type.I32: np.int32}

@@ -147,6 +147,11 @@ class Tensor:
         return _core.table_decoder(self.table.array()) if self.table else _core.ggml_decoder(int(self.type))
 
 
+def file_bytes(header: _core.Gguf) -> int:
+    """Count the bytes of a file that has a header, and its tensors."""
+    return len(header.header()) + sum(padded(size) for _, _, _, _, size in header.tensors())
+
+
 def padded(size: int) -> int:
     """Count the bytes that a tensor of `size` bytes takes up in a file."""
     return -(-size // ALIGNMENT) * ALIGNMENT

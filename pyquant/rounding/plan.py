@@ -17,7 +17,7 @@ from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.errors import ModelFileError
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
+from pyquant.models.tensor import UNQUANTIZED, Tensor, file_bytes, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
@@ -102,10 +102,7 @@ class Plan:
     @cached_property
     def file_bytes(self) -> list[int]:
         """The size of each of the new files."""
-        return [
-            len(file.header.header()) + sum(padded(self.n_bytes(tensor)) for tensor in file.tensors)
-            for file in self.files
-        ]
+        return [file_bytes(file.header) for file in self.files]
 
     @property
     def output_bytes(self) -> int:

@@ -19,7 +19,7 @@ from pyquant.calibration.gradients.llama_graph import MATRICES
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
 from pyquant.models.model_file import ModelFile
-from tests.support.models import Model
+from tests.support.models import Model, with_too_large_inputs
 
 KIND = Model(n_embd=64, n_ff=320, n_layer=2, n_expert=3, seed=6)
 LARGEST = 4 * (320 + 320 * 256 + 64 * 64)
@@ -173,14 +173,8 @@ def test_activations_that_are_not_finite_name_their_layer(text: Path, tmp_path: 
 
 
 def test_inputs_that_are_too_large_are_left_out(text: Path, tmp_path: Path) -> None:
-    """The gate's and up's weights are as small as their inputs are large: nothing else is out of range."""
-    factors = {"blk.1.ffn_norm.weight": 1e21, "blk.1.ffn_gate.weight": 1e-21, "blk.1.ffn_up.weight": 1e-21}
-
-    def huge(name: str, x: np.ndarray) -> np.ndarray:
-        return np.float32(factors.get(name, 1)) * x
-
     path, stats, imatrix = (tmp_path / name for name in ("model.gguf", "stats.gguf", "imatrix.gguf"))
-    Model(n_layer=2, change=huge).write(path)
+    Model(n_layer=2, change=with_too_large_inputs).write(path)
     report = calibrate_model(path, [text], stats, n_ctx=64, n_chunks=2, imatrix=imatrix)
     assert report.left_out == ["blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"]
     assert stats.stat().st_size == report.output_bytes

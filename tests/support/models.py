@@ -51,6 +51,12 @@ class Model(GeneratedModel):
             super().add_tokenizer(writer)
 
 
+def with_too_large_inputs(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Change a `Model`: squares of what enters gate and up of layer 1 overflow, and nothing else does."""
+    factors = {"blk.1.ffn_norm.weight": 1e21, "blk.1.ffn_gate.weight": 1e-21, "blk.1.ffn_up.weight": 1e-21}
+    return np.float32(factors.get(name, 1)) * x
+
+
 IN_THE_BOX = "bundled model"  # pyquant.data.model_path(), for fixture `source`
 F32, EXPERTS = "f32, rows of 64 and 96", "f16, experts"
 ODD_ROWS = "bf16, tied, rows of 64 and 172"

@@ -74,7 +74,7 @@ def gradient_memory(model: ModelFile, n_ctx: int) -> int:
     sizes = {tensor.name: tensor.n_weights for tensor in model.tensors}
     n_layers, width = model.hyperparameter("block_count"), model.hyperparameter("embedding_length")
     of_layer = sum(sizes[f"blk.0.{kind}.weight"] for kind in MATRICES)
-    logits = n_ctx * (sizes[EMBEDDINGS] // width)  # and as many for what is drawn of them
+    logits = n_ctx * (sizes[EMBEDDINGS] // width)  # ours, and of the first chunk llama.cpp's
     return 2 * min(BLOCK_BYTES, 4 * sizes[EMBEDDINGS]) + 4 * (
         2 * logits + 2 * of_layer + n_ctx * n_layers * width
     )

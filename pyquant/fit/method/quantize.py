@@ -243,8 +243,7 @@ def quantize(
             if hessian:
                 statistics = maker.in_file(Path(hessian), output_side=method == "best")
             else:
-                whole = expected.keeps_hessians
-                statistics = maker.in_cache(output_side=method == "best", whole=whole)
+                statistics = maker.in_cache(output_side=method == "best", whole=expected.keeps_hessians)
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
             return to_nearest("rtn")

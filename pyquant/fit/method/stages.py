@@ -19,7 +19,6 @@ from pyquant.schemes.settings import make_mode
 
 METHODS = ("rtn", "gptq", "best")
 
-
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 
 NO_GPTQ = f"it is of {GPTQ}, which raises the KLD"

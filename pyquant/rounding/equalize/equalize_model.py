@@ -25,7 +25,7 @@ from pyquant.models.conversion import Conversion, Converted
 from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.progress import Progress
-from pyquant.models.tensor import UNQUANTIZED, padded
+from pyquant.models.tensor import UNQUANTIZED, file_bytes
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.equalize.exponents import exponents_of
 from pyquant.rounding.equalize.links import Link, links_of
@@ -144,7 +144,7 @@ def equalize_model(
     known.check_model(model, model.sha256())
     links = [(link, found) for link in links_of(model) if (found := exponents_of(link, known)) is not None]
     header = _header(model)
-    n_bytes = len(header.header()) + sum(padded(tensor.n_bytes) for tensor in model.tensors)
+    n_bytes = file_bytes(header)
     with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
 
         def attempt(links: list[Scaled]) -> Attempt:

@@ -23,6 +23,7 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from tests.support.methods import NAME, STAGES, made
 from tests.support.models import Model as Generated
+from tests.support.models import with_too_large_inputs
 from tests.support.other_models import bert, dream
 
 
@@ -175,13 +176,9 @@ def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Pa
 def test_activations_whose_squares_are_too_large_leave_out_their_matrices(
     short: Path, tmp_path: Path, method: str
 ) -> None:
-    factors = {"blk.1.ffn_norm.weight": 1e21, "blk.1.ffn_gate.weight": 1e-21, "blk.1.ffn_up.weight": 1e-21}
-
-    def huge(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.float32(factors.get(name, 1)) * x
-
     # Q4_K has its activations in Q8_K, whose scales are float32.
-    source, told = Generated(n_embd=256, n_ff=256, change=huge).write(tmp_path / "huge.gguf"), list[str]()
+    model, told = Generated(n_embd=256, n_ff=256, change=with_too_large_inputs), list[str]()
+    source = model.write(tmp_path / "huge.gguf")
     done = quantize(
         source, tmp_path / "out.gguf", "Q4_K_S", method=method, text=short, n_ctx=64, tell=told.append
     )
