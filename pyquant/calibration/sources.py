@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyquant.calibration.prompts import OPENINGS, QUESTIONS, prompts
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.chat_template import render
@@ -71,19 +72,18 @@ def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
 
 
 def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
-    """Texts that the model writes, each begun by a token at random: a model alone soon repeats itself."""
-    rng = np.random.default_rng(SEED)
-    ordinary = model.vocabulary.ordinary_tokens()
+    """Texts that the model writes, each begun for it: a model alone soon repeats itself."""
     first = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
+    openings = prompts(model.vocabulary, OPENINGS, SEED)
 
     def begin(_n_ends: int) -> list[int]:
-        return [*first, int(rng.choice(ordinary))]
+        return [*first, *next(openings)]
 
     return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
 
 
 def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
-    """Dialogues in the model's chat template, of which it writes both sides; else texts.
+    """Dialogues in the model's chat template, of which it writes all but the first question; else texts.
 
     A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
     """
@@ -91,9 +91,12 @@ def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> 
     if turns is None:
         return _texts(model, n_ctx, n_chunks, threads)
     opening, answer, question = turns
+    questions = prompts(model.vocabulary, QUESTIONS, SEED)
 
     def begin(n_ends: int) -> list[int]:
-        return opening if n_ends == 0 else answer if n_ends % 2 else question
+        if n_ends == 0:
+            return [*opening, *next(questions), *answer]
+        return question if n_ends % 2 else answer
 
     return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
 
@@ -128,8 +131,8 @@ def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | Non
 
 CODE = BuiltIn("code of Python's library", _code)
 PROSE = BuiltIn("prose of Python's library", _prose)
-TEXTS = BuiltIn("texts that the model writes", _texts)
-DIALOGUES = BuiltIn("dialogues that the model writes", _dialogues)
+TEXTS = BuiltIn("texts about words, by the model", _texts)
+DIALOGUES = BuiltIn("dialogues about words, by the model", _dialogues)
 
 # Texts that are calibrated on where nobody names one: the share of each in the chunks.
 MIXTURE: Mapping[BuiltIn, float] = {CODE: 0.25, PROSE: 0.25, TEXTS: 0.25, DIALOGUES: 0.25}

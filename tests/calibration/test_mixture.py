@@ -14,7 +14,8 @@ import pytest
 
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.sources import CODE, DIALOGUES, MIXTURE, TEXTS, dialogue_marks
+from pyquant.calibration.prompts import OPENINGS, QUESTIONS, prompts
+from pyquant.calibration.sources import CODE, DIALOGUES, MIXTURE, SEED, TEXTS, dialogue_marks
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.data import model_path
 from pyquant.errors import ConfigError
@@ -69,6 +70,9 @@ def test_a_model_without_a_template_writes_texts() -> None:
         assert dialogue_marks(model) is None
         dialogues, texts = (source.take(model, 32, 2, 1).tokens for source in (DIALOGUES, TEXTS))
         np.testing.assert_array_equal(dialogues, texts)
+        bos = model.vocabulary.bos
+        begun = [*([] if bos is None else [bos]), *next(prompts(model.vocabulary, OPENINGS, SEED))]
+        assert texts[0][: len(begun)].tolist() == begun
 
 
 TEMPLATE = (
@@ -89,7 +93,9 @@ def test_turns_are_told_apart_by_the_template(monkeypatch: pytest.MonkeyPatch) -
             "<|im_end|>\n<|im_start|>user\n",
         ]
         dialogue = DIALOGUES.take(model, 48, 1, 1).tokens[0]
-        assert dialogue[: len(marks[0])].tolist() == marks[0]
+        asked = next(prompts(model.vocabulary, QUESTIONS, SEED))
+        begun = [*marks[0], *asked, *marks[1]]
+        assert dialogue[: len(begun)].tolist() == begun
         monkeypatch.setattr(model, "chat_template", lambda: "{{ messages[0].content }}")
         assert dialogue_marks(model) is None  # what is said is left out
 

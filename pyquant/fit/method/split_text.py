@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pyquant.calibration.sample import MOST_CHUNKS, spread
-from pyquant.calibration.sources import BuiltIn, chunks_hash, held_out_mixture
+from pyquant.calibration.sources import MIXTURE, BuiltIn, chunks_hash, held_out_mixture
 from pyquant.errors import TextError
 from pyquant.files.text import Text
 from pyquant.llama.chunks import Chunks, cut
@@ -76,7 +76,8 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
         There are fewer than two chunks.
     """
     if texts is None:
-        return SplitText(None, n_chunks, held_out_mixture(model, n_ctx, HELD_OUT), f"mixture of {n_chunks}")
+        key = f"mixture of {n_chunks}: {', '.join(text.name for text in MIXTURE)}"
+        return SplitText(None, n_chunks, held_out_mixture(model, n_ctx, HELD_OUT), key)
     cuts = [cut(model, text, n_ctx=n_ctx).tokens for text in texts]
     n = sum(map(len, cuts))
     if n < 2:
