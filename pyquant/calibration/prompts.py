@@ -31,10 +31,10 @@ def prompts(vocabulary: Vocabulary, forms: tuple[str, ...], seed: int) -> Iterat
     """
     rng = np.random.default_rng(seed)
     words = [piece.decode().strip() for piece in vocabulary.pieces() if WORD.fullmatch(piece)]
-    ordinary = vocabulary.ordinary_tokens()
-    for form in cycle(forms):
-        if words:
-            prompt = form.format(words[rng.integers(len(words))])
-            yield vocabulary.tokenize(prompt.encode(), ends=False).tolist()
-        else:
+    if not words:
+        ordinary = vocabulary.ordinary_tokens()
+        while True:
             yield [int(rng.choice(ordinary))]
+    for form in cycle(forms):
+        prompt = form.format(words[rng.integers(len(words))])
+        yield vocabulary.tokenize(prompt.encode(), ends=False).tolist()
