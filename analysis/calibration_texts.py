@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.sources import CODE, DIALOGUES, PROSE, TEXTS, dialogue_marks
+from pyquant.calibration.sources import CODE, DIALOGUES, PROGRAMS, PROSE, TEXTS, dialogue_marks
 from pyquant.data import excerpts
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.text import Text, make_text, read_text
@@ -58,7 +58,8 @@ class Lab:
         self.chunks, self.measured, self.threads = arguments.chunks, arguments.measured, arguments.threads
         self.curve, self.n_ctx = arguments.curve, arguments.ctx
         self.calibrated: dict[str, Any] = {name: read_text(path) for name, path, _ in arguments.text}
-        self.calibrated |= {"code": CODE, "prose": PROSE, "texts": TEXTS, "dialogues": DIALOGUES}
+        self.calibrated |= {"code": CODE, "prose": PROSE, "texts": TEXTS, "programs": PROGRAMS}
+        self.calibrated["dialogues"] = DIALOGUES
         self.matching = {name: (name, Path(path)) for name, _, path in arguments.text}
         self.matching["code"] = "code", self.file("code.txt", _held_out_code)
         with Model(self.model) as model:

@@ -25,7 +25,8 @@ from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, rando
 from pyquant.calibration.residual_stream import stream_lengths
 from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
-from pyquant.calibration.sums import importance_of, not_finite, squares_file, squares_of_texts, write_sums
+from pyquant.calibration.sums import importance_of, kept_file, not_finite, squares_of_texts, write_sums
+from pyquant.calibration.text_moments import TextMoments
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
@@ -221,7 +222,10 @@ def calibrate_model(
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             logits = learn_inputs(context, cuts[0], collector)
             n_out = {name: len(hessian) for name, hessian in followed.items()}
-            header_of = partial(make_header, origin, streams=streams, n_kept=len(kept), n_out=n_out)
+            several = len(wanted) > 1
+            header_of = partial(
+                make_header, origin, streams=streams, n_kept=len(kept), several_texts=several, n_out=n_out
+            )
             inputs = collector.inputs
             header = header_of(inputs, not_finite=left_out)
             n_bytes = file_bytes(header)
@@ -234,6 +238,11 @@ def calibrate_model(
                 run = partial(
                     run_over, context, work, collector, checkpoint_seconds, progress, source, logits
                 )
+                moments = TextMoments(output, collector)
+                if several and not imatrix_only:
+                    for n_texts in range(1, len(wanted) + 1):
+                        run(until=(end := len(list_work(cuts[:n_texts], weights[:n_texts]))))
+                        moments.end_text(end)
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.
                 squares = squares_of_texts(output, collector, n_of_texts)
@@ -246,7 +255,7 @@ def calibrate_model(
                     header = header_of(inputs, not_finite=left_out)
                     n_bytes = file_bytes(header)
                     os.ftruncate(file.fileno(), n_bytes)
-                write_sums(file, header, collector, inputs, squares, kept, followed)
+                write_sums(file, header, collector, inputs, squares, kept, moments.shares(inputs), followed)
                 if imatrix:
                     importance = importance_of(inputs, squares)
                     write_imatrix(
@@ -255,7 +264,8 @@ def calibrate_model(
                     )  # fmt: skip
                 file.commit()
                 seconds = time.perf_counter() - begin
-            squares_file(output).unlink()
+            kept_file(output, "squares").unlink()
+            moments.forget()
     if collector.left_to_cpu:
         say_once(f"{source.path}: {collector.left_to_cpu}: the CPU makes others")
     copying, waiting = collector.waited

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pyquant.calibration.collected import Collected
 from pyquant.calibration.hessian_file import (
     OUTPUT_SIDE,
+    SHRINKAGE,
     TOKENS,
     HessianHeader,
     Origin,
@@ -21,7 +22,8 @@ from pyquant.calibration.hessian_file import (
 )
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
 from pyquant.calibration.panels import full_matrix, triangle_size
-from pyquant.calibration.sample import spread
+from pyquant.calibration.sample import sample_chunks, spread
+from pyquant.calibration.shrinkage import go_to_diagonal
 from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
@@ -231,9 +233,9 @@ class Calibration:
         return self._rows is not None and f"{self._inputs.get(name)}.hessian" in self._rows.tensors
 
     def hessian(self, name: str, expert: int = 0) -> NDArray[np.float32] | None:
-        """Give the mean of x x^T over the tokens that entered a matrix, each times its weight.
+        """Give the mean of x x^T over the tokens that entered a matrix, each times its weight, shrunk.
 
-        Random tokens are among them.
+        Random tokens are among them. It is shrunk where it is of several texts, or collected.
 
         Returns
         -------
@@ -259,7 +261,13 @@ class Calibration:
         with np.errstate(all="ignore"):  # what comes out infinite is refused
             triangle *= np.float32(1 / counts[expert])
         check_values(self.path, called, triangle, least=-LARGEST)
-        return full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
+        hessian = full_matrix(triangle, self._rows.tensors[f"{stored}.in_sum2"].n_per_row)
+        if f"{stored}.{SHRINKAGE}" in self._rows.tensors:
+            share = self._rows.read(f"{stored}.{SHRINKAGE}", np.float32)[0, 0].item()
+            if not 0 <= share <= 1:
+                raise ModelFileError(f"{self.path}: {called} are shrunk by {share}, which is not from 0 to 1")
+            go_to_diagonal(hessian, share)
+        return hessian
 
     def first_token(self, name: str) -> NDArray[np.float32] | None:
         """Give the mean of x over the first tokens of chunks, each times its weight, x what enters a matrix.
@@ -348,6 +356,32 @@ class Calibration:
         if self._rows is None or TOKENS not in self._rows.tensors:
             raise ModelFileError(f"{self.called}: holds no tokens to run the model over; calibrate anew")
         kept = self._rows.read(TOKENS, np.int32)
+        return kept if n_chunks is None else spread(kept, n_chunks)
+
+    def texts(self, n_chunks: int | None = None) -> NDArray[np.int32]:
+        """Say of which text each chunk of `tokens` is.
+
+        Returns
+        -------
+        (n_chunks,) int32
+            Its number among the texts; -1 for random tokens.
+
+        Raises
+        ------
+        ModelFileError
+            The file has no tokens, or others than its texts would give.
+        """
+        used, n_kept = self.origin.texts if self.origin else [], len(self.tokens())
+        numbers = [
+            np.full((text.n_chunks, 1), number if text.sha256 else -1, np.int32)
+            for number, text in enumerate(used)
+        ]
+        kept = sample_chunks(numbers, [text.weight for text in used])[:, 0]
+        if len(kept) != n_kept:
+            raise ModelFileError(
+                f"{self.called}: holds {n_kept} chunks of tokens, where its texts give {len(kept)}; "
+                "calibrate anew"
+            )
         return kept if n_chunks is None else spread(kept, n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:

@@ -28,14 +28,22 @@ class Collected(Protocol):
         """
 
 
+def text_of_each(n_tokens: int, texts: NDArray[np.int32] | None) -> NDArray[np.int32] | None:
+    """Say which text tokens are of; texts: of each chunk. Of all chunks as many tokens enter a matrix."""
+    return None if texts is None else np.repeat(texts, n_tokens // len(texts))
+
+
 class OfAllTokens:
     """Sums over tokens that all enter the same matrices.
 
     n_in: how long an input is. n_ctx: tokens of a chunk.
+    texts: the text that each chunk is of, for `shrink_to_diagonal`; None: all are of one.
     """
 
-    def __init__(self, n_in: int, n_ctx: int, threads: int | None = None) -> None:
-        self._n_ctx, self._threads = n_ctx, threads
+    def __init__(
+        self, n_in: int, n_ctx: int, threads: int | None = None, texts: NDArray[np.int32] | None = None
+    ) -> None:
+        self._n_ctx, self._threads, self._texts = n_ctx, threads, texts
         self._hessian, self._first = np.zeros((n_in, n_in), np.float32), np.zeros((1, n_in), np.float32)
         self._n_tokens, self._is_mean, self._columns = 0, False, sampled_columns(n_in)
         self._sample: list[NDArray[np.float32]] = []
@@ -62,7 +70,7 @@ class OfAllTokens:
             self._hessian *= np.float32(1 / self._n_tokens)
             mirror(self._hessian)
             sample, n_chunks = np.concatenate(self._sample), max(2, self._n_tokens // self._n_ctx)
-            shrink_to_diagonal(self._hessian, sample, n_chunks)
+            shrink_to_diagonal(self._hessian, sample, n_chunks, text_of_each(len(sample), self._texts))
             self._is_mean = True
         return self._hessian
 
@@ -74,12 +82,21 @@ class OfExperts:
     alike: whether experts get the same inputs. Then an expert's Hessian is shrunk towards that of all tokens,
     and an expert that no token came to has that. Else it is shrunk towards its diagonal: what enters ffn_down
     are the expert's own neurons, which others do not have.
+    texts: as for `OfAllTokens`, for the Hessian of all tokens: an expert has few of a text.
     """
 
     first = None
 
-    def __init__(self, tokens: RoutedTokens, n_ctx: int, alike: bool, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        tokens: RoutedTokens,
+        n_ctx: int,
+        alike: bool,
+        threads: int | None = None,
+        texts: NDArray[np.int32] | None = None,
+    ) -> None:
         self._tokens, self._n_ctx, self._alike, self._threads = tokens, n_ctx, alike, threads
+        self._texts = texts
 
     def add(self, inputs: NDArray[np.float32], experts: NDArray[np.int32] | None) -> None:
         """Add the tokens of a piece, as `RoutedTokens.add` takes them."""
@@ -111,7 +128,8 @@ class OfExperts:
         if not len(rows):
             return None
         hessian = self._mean(rows)
-        shrink_to_diagonal(hessian, rows[:, sampled_columns(rows.shape[1])], self._n_chunks)
+        texts = text_of_each(len(rows), self._texts)
+        shrink_to_diagonal(hessian, rows[:, sampled_columns(rows.shape[1])], self._n_chunks, texts)
         return hessian
 
     def _mean(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

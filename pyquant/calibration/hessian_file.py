@@ -22,6 +22,7 @@ VERSION = 2
 KEY = "pyquant.calibration"  # general.type, and before every key
 CALLED = f"{KEY}.called"
 OUTPUT_SIDE = "output_hessian"  # ending of tensors with an output-side Hessian
+SHRINKAGE = "shrinkage"  # ending of tensors with the share of the diagonal that a Hessian is shrunk by
 TOKENS = "tokens"  # the tensor that holds them
 
 
@@ -87,6 +88,11 @@ class HessianHeader:
     called: str | None = None
 
 
+def has_moments(i: _core.Input) -> bool:
+    """Say whether the sums of an input are told apart by text: they are not of experts and heads."""
+    return i.all_hessians and i.n_groups == 1
+
+
 def make_header(
     origin: Origin,
     inputs: Iterable[_core.Input],
@@ -94,12 +100,14 @@ def make_header(
     not_finite: Sequence[str],
     *,
     n_kept: int,
+    several_texts: bool,
     n_out: Mapping[str, int],
 ) -> _core.Gguf:
     """Make the header of a Hessian file.
 
     Its tensors' values follow: the tokens of n_kept chunks and, in the order of `inputs`, sums of squares,
-    counts and, where they were collected, Hessians and the sum of first tokens; in the order of `n_out`
+    counts and, where they were collected, Hessians, the sum of first tokens and, of several texts, the
+    share by which the Hessian is shrunk; in the order of `n_out`
     output-side Hessian; and the checksums of all these.
 
     streams: by matrix, the mean logarithm of the squared length of the residual stream that a norm made its
@@ -122,6 +130,8 @@ def make_header(
             header.add_tensor(f"{name}.hessian", Type.F32, [triangle_size(i.n_in), i.n_groups])
             if i.first_tokens:
                 header.add_tensor(f"{name}.first", Type.F32, [i.n_in])
+            if several_texts and has_moments(i):
+                header.add_tensor(f"{name}.{SHRINKAGE}", Type.F32, [1])
     for name, n in n_out.items():
         header.add_tensor(f"{name}.{OUTPUT_SIDE}", Type.F32, [triangle_size(n)])
     add_checksums(header)
@@ -209,5 +219,7 @@ def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
         wrong |= hessian.n_per_row != triangle_size(sums.n_per_row)
     if first := tensors.get(f"{name}.first"):
         wrong |= first.type is not Type.F32 or first.n_weights != sums.n_per_row
+    if shrinkage := tensors.get(f"{name}.{SHRINKAGE}"):
+        wrong |= shrinkage.type is not Type.F32 or shrinkage.n_weights != 1
     if wrong:
         raise ModelFileError(f"{path}: the sums of {name} disagree in their shapes: it is damaged")

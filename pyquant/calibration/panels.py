@@ -35,6 +35,15 @@ def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     return matrix
 
 
+def places(n: int, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Say where an n x n matrix's elements are among the values that are kept of it."""
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    first = low // PANEL * PANEL  # column of the panel
+    # Each panel before has PANEL columns, and rows from its first column down.
+    before = first * n - PANEL * PANEL * (first // PANEL) * (first // PANEL - 1) // 2
+    return np.asarray(before + (high - first) * np.minimum(PANEL, n - first) + low - first)
+
+
 def mirror(matrix: NDArray[np.float32]) -> None:
     """Make a matrix, (n, n), symmetric: what is above the diagonal becomes what is below."""
     for columns in _panels(len(matrix)):  # transposing panel by panel stays in cache

@@ -12,6 +12,24 @@ from pyquant.llama.vocabulary import Vocabulary
 
 WORD = re.compile(rb" [A-Z][a-z]{3,}")  # a token that begins a word, and mostly is one: a name or a title
 OPENINGS = ("{} is", "The {}", "In {},", "{} was")
+FILES = (
+    "// {}.cpp\n#include",
+    "// {}.rs\nuse",
+    "// {}.go\npackage",
+    "/* {}.c */\n#include",
+    "// {}.java\nimport",
+    "// {}.js\n",
+    "// {}.ts\nimport",
+    "#!/bin/bash\n# {}\n",
+    "-- {}.sql\n",
+    "<!DOCTYPE html>\n<title>{}</title>\n",
+    "<?php\n// {}\n",
+    "# {}.rb\n",
+    "// {}.cs\nusing",
+    "# {}\n\n",
+    "/* {}.css */\n",
+    '{{\n  "{}": ',
+)
 QUESTIONS = (
     "Write an article about {}.",
     "Write a news report about {}.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyquant.calibration.prompts import OPENINGS, QUESTIONS, prompts
+from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS, prompts
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.chat_template import render
@@ -72,14 +72,24 @@ def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
 
 
 def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    return _written(model, n_ctx, n_chunks, threads, OPENINGS, SEED)
+
+
+def _programs(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+    return _written(model, n_ctx, n_chunks, threads, FILES, SEED + 1)
+
+
+def _written(
+    model: Model, n_ctx: int, n_chunks: int, threads: int | None, openings: tuple[str, ...], seed: int
+) -> Chunks:
     """Texts that the model writes, each begun for it: a model alone soon repeats itself."""
     first = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
-    openings = prompts(model.vocabulary, OPENINGS, SEED)
+    begun = prompts(model.vocabulary, openings, seed)
 
     def begin(_n_ends: int) -> list[int]:
-        return [*first, *next(openings)]
+        return [*first, *next(begun)]
 
-    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
+    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=seed, threads=threads))
 
 
 def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
@@ -89,7 +99,7 @@ def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> 
     """
     turns = dialogue_marks(model)
     if turns is None:
-        return _texts(model, n_ctx, n_chunks, threads)
+        return _written(model, n_ctx, n_chunks, threads, OPENINGS, SEED + 2)
     opening, answer, question = turns
     questions = prompts(model.vocabulary, QUESTIONS, SEED)
 
@@ -132,8 +142,10 @@ def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | Non
 CODE = BuiltIn("code of Python's library", _code)
 PROSE = BuiltIn("prose of Python's library", _prose)
 TEXTS = BuiltIn("texts about words, by the model", _texts)
+PROGRAMS = BuiltIn("programs and other files, by the model", _programs)
 DIALOGUES = BuiltIn("dialogues about words, by the model", _dialogues)
 
 # Texts that are calibrated on where nobody names one: the share of each in the chunks.
-MIXTURE: Mapping[BuiltIn, float] = {CODE: 0.25, PROSE: 0.25, TEXTS: 0.25, DIALOGUES: 0.25}
+MIXTURE: Mapping[BuiltIn, float] = dict.fromkeys((CODE, PROSE, TEXTS, PROGRAMS, DIALOGUES), 0.2)
+WRITTEN = sum(MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES))  # the share that the model writes
 MIXTURE_CHUNKS = 128

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.calibration.hessian_file import OUTPUT_SIDE, TOKENS
+from pyquant.calibration.hessian_file import OUTPUT_SIDE, SHRINKAGE, TOKENS
 from pyquant.calibration.hessian_rows import RowWriter
 from pyquant.calibration.panels import triangle_of, triangle_size
 from pyquant.errors import ModelFileError
@@ -22,9 +24,13 @@ TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output
 Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
 
 
-def squares_file(output: Path) -> Path:
-    """Name the file that keeps the sums of squares of texts for a run that goes on after them."""
-    return output.with_name(f".{output.name}.squares.npz")
+Arrays = dict[str, NDArray[Any]]
+Result = TypeVar("Result")
+
+
+def kept_file(output: Path, called: str) -> Path:
+    """Name the file that keeps something for a run that goes on after it was taken."""
+    return output.with_name(f".{output.name}.{called}.npz")
 
 
 def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
@@ -34,21 +40,42 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
     batch: the first batch of random tokens.
     Raises ModelFileError: what is kept cannot be used.
     """
-    path = squares_file(output)
-    if collector.batch < batch or not path.exists():
+
+    def take() -> Arrays:
         arrays = {}
         for i in collector.inputs:
             name = i.matrices[0]
             groups = range(i.n_groups)
             arrays[f"{name}.squares"] = np.stack([collector.squares(i, group) for group in groups])
             arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
+        return arrays
+
+    return taken_once(output, "squares", collector, batch, take, partial(_squares_of, collector))
+
+
+def taken_once(
+    output: Path,
+    called: str,
+    collector: _core.Collector,
+    batch: int,
+    take: Callable[[], Arrays],
+    check: Callable[[Arrays], Result],
+) -> Result:
+    """Take what the collector has before a batch, or read what a run that was interrupted later took.
+
+    output: the Hessian file, beside which it is kept. called: what it is.
+    check: called with what is kept; raises ValueError or KeyError where it does not fit.
+    Raises ModelFileError: what is kept cannot be used.
+    """
+    path = kept_file(output, called)
+    if collector.batch < batch or not path.exists():
         partial_file = path.with_name(f"{path.name}.partial")
         with partial_file.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
+            np.savez(file, **take())  # type: ignore[arg-type] # numpy: any name is an array
         partial_file.replace(path)
         collector.checkpoint(batch)
     try:
-        return _read_squares(path, collector)
+        return check(read_npz(path))
     except (OSError, ValueError, KeyError) as error:
         raise ModelFileError(
             f"{path}: what an interrupted run kept cannot be used: {error}; remove it and the file "
@@ -56,8 +83,8 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
         ) from None
 
 
-def _read_squares(path: Path, collector: _core.Collector) -> Squares:
-    arrays, squares = read_npz(path), {}
+def _squares_of(collector: _core.Collector, arrays: Arrays) -> Squares:
+    squares = {}
     for i in collector.inputs:
         name = i.matrices[0]
         sums, counts = arrays[f"{name}.squares"], arrays[f"{name}.counts"]
@@ -85,9 +112,13 @@ def write_sums(
     inputs: Sequence[_core.Input],
     squares: Squares,
     kept: NDArray[np.int32],
+    shares: Mapping[str, float],
     output_hessians: Mapping[str, NDArray[np.float32]],
 ) -> None:
-    """Write a Hessian file: its header, kept tokens, the sums of inputs, output-side Hessians."""
+    """Write a Hessian file: its header, kept tokens, the sums of inputs, output-side Hessians.
+
+    shares: what `TextMoments.shares` gives.
+    """
     rows = RowWriter(file, header)
     for number, chunk in enumerate(np.ascontiguousarray(kept)):
         rows.write(TOKENS, number, chunk)
@@ -106,6 +137,8 @@ def write_sums(
             rows.write(f"{name}.hessian", group, triangle)
             if i.first_tokens:
                 rows.write(f"{name}.first", group, first)
+        if name in shares:
+            rows.write(f"{name}.{SHRINKAGE}", 0, np.array([shares[name]], np.float32))
     for name, hessian in output_hessians.items():
         rows.write(f"{name}.{OUTPUT_SIDE}", 0, triangle_of(hessian))
     rows.finish()

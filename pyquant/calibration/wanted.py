@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from pyquant import limits
 from pyquant.calibration.hessian_file import CalibrationText
@@ -65,6 +66,7 @@ def wanted_texts(
 
 def _mixture(n_chunks: int) -> list[WantedText]:
     """Give each text its share of the chunks; at least one, and then of less weight."""
-    parts = {text: n_chunks * share for text, share in MIXTURE.items()}
-    sizes = {text: max(1, round(part)) for text, part in parts.items()}
-    return [WantedText(text, parts[text] / n, n) for text, n in sizes.items()]
+    parts = [n_chunks * share for share in MIXTURE.values()]
+    ends = [round(end) for end in accumulate(parts)]  # so that all sizes make up the chunks
+    sizes = [max(1, end - begin) for begin, end in pairwise([0, *ends])]
+    return [WantedText(text, part / size, size) for text, part, size in zip(MIXTURE, parts, sizes)]

@@ -68,7 +68,7 @@ def write_collected(
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     with Model(model.path, staged=True) as running:
-        tokens = tokens_of(calibration, running)
+        tokens, texts = tokens_of(calibration, running)
         with StagedContext(running, by_name, pieces_of(tokens), threads) as passing:
             needed = StagedMemory.of(
                 model, passing, memory, n_passes=1, n_sums=1 + running.on_gpu, doing="collecting Hessians"
@@ -87,9 +87,8 @@ def write_collected(
                     if not set(stage.matrices) <= set(done):
                         if not running.on_gpu:
                             calibration.drop()
-                        sums = sums_of(
-                            stage, passing.n_ctx, needed.tokens_of(passing, number, folder), threads
-                        )
+                        kept = needed.tokens_of(passing, number, folder)
+                        sums = sums_of(stage, passing.n_ctx, texts, kept, threads)
                         for piece in range(passing.n_pieces):
                             with spent.on("passes"):
                                 x = passing.run(piece, left, number, states, piece)
@@ -104,19 +103,27 @@ def write_collected(
                 tell(f"{needed.doing} took {spent.describe()}")
 
 
-def tokens_of(calibration: Calibration, model: Model, n_chunks: int | None = None) -> NDArray[np.int32]:
-    """Give tokens that a calibration kept, (n_chunks, n_ctx), as the model is given them; None: all."""
+def tokens_of(
+    calibration: Calibration, model: Model, n_chunks: int | None = None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Give tokens that a calibration kept, as the model is given them, and the text of each chunk.
+
+    n_chunks: how many chunks; None: all. Returns: (n_chunks, n_ctx) and (n_chunks,).
+    """
     tokens = calibration.tokens(n_chunks)
     if (bos := model.vocabulary.bos) is not None:
         tokens[:, 0] = bos
-    return tokens
+    return tokens, calibration.texts(n_chunks)
 
 
 def sums_of(
-    stage: _core.Stage, n_ctx: int, tokens: RoutedTokens, threads: int | None
+    stage: _core.Stage, n_ctx: int, texts: NDArray[np.int32], tokens: RoutedTokens, threads: int | None
 ) -> OfAllTokens | OfExperts:
-    """Make empty sums for what enters a stage; tokens: where they are kept if they are sent to experts."""
+    """Make empty sums for what enters a stage.
+
+    texts: of each chunk. tokens: where they are kept if they are sent to experts.
+    """
     if stage.routed:
         alike = not kind_of(stage.matrices[0]).startswith(MADE_BY_EXPERTS)
-        return OfExperts(tokens, n_ctx, alike, threads)
-    return OfAllTokens(stage.n_in, n_ctx, threads)
+        return OfExperts(tokens, n_ctx, alike, threads, texts)
+    return OfAllTokens(stage.n_in, n_ctx, threads, texts)

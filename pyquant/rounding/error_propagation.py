@@ -90,7 +90,7 @@ def write_propagated(
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     with Model(model.path, staged=True) as as_it_is:
-        tokens = tokens_of(calibration, as_it_is, n_chunks)
+        tokens, texts = tokens_of(calibration, as_it_is, n_chunks)
         _check_tokens(tokens, by_name.values(), calibration.called, tell)
         pieces = pieces_of(tokens)
         with StagedContext(as_it_is, by_name, pieces, threads) as original:
@@ -106,8 +106,8 @@ def write_propagated(
                 Beside("sums", spent, in_thread=copy.on_gpu) as summing,
             ):
                 _run_together(
-                    original, changed, states, by_name, calibration, write, done, threads, needed, folder,
-                    spent, summing,
+                    original, changed, states, by_name, calibration, texts, write, done, threads, needed,
+                    folder, spent, summing,
                 )  # fmt: skip
             if tell:
                 tell(f"{needed.doing} took {spent.describe()}")
@@ -144,6 +144,7 @@ def _run_together(
     states: _core.PassStates,
     tensors: dict[str, Tensor],
     calibration: Calibration,
+    texts: NDArray[np.int32],
     write: Write,
     done: Collection[str],
     threads: int | None,
@@ -163,7 +164,7 @@ def _run_together(
         if not set(stage.matrices) <= set(done) and (corrects or collects):
             calibration.drop()
             before, after = (needed.tokens_of(running, number, folder) for running in (original, changed))
-            held = sums_of(stage, original.n_ctx, before, threads) if collects else None
+            held = sums_of(stage, original.n_ctx, texts, before, threads) if collects else None
             stream = CorrectedTarget(first.weights(), threads) if corrects and stage.in_stream else None
             sums = Correction(stage.n_in, threads) if corrects and not stream and not stage.routed else None
             for piece in range(changed.n_pieces):

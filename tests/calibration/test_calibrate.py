@@ -14,7 +14,8 @@ from pyquant import _core
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.imatrix import read_imatrix
-from pyquant.calibration.panels import PANEL, full_matrix, triangle_size
+from pyquant.calibration.panels import PANEL, full_matrix, places, triangle_size
+from pyquant.calibration.shrinkage import PART, go_to_diagonal
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.text import read_text
@@ -51,7 +52,10 @@ def test_a_triangle_is_the_lower_one_in_panels(n: int) -> None:
     triangle = [np.tril(matrix)[first:, first : first + PANEL].ravel() for first in range(0, n, PANEL)]
     triangle = np.concatenate(triangle)
     assert len(triangle) == triangle_size(n)
-    np.testing.assert_array_equal(full_matrix(triangle, n), np.tril(matrix) + np.tril(matrix, -1).T)
+    whole = full_matrix(triangle, n)
+    np.testing.assert_array_equal(whole, np.tril(matrix) + np.tril(matrix, -1).T)
+    rows, columns = np.random.default_rng(0).integers(n, size=(2, 100))
+    np.testing.assert_array_equal(triangle[places(n, rows, columns)], whole[rows, columns])
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dense", DENSE), ("experts", EXPERTS)])
@@ -134,6 +138,10 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
     for name in both.matrices:
         assert both.counts(name) == [128 + 0.5 * 128]
         expected = (a.hessian(name) + 0.5 * b.hessian(name)) / 1.5
+        apart = ~np.eye(len(expected), dtype=bool)
+        share = 1 - (both.hessian(name)[apart] @ expected[apart]) / np.square(expected[apart]).sum()
+        assert 0 < share <= PART + 1e-6  # as far as the texts differ
+        go_to_diagonal(expected, share)
         np.testing.assert_allclose(both.hessian(name), expected, rtol=1e-4, atol=1e-6)
         first = (a.first_token(name) + 0.5 * b.first_token(name)) / 1.5
         np.testing.assert_allclose(both.first_token(name), first, rtol=1e-4, atol=1e-6)

@@ -31,7 +31,9 @@ def stats(model: Path) -> Path:
     path = model.with_name("stats")
     text = model.with_name("text.txt")
     text.write_text("the animal in the house " * 60)
-    calibrate_model(model, [text], path, n_ctx=64, n_chunks=2, threads=1)
+    text.with_name("other.txt").write_text("a word beside another " * 60)
+    texts = [text, text.with_name("other.txt")]
+    calibrate_model(model, texts, path, n_ctx=64, n_chunks=1, threads=1)
     return path
 
 
@@ -66,6 +68,8 @@ def test_a_flipped_bit_is_seen_or_changes_nothing(stats: Path, tmp_path: Path) -
         ("counts", np.float64, np.nan, f"counts of tokens that entered {OTHER} are not finite"),
         ("counts", np.float64, -5, f"counts of tokens that entered {OTHER} are negative, -5"),
         ("hessian_counts", np.float64, np.inf, f"in the Hessian statistics of {OTHER} are not finite"),
+        ("shrinkage", np.float32, 1.5, f"Hessian statistics of what enters {OTHER} are shrunk by 1.5"),
+        ("shrinkage", np.float32, np.nan, f"Hessian statistics of what enters {OTHER} are shrunk by nan"),
         ("hessian_counts", np.float64, 1e-320, f"Hessian statistics of what enters {OTHER} are not finite"),
     ],
 )

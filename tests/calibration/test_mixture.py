@@ -9,13 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.prompts import OPENINGS, QUESTIONS, prompts
-from pyquant.calibration.sources import CODE, DIALOGUES, MIXTURE, SEED, TEXTS, dialogue_marks
+from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS, prompts
+from pyquant.calibration.sources import CODE, DIALOGUES, MIXTURE, PROGRAMS, SEED, TEXTS, dialogue_marks
 from pyquant.calibration.wanted import wanted_texts
 from pyquant.data import model_path
 from pyquant.errors import ConfigError
@@ -68,11 +67,14 @@ def test_code_is_of_many_modules() -> None:
 def test_a_model_without_a_template_writes_texts() -> None:
     with Model(model_path()) as model:
         assert dialogue_marks(model) is None
-        dialogues, texts = (source.take(model, 32, 2, 1).tokens for source in (DIALOGUES, TEXTS))
-        np.testing.assert_array_equal(dialogues, texts)
-        bos = model.vocabulary.bos
-        begun = [*([] if bos is None else [bos]), *next(prompts(model.vocabulary, OPENINGS, SEED))]
-        assert texts[0][: len(begun)].tolist() == begun
+        bos = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
+        written = []
+        for source, forms, seed in ((TEXTS, OPENINGS, 0), (PROGRAMS, FILES, 1), (DIALOGUES, OPENINGS, 2)):
+            chunk = source.take(model, 32, 1, 1).tokens[0].tolist()
+            begun = [*bos, *next(prompts(model.vocabulary, forms, SEED + seed))]
+            assert chunk[: len(begun)] == begun
+            written.append(chunk)
+        assert written[0] != written[2]
 
 
 TEMPLATE = (

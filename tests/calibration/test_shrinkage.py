@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
-from pyquant.calibration.shrinkage import shrinkage
+from pyquant.calibration.shrinkage import PART, shrink_to_diagonal, shrinkage, shrinkage_of_texts
 
 N_IN, N_CTX = 40, 32
 
@@ -21,6 +21,11 @@ def mixing(seed: int) -> NDArray[np.float64]:
     return (
         rng.normal(size=(N_IN, N_IN)) * np.exp(-np.arange(N_IN) / 8)[:, None] * np.exp(rng.normal(size=N_IN))
     )
+
+
+def mixing_of_text(seed: int) -> NDArray[np.float64]:
+    """Change part of what all texts share."""
+    return mixing(0) + 1.5 * mixing(0).std(axis=0) * np.random.default_rng(seed).normal(size=(N_IN, N_IN))
 
 
 def chunks(n_chunks: int, seed: int, together: int) -> NDArray[np.float32]:
@@ -56,6 +61,58 @@ def test_no_share_is_nearer_to_the_true_hessian(together: int, n_chunks: int) ->
     assert np.mean(ours) < 1.03 * np.min(np.mean(others, axis=0))
     if together == 8 and n_chunks == 4:
         assert np.mean(ours) < 0.85 * np.mean(others, axis=0)[0]
+
+
+def test_texts_are_a_sample_of_texts() -> None:
+    """Texts have correlations of their own; the true Hessian is that of all texts there could be."""
+    shares, n_texts = np.linspace(0, 1, 41), 4
+    true = np.mean([mixing_of_text(seed).T @ mixing_of_text(seed) for seed in range(10_000)], axis=0)
+    ours, others, by_pieces = [], [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        texts = [
+            rng.normal(size=(400, N_IN)) @ mixing_of_text(20_000 + 10 * seed + i) for i in range(n_texts)
+        ]
+        texts = [text.astype(np.float32) for text in texts]
+        x = np.concatenate(texts)
+        hessian = moment(x)
+        target = np.diag(hessian.diagonal())
+        share = 1 / PART * shrinkage_of_texts(np.stack([moment(text) for text in texts]), np.ones(n_texts))
+        alone = shrinkage(x, 50, hessian, target)
+        ours.append(distance((1 - share) * hessian + share * target, true))
+        by_pieces.append(distance((1 - alone) * hessian + alone * target, true))
+        others.append([distance((1 - other) * hessian + other * target, true) for other in shares])
+    assert np.mean(ours) < 1.05 * np.min(np.mean(others, axis=0))
+    assert np.mean(ours) < 0.9 * np.mean(by_pieces)
+
+
+def test_texts_count_by_their_tokens_and_random_ones_not() -> None:
+    texts = [
+        chunks(n, seed, 1) @ np.diag(np.linspace(1, 2 + seed, N_IN, dtype=np.float32))
+        for seed, n in enumerate((10, 30))
+    ]
+    random = chunks(20, 7, 1)[:, ::-1]
+    all_of_them = moment(np.concatenate(texts))
+    size = np.outer(*2 * [np.sqrt(all_of_them.diagonal())])
+    variance = np.square((moment(texts[0]) - moment(texts[1])) / size) / 2 * (1 / 16 + 9 / 16)
+    apart = np.square(all_of_them / size)
+    for of_pairs in (variance, apart):
+        np.fill_diagonal(of_pairs, 0)
+    share = PART * variance.sum() / apart.sum()
+    moments = np.stack([moment(text) for text in texts])
+    assert shrinkage_of_texts(moments, np.array([2.0, 6.0])) == pytest.approx(share, rel=1e-3)
+    x, numbers = (
+        np.concatenate([*texts, random]),
+        np.repeat(np.array([0, 1, -1], np.int32), [10 * N_CTX, 30 * N_CTX, 20 * N_CTX]),
+    )
+    shrunk = moment(x).astype(np.float32)
+    shrink_to_diagonal(shrunk, x, 60, numbers)
+    np.testing.assert_allclose(shrunk[0, 1:], (1 - share) * moment(x)[0, 1:], rtol=1e-3)
+    np.testing.assert_allclose(shrunk.diagonal(), moment(x).diagonal(), rtol=1e-5)
+    one, none = moment(x).astype(np.float32), moment(x).astype(np.float32)
+    shrink_to_diagonal(one, x, 60, np.minimum(numbers, 0))
+    shrink_to_diagonal(none, x, 60)
+    np.testing.assert_array_equal(one, none)
 
 
 def test_bounds() -> None:

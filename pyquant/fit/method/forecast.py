@@ -16,6 +16,7 @@ from pyquant.calibration.collect import learn_inputs
 from pyquant.calibration.gradients.llama_graph import gradient_memory, output_side_bytes, why_unknown
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
+from pyquant.calibration.sources import WRITTEN
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import activation_memory, context_memory
 from pyquant.fit.method.forecast_time import (
@@ -185,7 +186,8 @@ def forecast(
     names = [stage.name for stage in stages if not stage.instead]
 
     cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
-    passes = texts.held_out.n_chunks * (1 + len(names)) + (0 if texts.texts else WRITING * n_chunks / 2)
+    passes = texts.held_out.n_chunks * (1.0 + len(names))
+    passes += 0 if texts.texts else WRITING * WRITTEN * n_chunks
     passes += BACKWARDS * n_output_side + (COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks))
     passes += PROPAGATING * n_propagated if keeps else n_collected + 2 * n_propagated
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
