@@ -88,11 +88,14 @@ def error_of(
     weights: NDArray[np.float32], sums: OfAllTokens, type_: TensorType, new_hessian: NDArray[np.float32]
 ) -> float:
     """Round some rows by GPTQ; e H e' by what other tokens tell of H."""
+    return cost(weights, gptq_encoder(sums.hessian(0), type_), new_hessian)
+
+
+def gptq_encoder(hessian: NDArray[np.float32], type_: TensorType) -> _core.Encoder:
+    """Make what rounds rows as `pyquant quantize --method gptq` does."""
     together = _core.columns_together(int(type_))
-    factor = _core.factorize(
-        sums.hessian(0), dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None)
-    )
-    return cost(weights, _core.gptq_encoder(int(type_), factor), new_hessian)
+    factor = _core.factorize(hessian, dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None))
+    return _core.gptq_encoder(int(type_), factor)
 
 
 def cost(

@@ -14,17 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.few_tokens import N_CTX, N_ROWS, cost, inputs_of, mean_product
+from analysis.few_tokens import N_CTX, N_ROWS, cost, gptq_encoder, inputs_of, mean_product
 from pyquant import _core
 from pyquant.calibration.shrinkage import go_to_diagonal, sampled_columns, shrinkage_of_texts
 from pyquant.calibration.sources import MIXTURE
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
-from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType
-from pyquant.schemes.dampening import ON_ITS_OWN
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
@@ -41,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
-    type_ = int(TensorType[arguments.type])
+    type_ = TensorType[arguments.type]
     with Model(arguments.model, staged=True) as model:
         texts = {text.name: text.take(model, N_CTX, arguments.chunks, None).tokens for text in MIXTURE}
         for path in arguments.new_texts:
@@ -59,22 +57,20 @@ def main() -> None:
 
 
 def _say(
-    name: str, weights: np.ndarray, known: list[np.ndarray], new: dict[str, np.ndarray], type_: int
+    name: str, weights: np.ndarray, known: list[np.ndarray], new: dict[str, np.ndarray], type_: TensorType
 ) -> None:
     of_new = {text: mean_product(inputs) for text, inputs in new.items()}
     whole = mean_product(np.concatenate(known))
     diagonal = whole.diagonal()[None].copy()
     plain = {
-        text: cost(weights, _core.ggml_encoder(type_), hessian, diagonal) for text, hessian in of_new.items()
+        text: cost(weights, _core.ggml_encoder(int(type_)), hessian, diagonal)
+        for text, hessian in of_new.items()
     }
     print(f"{name}:", ", ".join(new))
     for share in SHARES:
         hessian = whole.copy()
         go_to_diagonal(hessian, share)
-        factor = _core.factorize(
-            hessian, dampening=ON_ITS_OWN, together=_core.columns_together(type_), n_threads=n_threads(None)
-        )
-        encoder = _core.gptq_encoder(type_, factor)
+        encoder = gptq_encoder(hessian, type_)
         ratios = [cost(weights, encoder, of_new[text]) / plain[text] for text in new]
         print(f"{share:4.1f}", *(f"{ratio:6.3f}" for ratio in ratios))
     columns = sampled_columns(weights.shape[1])

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -240,8 +241,8 @@ def calibrate_model(
                 )
                 moments = TextMoments(output, collector)
                 if several and not imatrix_only:
-                    for n_texts in range(1, len(wanted) + 1):
-                        run(until=(end := len(list_work(cuts[:n_texts], weights[:n_texts]))))
+                    for end in accumulate(chunks.n_groups for chunks in cuts[: len(wanted)]):
+                        run(until=end)
                         moments.end_text(end)
                 run(until=n_of_texts)
                 # Spooled too, as an interrupted run may go on after this point.

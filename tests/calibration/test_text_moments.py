@@ -61,9 +61,7 @@ def test_the_share_is_that_of_texts_calibrated_on_alone(
     calibrate_model(model, texts, tmp_path / "all", weights=WEIGHTS, **OPTIONS)
     for number, text in enumerate(texts):
         calibrate_model(model, [text], tmp_path / str(number), random=0, **OPTIONS)
-    names = [name for name in Calibration.read(tmp_path / "all").matrices if "ffn_gate_inp" not in name]
     for name in ("blk.0.attn_q.weight", "blk.1.ffn_down.weight"):
-        assert name in names
         alone = [sums_of(tmp_path / str(number), name) for number in range(len(texts))]
         assert all(share == 0 for *_, share in alone)
         columns = sampled_columns(len(alone[0][0]))
