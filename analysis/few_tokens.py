@@ -91,10 +91,12 @@ def error_of(
     return cost(weights, gptq_encoder(sums.hessian(0), type_), new_hessian)
 
 
-def gptq_encoder(hessian: NDArray[np.float32], type_: TensorType) -> _core.Encoder:
-    """Make what rounds rows as `pyquant quantize --method gptq` does."""
+def gptq_encoder(
+    hessian: NDArray[np.float32], type_: TensorType, dampening: float = ON_ITS_OWN
+) -> _core.Encoder:
+    """Make what rounds rows as `pyquant quantize --method gptq` does, with its dampening or another."""
     together = _core.columns_together(int(type_))
-    factor = _core.factorize(hessian, dampening=ON_ITS_OWN, together=together, n_threads=n_threads(None))
+    factor = _core.factorize(hessian, dampening=dampening, together=together, n_threads=n_threads(None))
     return _core.gptq_encoder(int(type_), factor)
 
 

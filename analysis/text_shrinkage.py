@@ -41,7 +41,7 @@ def main() -> None:
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
     type_ = TensorType[arguments.type]
     with Model(arguments.model, staged=True) as model:
-        texts = {text.name: text.take(model, N_CTX, arguments.chunks, None).tokens for text in MIXTURE}
+        texts = {text.name: text.take(model, N_CTX, arguments.chunks, None, None).tokens for text in MIXTURE}
         for path in arguments.new_texts:
             texts[path.name] = cut(model, read_text(path), n_ctx=N_CTX, n_chunks=arguments.chunks).tokens
         for name in arguments.tensors:

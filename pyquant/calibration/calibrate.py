@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core, limits
-from pyquant.calibration.collect import BrokenInput, Progress, learn_inputs, list_work, spool, spool_key
+from pyquant.calibration.collect import BrokenInput, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import output_hessians
@@ -28,7 +28,7 @@ from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import importance_of, kept_file, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
-from pyquant.calibration.wanted import wanted_texts
+from pyquant.calibration.wanted import Progress, wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, Chunks, make_context
@@ -41,6 +41,7 @@ from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
 CHECKPOINT_SECONDS = 120
+RUNNING = "calibration"  # what progress calls the run over all chunks
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def calibrate_model(
     checkpoint_seconds
         How often sums are made safe against an interruption.
     progress
-        Called while it goes on.
+        Called with what is done (a text that the model writes, gradients, RUNNING), and its steps done and
+        all.
 
     Raises
     ------
@@ -195,7 +197,7 @@ def calibrate_model(
     with ExitStack() as stack, Model(source.path) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        cuts = [wish.chunks(running, n_ctx, threads) for wish in wanted]
+        cuts = [wish.chunks(running, n_ctx, threads, progress) for wish in wanted]
         used = [wish.of(chunks) for wish, chunks in zip(wanted, cuts)]
         weights = [wish.weight for wish in wanted]
         n_of_texts = len(list_work(cuts, weights))
@@ -214,8 +216,9 @@ def calibrate_model(
             kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds, output_side_of)
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(
-                running, chosen, kept_sums, wanted=output_side_of, threads=threads, progress=progress
-            )
+                running, chosen, kept_sums, wanted=output_side_of, threads=threads,
+                progress=progress and partial(progress, "gradients"),
+            )  # fmt: skip
         if imatrix_only and diagonal_chunks:
             cuts, weights = thinned(cuts[: len(wanted)], weights[: len(wanted)], diagonal_chunks)
             n_of_texts = len(list_work(cuts, weights))
@@ -236,9 +239,8 @@ def calibrate_model(
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch
-                run = partial(
-                    run_over, context, work, collector, checkpoint_seconds, progress, source, logits
-                )
+                told = progress and partial(progress, RUNNING)
+                run = partial(run_over, context, work, collector, checkpoint_seconds, told, source, logits)
                 moments = TextMoments(output, collector)
                 if several and not imatrix_only:
                     for end in accumulate(chunks.n_groups for chunks in cuts[: len(wanted)]):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS, prompts
+from pyquant.calibration.kept_texts import Asked, Written, write_texts
+from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
 from pyquant.llama.chat_template import render
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import write_tokens
 
 CHARACTERS = 8  # of a text that are taken for each token that is wanted; most tokens have fewer
 SEED = 1  # of what the model writes
@@ -25,9 +25,9 @@ class BuiltIn:
     """A text that needs no file."""
 
     name: str  # what HESSIAN says in place of a file's name
-    # Called with a model, the tokens of a chunk, the chunks that are wanted and the number of threads;
-    # returns the chunks, or fewer if there are no more.
-    take: Callable[[Model, int, int, int | None], Chunks]
+    # Called with a model, the tokens of a chunk, the chunks that are wanted, the number of threads, and what
+    # is called where the model writes; returns the chunks, or fewer if there are no more.
+    take: Callable[[Model, int, int, int | None, Written | None], Chunks]
 
 
 def chunks_hash(chunks: Chunks) -> str:
@@ -52,11 +52,11 @@ def _excerpts(model: Model, texts: Iterable[str], n_ctx: int, n_chunks: int, mos
     return Chunks(np.stack(chunks))
 
 
-def _code(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+def _code(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
     return _excerpts(model, excerpts.code(), n_ctx, n_chunks, most=2)
 
 
-def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
     return _excerpts(model, excerpts.prose(), n_ctx, n_chunks, most=4)
 
 
@@ -71,44 +71,35 @@ def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     return Chunks(np.concatenate([code.tokens, prose.tokens]))
 
 
-def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
-    return _written(model, n_ctx, n_chunks, threads, OPENINGS, SEED)
+def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
+    return write_texts(model, _asked(model, OPENINGS, SEED), n_ctx, n_chunks, threads, progress)
 
 
-def _programs(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
-    return _written(model, n_ctx, n_chunks, threads, FILES, SEED + 1)
-
-
-def _written(
-    model: Model, n_ctx: int, n_chunks: int, threads: int | None, openings: tuple[str, ...], seed: int
+def _programs(
+    model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
 ) -> Chunks:
-    """Texts that the model writes, each begun for it: a model alone soon repeats itself."""
-    first = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
-    begun = prompts(model.vocabulary, openings, seed)
-
-    def begin(_n_ends: int) -> list[int]:
-        return [*first, *next(begun)]
-
-    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=seed, threads=threads))
+    return write_texts(model, _asked(model, FILES, SEED + 1), n_ctx, n_chunks, threads, progress)
 
 
-def _dialogues(model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+def _dialogues(
+    model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
+) -> Chunks:
     """Dialogues in the model's chat template, of which it writes all but the first question; else texts.
 
     A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
     """
-    turns = dialogue_marks(model)
-    if turns is None:
-        return _written(model, n_ctx, n_chunks, threads, OPENINGS, SEED + 2)
-    opening, answer, question = turns
-    questions = prompts(model.vocabulary, QUESTIONS, SEED)
+    if (marks := dialogue_marks(model)) is None:
+        asked = _asked(model, OPENINGS, SEED + 2)
+    else:
+        opening, answer, question = marks
+        asked = Asked(QUESTIONS, SEED, opening, answer, turns=(question, answer))
+    return write_texts(model, asked, n_ctx, n_chunks, threads, progress)
 
-    def begin(n_ends: int) -> list[int]:
-        if n_ends == 0:
-            return [*opening, *next(questions), *answer]
-        return question if n_ends % 2 else answer
 
-    return Chunks(write_tokens(model, n_chunks, n_ctx, begin, seed=SEED, threads=threads))
+def _asked(model: Model, forms: tuple[str, ...], seed: int) -> Asked:
+    """Texts, each begun for the model: alone it soon repeats itself."""
+    bos = model.vocabulary.bos
+    return Asked(forms, seed, before=[] if bos is None else [bos], after=[])
 
 
 def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
 from pyquant import limits
@@ -15,6 +16,9 @@ from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 
+# Called with what is done, and its steps done and all.
+Progress = Callable[[str, int, int], None]
+
 
 @dataclass(frozen=True)
 class WantedText:
@@ -24,11 +28,15 @@ class WantedText:
     weight: float
     n_chunks: int | None
 
-    def chunks(self, model: Model, n_ctx: int, threads: int | None) -> Chunks:
-        """Cut it into chunks, or take them where it has no file. Errors are those of `cut`."""
+    def chunks(self, model: Model, n_ctx: int, threads: int | None, progress: Progress | None) -> Chunks:
+        """Cut it into chunks, or take them where it has no file, which a model may have to write first.
+
+        progress: called with the text's name, what of it is written, and all. Errors are those of `cut`.
+        """
         if isinstance(self.text, Text):
             return cut(model, self.text, n_ctx=n_ctx, n_chunks=self.n_chunks)
-        return self.text.take(model, n_ctx, self.n_chunks or MIXTURE_CHUNKS, threads)
+        written = partial(progress, self.text.name) if progress else None
+        return self.text.take(model, n_ctx, self.n_chunks or MIXTURE_CHUNKS, threads, written)
 
     def of(self, chunks: Chunks) -> CalibrationText:
         """Say what was used of it."""

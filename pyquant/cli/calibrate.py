@@ -13,7 +13,7 @@ from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import percent, print_lines, remark, show, size
-from pyquant.cli.progress import count_bar
+from pyquant.cli.progress import phases
 from pyquant.files.text import Text
 
 
@@ -113,10 +113,10 @@ def calibrate(
     H = E[x xT] of the inputs x of each matrix; its diagonal is the importance matrix.
     """
     offload.use()
-    from pyquant.calibration.calibrate import calibrate_model
+    from pyquant.calibration.calibrate import RUNNING, calibrate_model
     from pyquant.fit.target import parse_size
 
-    with count_bar(model.name) as progress:
+    with phases({RUNNING: "chunks"}) as progress:
         report = calibrate_model(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,

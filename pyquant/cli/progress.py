@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from time import monotonic
+from types import MappingProxyType
 
 from pyquant.cli.output import remark, size
 from pyquant.cli.streams import hear_loggers
@@ -118,8 +119,11 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def phases() -> Iterator[Callable[[str, int, int], None]]:
-    """Show how far each part of the work is; called with its name, steps done and all steps."""
+def phases(units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far each part of the work is; called with its name, steps done and all steps.
+
+    units: what steps of parts are; those of others say nothing to people.
+    """
     at = ""
     update: Callable[[int, int], None] | None = None
     with ExitStack() as stack:
@@ -128,7 +132,7 @@ def phases() -> Iterator[Callable[[str, int, int], None]]:
             nonlocal at, update
             if what != at:
                 stack.close()
-                at, update = what, stack.enter_context(count_bar(what, None))
+                at, update = what, stack.enter_context(count_bar(what, units.get(what)))
             if update is not None:
                 update(done, total)
 

@@ -22,7 +22,9 @@ def write_tokens(
     begin: Callable[[int], list[int]],
     *,
     seed: int = 0,
+    first: int = 0,
     threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.int32]:
     """Let a model write sequences of tokens.
 
@@ -36,8 +38,10 @@ def write_tokens(
     begin
         Called with 0 at the beginning of a sequence, and wherever the model ends with how often it has
         ended; returns the tokens that stand there, in place of the end: one at least.
-    seed
-        What the random numbers depend on.
+    seed, first
+        What the random numbers depend on, and the number of the first sequence, which they depend on too.
+    progress
+        Called with the tokens written, and all.
 
     Returns
     -------
@@ -48,17 +52,27 @@ def write_tokens(
     ModelFileError
     """
     written = np.empty((n_sequences, n_tokens), np.int32)
-    for first in range(0, n_sequences, TOGETHER):
-        part = written[first : first + TOGETHER]
+    for begun in range(0, n_sequences, TOGETHER):
+        part = written[begun : begun + TOGETHER]
+
+        def told(n_each: int, before: int = begun * n_tokens, n: int = len(part)) -> None:
+            if progress:
+                progress(before + n_each * n, written.size)
+
         with model.context(
             n_ctx=n_tokens, n_seq=len(part), n_batch=len(part), n_ubatch=len(part), threads=threads
         ) as context:
-            _write(context, part, begin, seed, first)
+            _write(context, part, begin, seed, first + begun, told)
     return written
 
 
 def _write(
-    context: Context, written: NDArray[np.int32], begin: Callable[[int], list[int]], seed: int, first: int
+    context: Context,
+    written: NDArray[np.int32],
+    begin: Callable[[int], list[int]],
+    seed: int,
+    first: int,
+    told: Callable[[int], None],
 ) -> None:
     vocabulary = context.model.vocabulary
     ends = frozenset(vocabulary.end_tokens().tolist())
@@ -76,6 +90,7 @@ def _write(
         logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
         check_logits(context.model.path, logits, "what it writes")
         drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
+        told(position + 1)
 
 
 def draw(logits: NDArray[np.float32], allowed: NDArray[np.bool_], number: float) -> int:

@@ -15,7 +15,7 @@ from pyquant.models.check_numbers import check_numbers
 from pyquant.models.header import LAYOUT_KEYS
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import path_of, scratch_errors, scratch_file
-from pyquant.models.tensor import UNQUANTIZED, Tensor, padded
+from pyquant.models.tensor import UNQUANTIZED, Tensor, file_bytes
 from pyquant.models.tensor_type import TensorType as Type
 
 _policies: WeakKeyDictionary[ModelFile, _core.TypePolicy] = WeakKeyDictionary()
@@ -109,10 +109,9 @@ def _policy(model: ModelFile) -> _core.TypePolicy:
             header.remove(key)
         for tensor in model.tensors:
             header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
-        data = header.header()
         with scratch_file() as file:
             with scratch_errors("the metadata"):
-                file.write(data)
-                file.truncate(len(data) + sum(padded(tensor.n_bytes) for tensor in model.tensors))
+                file.write(header.header())
+                file.truncate(file_bytes(header))
             _policies[model] = _core.TypePolicy(os.fsencode(path_of(file)))
     return _policies[model]

@@ -18,7 +18,7 @@ from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.pqz_file import scratch_file
 from pyquant.models.progress import Progress
 from pyquant.models.q4_t import STOCK_FILE_TYPES, is_table_entry
-from pyquant.models.tensor import Tensor, padded
+from pyquant.models.tensor import Tensor, file_bytes, padded
 from pyquant.models.tensor_type import TensorType as Type
 
 CHUNK = 1 << 22  # bytes that are read together
@@ -76,7 +76,7 @@ def unpack_q4_t(
         raise ModelFileError(f"{model.path}: has no 4-bit codes (tensors of type Q4_T) to unpack")
     header = _stock_header(model, tables[0].stock)
     begin = len(header.header())
-    size = begin + sum(padded(_stock_bytes(tensor)) for tensor in model.tensors)
+    size = file_bytes(header)
     done, total = 0, sum(tensor.n_bytes for tensor in model.tensors)
     with OutputFile(output, size, sources=model.paths, force=force) as file:
         file.write(header.header(), 0)

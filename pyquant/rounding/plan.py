@@ -71,6 +71,7 @@ class Plan:
     files: list[PlannedFile]  # the new file, or its shards
     sharding: Sharding | None  # how they are divided into shards; None: a file, and no shard
     sha256: str | None  # the hash of the model, in hex, where it was needed
+    threads: int | None  # those that look for lattices; None: one for each core
 
     def changes(self, tensor: Tensor) -> bool:
         """Say whether a tensor gets another type."""
@@ -119,7 +120,7 @@ class Plan:
         if self.calibration is None:
             return {}
         own = [t for t in self.model.tensors if self.changes(t) and not self._scheme_of(t)]
-        with ThreadPoolExecutor(n_threads(None)) as executor:
+        with ThreadPoolExecutor(n_threads(self.threads)) as executor:
             found = executor.map(lambda tensor: lattice_encoder(tensor, self.types[tensor.name]), own)
             return {tensor.name: encoder for tensor, encoder in zip(own, found) if encoder}
 

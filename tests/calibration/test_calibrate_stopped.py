@@ -33,7 +33,7 @@ from pyquant.calibration.calibrate import calibrate_model
 model, text, output, memory = sys.argv[1:]
 calibrate_model(
     model, [text], output, memory=int(memory) or None, checkpoint_seconds=0, n_ctx=64, n_chunks=300,
-    progress=lambda done, total: print(done, flush=True),
+    progress=lambda what, done, total: print(done, flush=True),
 )
 """
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_asked_for(model: Path, text: Path, tmp_path: Path) -> No
 def test_sums_of_squares_that_cannot_be_used_are_named(
     damaged: bytes | None, model: Path, text: Path, tmp_path: Path
 ) -> None:
-    def stop(done: int, total: int) -> None:
+    def stop(what: str, done: int, total: int) -> None:
         if done == total:
             raise KeyboardInterrupt
 

@@ -59,7 +59,7 @@ def test_texts_without_a_file_go_with_others(text: Path, tmp_path: Path) -> None
 
 def test_code_is_of_many_modules() -> None:
     with Model(model_path()) as model:
-        chunks = CODE.take(model, 64, 20, 1)
+        chunks = CODE.take(model, 64, 20, 1, None)
         assert chunks.tokens.shape == (20, 64)
         assert len({tuple(chunk) for chunk in chunks.tokens}) == 20
 
@@ -70,7 +70,7 @@ def test_a_model_without_a_template_writes_texts() -> None:
         bos = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
         written = []
         for source, forms, seed in ((TEXTS, OPENINGS, 0), (PROGRAMS, FILES, 1), (DIALOGUES, OPENINGS, 2)):
-            chunk = source.take(model, 32, 1, 1).tokens[0].tolist()
+            chunk = source.take(model, 32, 1, 1, None).tokens[0].tolist()
             begun = [*bos, *next(prompts(model.vocabulary, forms, SEED + seed))]
             assert chunk[: len(begun)] == begun
             written.append(chunk)
@@ -94,7 +94,7 @@ def test_turns_are_told_apart_by_the_template(monkeypatch: pytest.MonkeyPatch) -
             "<|im_end|>\n<|im_start|>assistant\n",
             "<|im_end|>\n<|im_start|>user\n",
         ]
-        dialogue = DIALOGUES.take(model, 48, 1, 1).tokens[0]
+        dialogue = DIALOGUES.take(model, 48, 1, 1, None).tokens[0]
         asked = next(prompts(model.vocabulary, QUESTIONS, SEED))
         begun = [*marks[0], *asked, *marks[1]]
         assert dialogue[: len(begun)].tolist() == begun

@@ -122,7 +122,7 @@ from pyquant.calibration.calibrate import calibrate_model
 model, stats, *texts = map(Path, sys.argv[1:])
 calibrate_model(
     model, texts, stats, n_ctx=64, n_chunks=40, threads=1, weights=[1.0, 0.5, 2.0], checkpoint_seconds=0,
-    progress=lambda done, n: print(done, flush=True),
+    progress=lambda what, done, n: print(done, flush=True),
 )
 """
 

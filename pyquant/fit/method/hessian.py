@@ -15,8 +15,8 @@ from typing import Any
 from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
-from pyquant.calibration.collect import Progress
 from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
+from pyquant.calibration.wanted import Progress
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.machine.caches import cache_folder
@@ -53,7 +53,7 @@ class HessianMaker:
     threads
         None: one for each core.
     progress
-        Called while the model is run.
+        Called with what is done, and its steps done and all.
     tell
         Told what is not as it should be, what applies not, and where statistics are kept.
     """

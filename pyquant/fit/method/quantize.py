@@ -235,9 +235,8 @@ def quantize(
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         maker = HessianMaker(
-            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell,
-            progress=lambda done, total: progress("calibration", done, total),
-        )  # fmt: skip
+            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell, progress=progress
+        )
         assert expected is not None
         try:
             if hessian:

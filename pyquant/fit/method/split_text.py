@@ -104,5 +104,5 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
     )
 
 
-def _give(chunks: Chunks, model: Model, n_ctx: int, n_chunks: int, threads: int | None) -> Chunks:
+def _give(chunks: Chunks, *_of_built_in: object) -> Chunks:
     return chunks

@@ -108,7 +108,6 @@ def _hessian(
     with Model(model) as running:
         texts = split_text(running, None, min(DEFAULT_CTX, running.n_ctx_train), N_CHUNKS)
     maker = HessianMaker(
-        model, texts, texts.held_out.n_ctx, folder, threads=threads, tell=tell,
-        progress=lambda done, total: progress("calibration", done, total),
-    )  # fmt: skip
+        model, texts, texts.held_out.n_ctx, folder, threads=threads, tell=tell, progress=progress
+    )
     return maker.in_cache(output_side=False, whole=True).path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.study.metric import Metric
-from pyquant.study.task import Measured, Progress, Task, of_count
+from pyquant.study.task import Measured, Progress, Task
 
 REPORTED = ("n_ctx", "n_tokens", "n_matrices", "n_inputs", "output_bytes")
 
@@ -24,7 +24,7 @@ class Calibrate(Metric):
             imatrix=imatrix,
             threads=threads,
             force=True,
-            progress=of_count(progress),
+            progress=lambda what, done, total: progress(done / total, f"{what}, {done} of {total}"),
             **dict(task.options),
         ).to_json()
         return [Measured({key: report[key] for key in REPORTED})]

@@ -1,0 +1,131 @@
+"""Texts that a model writes, kept in the cache: they take longer to write than to run the model over."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.calibration.prompts import prompts
+from pyquant.errors import OutputError
+from pyquant.files.npz import read_npz
+from pyquant.files.output_file import OutputFile
+from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model
+from pyquant.llama.own_texts import TOGETHER, write_tokens
+from pyquant.llama.vocabulary import Vocabulary
+from pyquant.machine.caches import cache_folder
+
+logger = logging.getLogger(__name__)
+
+# Called with the tokens written, and all.
+Written = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is to write.
+
+    forms, seed: of prompts, one of which each text begins with. before, after: tokens around a prompt.
+    turns: tokens that stand where the model ends, in turn; none: another prompt.
+    """
+
+    forms: tuple[str, ...]
+    seed: int
+    before: list[int]
+    after: list[int]
+    turns: tuple[list[int], ...] = ()
+
+    def openings(self, vocabulary: Vocabulary) -> Iterator[list[int]]:
+        """Yield prompts without end, with what is around them."""
+        for prompt in prompts(vocabulary, self.forms, self.seed):
+            yield [*self.before, *prompt, *self.after]
+
+
+def write_texts(
+    model: Model, asked: Asked, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
+) -> Chunks:
+    """Let a model write chunks of n_ctx tokens, or take those of them that it wrote before.
+
+    Chunks that are written together are kept when they are done. Raises ModelFileError: it cannot be run.
+    """
+    folder, openings = cache_folder(), asked.openings(model.vocabulary)
+    written = np.empty((n_chunks, n_ctx), np.int32)
+    for first in range(0, n_chunks, TOGETHER):
+        part = written[first : first + TOGETHER]
+        path = folder and folder / "texts" / f"{_key(model, asked, first, part.shape)}.npz"
+        known = _read(path, part.shape, model.n_vocab) if path else None
+        if known is None:
+            counted = _Counted(openings)
+
+            def begin(n_ends: int, counted: _Counted = counted) -> list[int]:
+                turns = asked.turns
+                return turns[(n_ends - 1) % len(turns)] if n_ends and turns else next(counted)
+
+            def told(done: int, _all: int, before: int = first * n_ctx) -> None:
+                if progress:
+                    progress(before + done, written.size)
+
+            part[:] = write_tokens(
+                model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads, progress=told
+            )
+            if path:
+                _keep(path, part, counted.n_taken)
+        else:
+            part[:], n_taken = known
+            deque(islice(openings, n_taken), maxlen=0)
+    return Chunks(written)
+
+
+class _Counted:
+    """An iterator that counts what is taken of it."""
+
+    def __init__(self, of: Iterator[list[int]]) -> None:
+        self._of, self.n_taken = of, 0
+
+    def __next__(self) -> list[int]:
+        self.n_taken += 1
+        return next(self._of)
+
+
+def _key(model: Model, asked: Asked, first: int, shape: tuple[int, ...]) -> str:
+    made_of = [model.file.sha256(), asdict(asked), first, shape, _core.build_info()["pyquant"]]
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
+
+
+def _read(path: Path, shape: tuple[int, ...], n_vocab: int) -> tuple[NDArray[np.int32], int] | None:
+    try:
+        arrays = read_npz(path)
+        tokens, n_openings = arrays["tokens"], arrays["n_openings"]
+        if (tokens.shape, tokens.dtype, n_openings.shape) != (shape, np.int32, ()):
+            raise ValueError("has other texts")
+        if tokens.min() < 0 or tokens.max() >= n_vocab or not 0 <= n_openings <= tokens.size:
+            raise ValueError("has impossible numbers")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        logger.warning("%s: written anew, as what was kept cannot be used: %s", path, error)
+        return None
+    return tokens, int(n_openings)
+
+
+def _keep(path: Path, tokens: NDArray[np.int32], n_openings: int) -> None:
+    data = io.BytesIO()
+    np.savez(data, tokens=tokens, n_openings=np.array(n_openings))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with OutputFile(path, data.tell(), sources=[], force=True) as output:
+            output.write(data.getbuffer(), 0)
+            output.commit()
+    except (OSError, OutputError) as error:
+        logger.warning("%s: what the model wrote is not kept (PYQUANT_CACHE): %s", path, error)
