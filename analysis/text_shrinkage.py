@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.few_tokens import N_CTX, N_ROWS, cost, gptq_encoder, inputs_of, mean_product
 from pyquant import _core
-from pyquant.calibration.shrinkage import go_to_diagonal, sampled_columns, shrinkage_of_texts
+from pyquant.calibration.shrinkage import BetweenTexts, go_to_diagonal, sampled_columns
 from pyquant.calibration.sources import MIXTURE
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
@@ -74,9 +74,10 @@ def _say(
         ratios = [cost(weights, encoder, of_new[text]) / plain[text] for text in new]
         print(f"{share:4.1f}", *(f"{ratio:6.3f}" for ratio in ratios))
     columns = sampled_columns(weights.shape[1])
-    moments = np.stack([mean_product(inputs[:, columns]) for inputs in known])
-    taken = shrinkage_of_texts(moments, np.array([len(inputs) for inputs in known], np.float64))
-    print(f"taken: {taken:.2f}")
+    between = BetweenTexts(len(columns))
+    for inputs in known:
+        between.add(inputs[:, columns].T @ inputs[:, columns], len(inputs))
+    print(f"taken: {between.share:.2f}")
 
 
 if __name__ == "__main__":

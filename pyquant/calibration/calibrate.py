@@ -26,7 +26,7 @@ from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, rando
 from pyquant.calibration.residual_stream import stream_lengths
 from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
-from pyquant.calibration.sums import importance_of, kept_file, not_finite, squares_of_texts, write_sums
+from pyquant.calibration.sums import forget, importance_of, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
 from pyquant.calibration.wanted import Progress, wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
@@ -233,15 +233,16 @@ def calibrate_model(
             inputs = collector.inputs
             header = header_of(inputs, not_finite=left_out)
             n_bytes = file_bytes(header)
+            key = spool_key(origin, work, collector, process_output)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
-                spool(output, n_bytes, spool_key(origin, work, collector, process_output), memory, collector),
+                spool(output, n_bytes, key, memory, collector),
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch
                 told = progress and partial(progress, RUNNING)
                 run = partial(run_over, context, work, collector, checkpoint_seconds, told, source, logits)
-                moments = TextMoments(output, collector)
+                moments = TextMoments(output, collector, key)
                 if several and not imatrix_only:
                     for end in accumulate(chunks.n_groups for chunks in cuts[: len(wanted)]):
                         run(until=end)
@@ -267,8 +268,7 @@ def calibrate_model(
                     )  # fmt: skip
                 file.commit()
                 seconds = time.perf_counter() - begin
-            kept_file(output, "squares").unlink()
-            moments.forget()
+            forget(output)
     if collector.left_to_cpu:
         say_once(f"{source.path}: {collector.left_to_cpu}: the CPU makes others")
     copying, waiting = collector.waited

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
-from pyquant.calibration.sums import not_finite
+from pyquant.calibration.sums import forget, not_finite
 from pyquant.errors import ConfigError, ModelFileError, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
@@ -155,6 +155,7 @@ def spool(
     except OSError as error:
         if error.errno == errno.ENOSPC:
             path.unlink(missing_ok=True)
+            forget(output)
             raise OutputError(
                 f"{output}: no room: the sums need {sums:,} bytes beside it while they are made, and it "
                 f"{output_bytes:,}; {shutil.disk_usage(output.parent).free:,} are free in {output.parent}"

@@ -7,7 +7,7 @@ is taken between pieces of the text; between tokens it would come out 3 to 20 ti
 the columns' sizes, so that a few large columns do not decide.
 
 Of several texts, the variance is that between texts: others, on which the model will run, differ as much. It
-falls as 1 / n with n texts, and has the variance within texts in it.
+falls as 1 / n with n texts, and has the variance within texts in it. Random tokens are no text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 # Of what is nearest to the Hessian of all texts: with all of it, texts like those calibrated on lose.
 PART = 0.5
 COLUMNS = 128  # a sample of them, whose 8,000 pairs tell as much as all
+LEAST = 1e-5  # of the tokens before a text, those that it is to have for single precision to tell them apart
 
 
 def shrinkage(
@@ -42,21 +43,49 @@ def shrinkage(
     return float(min(1, variance.sum() / np.square(apart / np.outer(size, size)).sum()))
 
 
-def shrinkage_of_texts(moments: NDArray[np.float32], weights: NDArray[np.floating]) -> float:
-    """Compute which share of the diagonal is best, from 0 to PART, for these texts and for others like them.
+class BetweenTexts:
+    """How much texts differ in some columns, summed up text by text.
 
-    moments: (n_texts, n, n) the mean of x x^T over the tokens of each, two texts or more.
-    weights: (n_texts,) how much each counts.
+    n: how many columns. The arrays are (n, n) float64.
+    total, count: the sum of x x^T over the tokens of all texts, and these.
+    squares: the sum over texts of their own such sums, squared, over their tokens. n_texts: of these.
     """
-    parts = np.asarray(weights / weights.sum(), np.float32)
-    size = np.sqrt(np.maximum(np.tensordot(parts, moments, 1).diagonal(), np.finfo(np.float32).tiny))
-    known = moments / np.outer(size, size)
-    of_all = np.tensordot(parts, known, 1)
-    of_one = np.tensordot(parts, np.square(known - of_all), 1) / (1 - np.square(parts).sum())
-    variance, apart = of_one * np.square(parts).sum(), np.square(of_all)
-    for of_pairs in (variance, apart):
-        np.fill_diagonal(of_pairs, 0)
-    return PART * float(min(1, variance.sum() / apart.sum())) if apart.any() else PART
+
+    def __init__(self, n: int) -> None:
+        self.total, self.squares = np.zeros((2, n, n))
+        self.count, self.n_texts = 0.0, 0
+
+    def add(self, products: NDArray[np.floating], count: float) -> None:
+        """Add a text: the sum of x x^T over its tokens, and how many these are, times their weight.
+
+        One that hardly counts is not told apart: single precision loses it in the sums of others.
+        """
+        if count > LEAST * self.count:
+            self.squares += np.square(products.astype(np.float64)) / count
+            self.n_texts += 1
+        self.total += products
+        self.count += count
+
+    @property
+    def share(self) -> float:
+        """Compute which share of the diagonal is best, from 0 to PART, for these and others like them.
+
+        The variance of the mean is sum_k p_k (H_k - H)^2 / (n - 1), with p_k the part of the tokens that
+        text k has: that of texts that are alike, however long each is, and of those that differ where they
+        are as long. Where one of these has nearly all tokens it is too small, and tends to that of one text.
+
+        Returns: 0 of fewer than two texts.
+        """
+        if self.n_texts < 2:
+            return 0.0
+        mean = self.total / self.count
+        size = np.sqrt(np.maximum(mean.diagonal(), np.finfo(np.float32).tiny))
+        size = np.outer(size, size)
+        apart = np.square(mean / size)
+        variance = (self.squares / self.count / size / size - apart) / (self.n_texts - 1)
+        for of_pairs in (variance, apart):
+            np.fill_diagonal(of_pairs, 0)
+        return PART * float(np.clip(variance.sum() / apart.sum(), 0, 1)) if apart.any() else PART
 
 
 def sampled_columns(n_in: int) -> NDArray[np.intp]:
@@ -92,8 +121,10 @@ def shrink_to_diagonal(
     numbers = [] if texts is None else np.unique(texts[texts >= 0]).tolist()
     if len(numbers) > 1:
         parts = [tokens[texts == number] for number in numbers]
-        moments = np.stack([part.T @ part / np.float32(len(part)) for part in parts])
-        share = shrinkage_of_texts(moments, np.array([len(part) for part in parts], np.float64))
+        between = BetweenTexts(tokens.shape[1])
+        for part in parts:
+            between.add(part.T @ part, len(part))
+        share = between.share
     else:
         known = hessian[np.ix_(*2 * [sampled_columns(len(hessian))])]
         share = shrinkage(tokens, n_pieces, known, np.diag(known.diagonal()))

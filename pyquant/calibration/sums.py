@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +24,37 @@ Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]
 
 
 Arrays = dict[str, NDArray[Any]]
-Result = TypeVar("Result")
+
+SQUARES, TEXTS = "squares", "texts"  # what is kept beside a Hessian file while it is made
 
 
 def kept_file(output: Path, called: str) -> Path:
     """Name the file that keeps something for a run that goes on after it was taken."""
     return output.with_name(f".{output.name}.{called}.npz")
+
+
+def keep(path: Path, arrays: Arrays) -> None:
+    """Write what is kept, whole or not at all."""
+    partial_file = path.with_name(f"{path.name}.partial")
+    with partial_file.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
+    partial_file.replace(path)
+
+
+def forget(output: Path) -> None:
+    """Remove what is kept, of runs that were interrupted too."""
+    for called in (SQUARES, TEXTS):
+        path = kept_file(output, called)
+        for leftover in (path, path.with_name(f"{path.name}.partial")):
+            leftover.unlink(missing_ok=True)
+
+
+def not_usable(output: Path, path: Path, why: object) -> ModelFileError:
+    """Say that what an interrupted run kept cannot be used."""
+    return ModelFileError(
+        f"{path}: what an interrupted run kept cannot be used: {why}; remove it and the file "
+        f".{output.name}.spool beside it, and calibration begins anew"
+    )
 
 
 def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Squares:
@@ -40,47 +64,19 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
     batch: the first batch of random tokens.
     Raises ModelFileError: what is kept cannot be used.
     """
-
-    def take() -> Arrays:
-        arrays = {}
+    path, arrays = kept_file(output, SQUARES), {}
+    if collector.batch <= batch:
         for i in collector.inputs:
             name = i.matrices[0]
             groups = range(i.n_groups)
             arrays[f"{name}.squares"] = np.stack([collector.squares(i, group) for group in groups])
             arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
-        return arrays
-
-    return taken_once(output, "squares", collector, batch, take, partial(_squares_of, collector))
-
-
-def taken_once(
-    output: Path,
-    called: str,
-    collector: _core.Collector,
-    batch: int,
-    take: Callable[[], Arrays],
-    check: Callable[[Arrays], Result],
-) -> Result:
-    """Take what the collector has before a batch, or read what a run that was interrupted later took.
-
-    output: the Hessian file, beside which it is kept. called: what it is.
-    check: called with what is kept; raises ValueError or KeyError where it does not fit.
-    Raises ModelFileError: what is kept cannot be used.
-    """
-    path = kept_file(output, called)
-    if collector.batch < batch or not path.exists():
-        partial_file = path.with_name(f"{path.name}.partial")
-        with partial_file.open("wb") as file:
-            np.savez(file, **take())  # type: ignore[arg-type] # numpy: any name is an array
-        partial_file.replace(path)
+        keep(path, arrays)
         collector.checkpoint(batch)
     try:
-        return check(read_npz(path))
+        return _squares_of(collector, read_npz(path))
     except (OSError, ValueError, KeyError) as error:
-        raise ModelFileError(
-            f"{path}: what an interrupted run kept cannot be used: {error}; remove it and the file "
-            f".{output.name}.spool beside it, and calibration begins anew"
-        ) from None
+        raise not_usable(output, path, error) from None
 
 
 def _squares_of(collector: _core.Collector, arrays: Arrays) -> Squares:

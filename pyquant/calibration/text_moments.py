@@ -1,9 +1,8 @@
-"""Sums of some columns for each text alone: how much texts differ says how far Hessians are to be shrunk."""
+"""Sums of some columns, told apart by text: how much texts differ says how far Hessians are to be shrunk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,69 +11,72 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.hessian_file import has_moments
 from pyquant.calibration.panels import places
-from pyquant.calibration.shrinkage import sampled_columns, shrinkage_of_texts
-from pyquant.calibration.sums import Arrays, kept_file, taken_once
+from pyquant.calibration.shrinkage import BetweenTexts, sampled_columns
+from pyquant.calibration.sums import TEXTS, Arrays, keep, kept_file, not_usable
+from pyquant.files.npz import read_npz
+
+KEY, ENDED = "key", "ended"  # in the file: what run it is of, and the texts that are in it
 
 
 class TextMoments:
-    """What a collector has summed up at the end of each text, of the columns that `sampled_columns` chooses.
+    """What a collector has summed up of each text, of the columns that `sampled_columns` chooses.
 
-    output: the Hessian file, beside which this is kept for a run that goes on later.
+    It is kept at the end of each text for a run that goes on later, beside the Hessian file.
     """
 
-    def __init__(self, output: Path, collector: _core.Collector) -> None:
-        self._output, self._collector = output, collector
-        self._sums: list[Arrays] = []  # up to each text's end
+    def __init__(self, output: Path, collector: _core.Collector, key: bytes) -> None:
+        """Take up what was kept of the same run.
+
+        output: the Hessian file. key: tells runs apart.
+        Raises ModelFileError: what was kept cannot be used.
+        """
+        self._output, self._path, self._collector = output, kept_file(output, TEXTS), collector
+        self._key = np.frombuffer(key, np.uint8)
+        self._inputs = {i.matrices[0]: i for i in collector.inputs if has_moments(i)}
+        self._of_inputs = {
+            name: BetweenTexts(len(sampled_columns(i.n_in))) for name, i in self._inputs.items()
+        }
+        self._n_ended = self._n_kept = 0
+        if self._path.exists():
+            try:
+                self._take(read_npz(self._path))
+            except (OSError, ValueError, KeyError) as error:
+                raise not_usable(output, self._path, error) from None
 
     def end_text(self, batch: int) -> None:
-        """Take the sums at the end of a text. Raises ModelFileError: what was kept cannot be used.
+        """Take the sums at the end of a text, or those that a run took which was interrupted later.
 
-        batch: the first one of the next text.
+        batch: the first one of the next text. Raises ModelFileError: what was kept is gone.
         """
-        called = f"text-{len(self._sums)}"
-        take, check = partial(_sampled, self._collector), partial(_checked, self._collector)
-        self._sums.append(taken_once(self._output, called, self._collector, batch, take, check))
+        self._n_ended += 1
+        if self._n_ended <= self._n_kept:
+            return
+        if self._collector.batch > batch:
+            raise not_usable(self._output, self._path, f"sums of text {self._n_ended} are not in it")
+        arrays: Arrays = {KEY: self._key, ENDED: np.array(self._n_ended)}
+        for name, between in self._of_inputs.items():
+            i = self._inputs[name]
+            sums = self._collector.sums(i, 0)[i.n_in :][_pairs(i.n_in)]
+            between.add(sums - between.total, self._collector.count(i, 0) - between.count)
+            arrays |= {f"{name}.{what}": np.asarray(its) for what, its in vars(between).items()}
+        keep(self._path, arrays)
+        self._collector.checkpoint(batch)
 
     def shares(self, inputs: Sequence[_core.Input]) -> dict[str, float]:
-        """Compute by input which share of the diagonal is best; none of experts, and none of one text."""
-        shares: dict[str, float] = {}
-        for i in inputs:
-            name = i.matrices[0]
-            if not self._sums or name not in self._sums[0]:
-                continue
-            n = np.diff([0, *(sums[f"{name}.count"].item() for sums in self._sums)])
-            sums = np.diff(np.stack([sums[name] for sums in self._sums]), axis=0, prepend=0)
-            known = n > 0
-            moments = (sums[known] / n[known, None, None]).astype(np.float32)
-            shares[name] = shrinkage_of_texts(moments, n[known]) if known.sum() > 1 else 0.0
-        return shares
+        """Compute by input which share of the diagonal is best; none of experts, and none without texts."""
+        names = [i.matrices[0] for i in inputs] if self._n_ended else []
+        return {name: self._of_inputs[name].share for name in names if name in self._of_inputs}
 
-    def forget(self) -> None:
-        """Remove what is kept."""
-        for number in range(len(self._sums)):
-            kept_file(self._output, f"text-{number}").unlink()
-
-
-def _inputs(collector: _core.Collector) -> list[_core.Input]:
-    return [i for i in collector.inputs if has_moments(i)]
-
-
-def _sampled(collector: _core.Collector) -> Arrays:
-    arrays: Arrays = {}
-    for i in _inputs(collector):
-        name = i.matrices[0]
-        arrays[name] = collector.sums(i, 0)[i.n_in :][_pairs(i.n_in)].astype(np.float64)
-        arrays[f"{name}.count"] = np.array(collector.count(i, 0))
-    return arrays
-
-
-def _checked(collector: _core.Collector, arrays: Arrays) -> Arrays:
-    for i in _inputs(collector):
-        name, n = i.matrices[0], min(i.n_in, len(sampled_columns(i.n_in)))
-        sums, count = arrays[name], arrays[f"{name}.count"]
-        if (sums.shape, sums.dtype, count.shape) != ((n, n), np.float64, ()) or not np.isfinite(count):
-            raise ValueError(f"{name} is not what this model has")
-    return arrays
+    def _take(self, arrays: Arrays) -> None:
+        if not np.array_equal(arrays[KEY], self._key):
+            return  # another run's, which this one's replaces
+        for name, between in self._of_inputs.items():
+            for what, empty in vars(between).items():
+                its = arrays[f"{name}.{what}"]
+                if its.shape != np.shape(empty):
+                    raise ValueError(f"{name} is not what this model has")
+                setattr(between, what, its if its.shape else its.item())
+        self._n_kept = int(arrays[ENDED])
 
 
 def _pairs(n_in: int) -> NDArray[np.intp]:

@@ -24,7 +24,6 @@ from tests.support.models import Model, with_too_large_inputs
 KIND = Model(n_embd=64, n_ff=320, n_layer=2, n_expert=3, seed=6)
 LARGEST = 4 * (320 + 320 * 256 + 64 * 64)
 OPTIONS = {"n_ctx": 64, "n_chunks": 300}  # ten batches
-FEW = {"n_ctx": 64, "n_chunks": 4}
 
 # Says when a batch is done, and checkpoints after each.
 PROGRAM = """
@@ -209,24 +208,26 @@ def test_what_cannot_be_asked_for(model: Path, text: Path, tmp_path: Path) -> No
     refused(OutputError, "is the input, which is never overwritten", imatrix=text, force=True)
 
 
-@pytest.mark.parametrize("damaged", [b"", b"PK\x03\x04 cut off", None])
+@pytest.mark.parametrize("damaged", [b"", b"PK\x03\x04 cut off", "of another model", "gone"])
 def test_sums_of_squares_that_cannot_be_used_are_named(
-    damaged: bytes | None, model: Path, text: Path, tmp_path: Path
+    damaged: bytes | str, model: Path, text: Path, tmp_path: Path
 ) -> None:
     def stop(what: str, done: int, total: int) -> None:
         if done == total:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate_model(model, [text], tmp_path / "stats", **FEW, checkpoint_seconds=0, progress=stop)
+        calibrate_model(model, [text], tmp_path / "stats", **OPTIONS, checkpoint_seconds=0, progress=stop)
     squares = tmp_path / ".stats.squares.npz"
-    if damaged is None:
+    if damaged == "gone":
+        squares.unlink()
+    elif isinstance(damaged, str):
         with np.load(squares) as arrays:
             np.savez(squares, **{name: its[..., :1] for name, its in arrays.items()})
     else:
         squares.write_bytes(damaged)
     with pytest.raises(ModelFileError, match=r"\.squares\.npz: what an interrupted run kept .* remove"):
-        calibrate_model(model, [text], tmp_path / "stats", **FEW)
-    squares.unlink()
+        calibrate_model(model, [text], tmp_path / "stats", **OPTIONS)
+    squares.unlink(missing_ok=True)
     (tmp_path / ".stats.spool").unlink()
-    assert calibrate_model(model, [text], tmp_path / "stats", **FEW).resumed_at == 0
+    assert calibrate_model(model, [text], tmp_path / "stats", **OPTIONS).resumed_at == 0

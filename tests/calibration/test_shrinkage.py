@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
-from pyquant.calibration.shrinkage import PART, shrink_to_diagonal, shrinkage, shrinkage_of_texts
+from pyquant.calibration.shrinkage import PART, BetweenTexts, shrink_to_diagonal, shrinkage
 
 N_IN, N_CTX = 40, 32
 
@@ -37,6 +37,13 @@ def chunks(n_chunks: int, seed: int, together: int) -> NDArray[np.float32]:
 
 def moment(x: NDArray[np.float32]) -> NDArray[np.float64]:
     return x.T.astype(np.float64) @ x / len(x)
+
+
+def share_of(moments: list[NDArray[np.float64]], counts: list[float]) -> float:
+    between = BetweenTexts(len(moments[0]))
+    for its, count in zip(moments, counts):
+        between.add(its * count, count)
+    return between.share
 
 
 def distance(hessian: NDArray[np.floating] | None, true: NDArray[np.floating]) -> float:
@@ -77,7 +84,7 @@ def test_texts_are_a_sample_of_texts() -> None:
         x = np.concatenate(texts)
         hessian = moment(x)
         target = np.diag(hessian.diagonal())
-        share = 1 / PART * shrinkage_of_texts(np.stack([moment(text) for text in texts]), np.ones(n_texts))
+        share = 1 / PART * share_of([moment(text) for text in texts], [400] * n_texts)
         alone = shrinkage(x, 50, hessian, target)
         ours.append(distance((1 - share) * hessian + share * target, true))
         by_pieces.append(distance((1 - alone) * hessian + alone * target, true))
@@ -94,13 +101,12 @@ def test_texts_count_by_their_tokens_and_random_ones_not() -> None:
     random = chunks(20, 7, 1)[:, ::-1]
     all_of_them = moment(np.concatenate(texts))
     size = np.outer(*2 * [np.sqrt(all_of_them.diagonal())])
-    variance = np.square((moment(texts[0]) - moment(texts[1])) / size) / 2 * (1 / 16 + 9 / 16)
+    variance = np.square((moment(texts[0]) - moment(texts[1])) / size) * (1 / 4 * 3 / 4)
     apart = np.square(all_of_them / size)
     for of_pairs in (variance, apart):
         np.fill_diagonal(of_pairs, 0)
     share = PART * variance.sum() / apart.sum()
-    moments = np.stack([moment(text) for text in texts])
-    assert shrinkage_of_texts(moments, np.array([2.0, 6.0])) == pytest.approx(share, rel=1e-3)
+    assert share_of([moment(text) for text in texts], [2.0, 6.0]) == pytest.approx(share, rel=1e-9)
     x, numbers = (
         np.concatenate([*texts, random]),
         np.repeat(np.array([0, 1, -1], np.int32), [10 * N_CTX, 30 * N_CTX, 20 * N_CTX]),
@@ -162,3 +168,24 @@ def test_experts_of_few_tokens_get_the_common_hessian(tmp_path: Path) -> None:
     assert way_gone(1) > 0.3
     assert way_gone(0) < 0.1
     assert way_gone(2) < 0.1
+
+
+@pytest.mark.parametrize("n_chunks", [(100, 100), (190, 10), (199, 1), (60, 60, 60, 20)])
+def test_texts_that_are_alike_have_the_variance_of_their_tokens(n_chunks: tuple[int, ...]) -> None:
+    """However unequal they are: the share is that by pieces of one text."""
+    ours, by_pieces = [], []
+    for seed in range(40):
+        x = chunks(sum(n_chunks), seed, 1)
+        texts = np.split(x, N_CTX * np.cumsum(n_chunks)[:-1])
+        ours.append(share_of([moment(text) for text in texts], [len(text) for text in texts]) / PART)
+        by_pieces.append(shrinkage(x, 200, moment(x), np.diag(moment(x).diagonal())))
+    assert np.mean(ours) == pytest.approx(np.mean(by_pieces), rel=0.25)
+
+
+def test_a_text_that_hardly_counts_changes_nothing() -> None:
+    texts = [chunks(20, seed, 1) @ np.diag(np.linspace(1, 2 + seed, N_IN)) for seed in range(3)]
+    moments = [moment(text) for text in texts]
+    share = share_of(moments[:2], [1, 1])
+    assert share_of(moments, [1, 1, 1e-7]) == pytest.approx(share, rel=1e-3)
+    assert share_of(moments[:2], [1, 1e-9]) == 0 == share_of(moments[:1], [1])
+    assert 0 < share_of(moments[:2], [1, 1e-3]) < 0.01 * share

@@ -13,7 +13,7 @@ import pytest
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.panels import full_matrix
-from pyquant.calibration.shrinkage import COLUMNS, PART, go_to_diagonal, sampled_columns, shrinkage_of_texts
+from pyquant.calibration.shrinkage import COLUMNS, PART, BetweenTexts, go_to_diagonal, sampled_columns
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.collecting import write_collected
@@ -67,11 +67,12 @@ def test_the_share_is_that_of_texts_calibrated_on_alone(
         columns = sampled_columns(len(alone[0][0]))
         assert len(columns) == min(COLUMNS, len(alone[0][0]))
         pairs = np.ix_(columns, columns)
-        moments = np.stack([hessian[pairs] / count for hessian, count, _ in alone])
-        weights = np.array([count * weight for (_, count, _), weight in zip(alone, WEIGHTS)])
+        between = BetweenTexts(len(columns))
+        for (products, count, _), weight in zip(alone, WEIGHTS):
+            between.add(weight * products[pairs], weight * count)
         hessian, count, share = sums_of(tmp_path / "all", name)
-        assert 0.01 < share < PART
-        assert share == pytest.approx(shrinkage_of_texts(moments, weights), rel=1e-3)
+        assert 0.003 < share < PART
+        assert share == pytest.approx(between.share, rel=1e-3)
         hessian *= np.float32(1 / count)
         go_to_diagonal(hessian, share)
         np.testing.assert_allclose(Calibration.read(tmp_path / "all").hessian(name), hessian, rtol=1e-6)
@@ -142,5 +143,54 @@ def test_killed_between_texts_it_goes_on_to_the_same_file(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     calibrate_model(model, texts, tmp_path / "stats", weights=WEIGHTS, **OPTIONS)
+    assert (tmp_path / "stats").read_bytes() == (tmp_path / "undisturbed").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "undisturbed"]
+
+
+@pytest.mark.parametrize("how", ["gone", "of another run", "damaged"])
+def test_sums_of_texts_that_are_not_there_are_not_made_up(
+    model: Path, texts: list[Path], tmp_path: Path, how: str
+) -> None:
+    stats, kept = tmp_path / "stats", tmp_path / ".stats.texts.npz"
+
+    def stopped_at(chunks: int, **options: object) -> None:
+        def stop(what: str, done: int, total: int) -> None:
+            if done >= chunks:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            calibrate_model(model, texts, stats, checkpoint_seconds=0, progress=stop, **OPTIONS | options)
+
+    if how == "of another run":
+        stopped_at(72, weights=[5.0, 1.0, 1.0])
+        another = kept.read_bytes()
+    stopped_at(112)
+    if how == "of another run":
+        kept.write_bytes(another)
+    elif how == "gone":
+        kept.unlink()
+    else:
+        kept.write_bytes(kept.read_bytes()[:-100])
+    with pytest.raises(ModelFileError, match=r"\.stats\.texts\.npz: what an interrupted run kept .* remove"):
+        calibrate_model(model, texts, stats, **OPTIONS)
+    kept.unlink(missing_ok=True)
+    (tmp_path / ".stats.spool").unlink()
+    calibrate_model(model, texts, stats, **OPTIONS)
+    calibrate_model(model, texts, tmp_path / "undisturbed", **OPTIONS)
+    assert stats.read_bytes() == (tmp_path / "undisturbed").read_bytes()
+
+
+def test_what_another_run_kept_is_replaced(model: Path, texts: list[Path], tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        if done >= 72:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(
+            model, texts, tmp_path / "stats", weights=[5.0, 1.0, 1.0], checkpoint_seconds=0, progress=stop,
+            **OPTIONS,
+        )  # fmt: skip
+    calibrate_model(model, texts, tmp_path / "stats", **OPTIONS)
+    calibrate_model(model, texts, tmp_path / "undisturbed", **OPTIONS)
     assert (tmp_path / "stats").read_bytes() == (tmp_path / "undisturbed").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "undisturbed"]
