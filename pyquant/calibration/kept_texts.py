@@ -65,37 +65,36 @@ def write_texts(
         part = written[first : first + TOGETHER]
         path = folder and folder / "texts" / f"{_key(model, asked, first, part.shape)}.npz"
         known = _read(path, part.shape, model.n_vocab) if path else None
-        if known is None:
-            counted = _Counted(openings)
-
-            def begin(n_ends: int, counted: _Counted = counted) -> list[int]:
-                turns = asked.turns
-                return turns[(n_ends - 1) % len(turns)] if n_ends and turns else next(counted)
-
-            def told(done: int, _all: int, before: int = first * n_ctx) -> None:
-                if progress:
-                    progress(before + done, written.size)
-
-            part[:] = write_tokens(
-                model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads, progress=told
-            )
-            if path:
-                _keep(path, part, counted.n_taken)
-        else:
-            part[:], n_taken = known
-            deque(islice(openings, n_taken), maxlen=0)
+        if known is not None:
+            part[:], n_openings = known
+            deque(islice(openings, n_openings), maxlen=0)
+            continue
+        begin = _Beginnings(openings, asked.turns)
+        part[:] = write_tokens(
+            model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads,
+            progress=progress and _behind(progress, first * n_ctx, written.size),
+        )  # fmt: skip
+        if path:
+            _keep(path, part, begin.n_openings)
     return Chunks(written)
 
 
-class _Counted:
-    """An iterator that counts what is taken of it."""
+class _Beginnings:
+    """What stands at the beginning of a text, and where the model ends one; counts openings."""
 
-    def __init__(self, of: Iterator[list[int]]) -> None:
-        self._of, self.n_taken = of, 0
+    def __init__(self, openings: Iterator[list[int]], turns: tuple[list[int], ...]) -> None:
+        self._openings, self._turns, self.n_openings = openings, turns, 0
 
-    def __next__(self) -> list[int]:
-        self.n_taken += 1
-        return next(self._of)
+    def __call__(self, n_ends: int) -> list[int]:
+        if n_ends and self._turns:
+            return self._turns[(n_ends - 1) % len(self._turns)]
+        self.n_openings += 1
+        return next(self._openings)
+
+
+def _behind(progress: Written, before: int, total: int) -> Written:
+    """Count the tokens before those that are written."""
+    return lambda done, _: progress(before + done, total)
 
 
 def _key(model: Model, asked: Asked, first: int, shape: tuple[int, ...]) -> str:

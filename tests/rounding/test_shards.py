@@ -103,8 +103,8 @@ def test_stock_llama_cpp_runs_them(oracle: Oracle, held_out_text: Path, tmp_path
         done = quantize_model(model_path(), tmp_path / name, Q4_0, split=split)
         words = ["-m", done.files[0], "-f", held_out_text, "-c", 128, "--chunks", 2, "-t", 1]
         printed = oracle.run_until("Final estimate", "llama-perplexity", *words)
-        ppl.append(printed.partition("Final estimate")[2])
-    assert ppl[0] == ppl[1]
+        ppl.append(printed.partition("Final estimate")[2].splitlines()[0])
+    assert ppl[0] == ppl[1] != ""
 
 
 def test_a_quantized_model_is_dequantized_into_its_shards(generated, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class Forecast:
     def lines(self) -> Iterator[str]:
         """Say it."""
         yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
-        yield f"time: about {max(1, round(self.seconds / 60)):,} min, less where statistics are there already"
+        yield f"time: about {max(1, round(self.seconds / 60)):,} min, less what the cache has already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
         if self.tokens_per_column < MANY:
