@@ -8,13 +8,12 @@ of NEW_TEXT, with as many candidates as there are dampenings up to there.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.few_tokens import N_CTX, N_ROWS, gptq_encoder, inputs_of, mean_product
+from analysis.few_tokens import N_CTX, N_ROWS, gptq_encoder, inputs_of, mean_product, moved, parser_of
 from pyquant.calibration.collected import OfAllTokens
 from pyquant.calibration.sample import spread
 from pyquant.files.text import read_text
@@ -28,15 +27,10 @@ DAMPENINGS = (ON_ITS_OWN, 0.1, 0.01, 0.05, 0.02, 0.2)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", type=Path)
+    parser = parser_of(__doc__, type_="Q4_K")
     parser.add_argument("text", type=Path)
     parser.add_argument("new_text", type=Path)
-    parser.add_argument("--tensors", nargs="+", required=True)
     parser.add_argument("--chunks", type=int, default=64, help="of each text")
-    parser.add_argument("--type", default="Q4_K")
     arguments = parser.parse_args()
 
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
@@ -62,9 +56,7 @@ def _errors(
     weights: NDArray[np.float32], hessian: NDArray[np.float32], type_: TensorType
 ) -> NDArray[np.float32]:
     """Round with each dampening; (n_dampenings, n_rows, n_in)."""
-    n_in = weights.shape[1]
-    encoders = (gptq_encoder(hessian, type_, dampening) for dampening in DAMPENINGS)
-    return np.stack([weights - encoder.decode(encoder.encode(weights, None), n_in) for encoder in encoders])
+    return np.stack([moved(weights, gptq_encoder(hessian, type_, dampening)) for dampening in DAMPENINGS])
 
 
 def _least(errors: NDArray[np.float32], chooses: NDArray[np.float32], tells: NDArray[np.float32]) -> float:

@@ -33,15 +33,10 @@ N_CTX, N_NEW, N_ROWS = 512, 32, 512  # tokens of a chunk, chunks of the new text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", type=Path)
+    parser = parser_of(__doc__, type_="IQ4_NL")
     parser.add_argument("text", type=Path)
     parser.add_argument("new_text", type=Path)
-    parser.add_argument("--tensors", nargs="+", required=True)
     parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 32, 64, 128])
-    parser.add_argument("--type", default="IQ4_NL")
     arguments = parser.parse_args()
 
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
@@ -68,6 +63,15 @@ def main() -> None:
             plain = cost(weights, _core.ggml_encoder(int(type_)), new_hessian, diagonal[None])
             share = share_of(sums.hessian(0))
             print(f"{name} of imatrix's error {errors[-1] / plain:.1%}, D of H {share:.1%}")
+
+
+def parser_of(what: str | None, *, type_: str) -> argparse.ArgumentParser:
+    """Make what reads the arguments of a script that rounds matrices of a model; type_: if none is given."""
+    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--tensors", nargs="+", required=True)
+    parser.add_argument("--type", default=type_)
+    return parser
 
 
 def inputs_of(model: Model, name: str, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -100,6 +104,13 @@ def gptq_encoder(
     return _core.gptq_encoder(int(type_), factor)
 
 
+def moved(
+    weights: NDArray[np.float32], encoder: _core.Encoder, importance: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Round; say how far each weight moves."""
+    return weights - encoder.decode(encoder.encode(weights, importance), weights.shape[1])
+
+
 def cost(
     weights: NDArray[np.float32],
     encoder: _core.Encoder,
@@ -107,7 +118,7 @@ def cost(
     importance: NDArray[np.float32] | None = None,
 ) -> float:
     """Round; compute the trace of e H e'."""
-    error = weights - encoder.decode(encoder.encode(weights, importance), weights.shape[1])
+    error = moved(weights, encoder, importance)
     return float(((error @ hessian) * error).sum())
 
 

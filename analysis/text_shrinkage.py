@@ -9,12 +9,11 @@ which share `pyquant quantize` takes.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
-from analysis.few_tokens import N_CTX, N_ROWS, cost, gptq_encoder, inputs_of, mean_product
+from analysis.few_tokens import N_CTX, N_ROWS, cost, gptq_encoder, inputs_of, mean_product, parser_of
 from pyquant import _core
 from pyquant.calibration.shrinkage import BetweenTexts, go_to_diagonal, sampled_columns
 from pyquant.calibration.sources import MIXTURE
@@ -28,14 +27,9 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", type=Path)
+    parser = parser_of(__doc__, type_="Q4_K")
     parser.add_argument("new_texts", type=Path, nargs="+")
-    parser.add_argument("--tensors", nargs="+", required=True)
     parser.add_argument("--chunks", type=int, default=15, help="of each text")
-    parser.add_argument("--type", default="Q4_K")
     arguments = parser.parse_args()
 
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}

@@ -194,7 +194,7 @@ def calibrate_model(
     collector = _core.Collector(
         whole, with_output=process_output, n_threads=n_threads(threads), on_device=sums_on_gpu
     )
-    with ExitStack() as stack, Model(source.path) as running:
+    with ExitStack() as stack, Model(source) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = [wish.chunks(running, n_ctx, threads, progress) for wish in wanted]

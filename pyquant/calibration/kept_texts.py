@@ -19,10 +19,10 @@ from pyquant import _core
 from pyquant.calibration.prompts import prompts
 from pyquant.errors import OutputError
 from pyquant.files.npz import read_npz
-from pyquant.files.output_file import OutputFile
+from pyquant.files.output_file import write_bytes
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import TOGETHER, write_tokens
+from pyquant.llama.own_texts import TOGETHER, write_together
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.caches import cache_folder
 
@@ -70,7 +70,7 @@ def write_texts(
             deque(islice(openings, n_openings), maxlen=0)
             continue
         begin = _Beginnings(openings, asked.turns)
-        part[:] = write_tokens(
+        part[:] = write_together(
             model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads,
             progress=progress and _behind(progress, first * n_ctx, written.size),
         )  # fmt: skip
@@ -92,9 +92,9 @@ class _Beginnings:
         return next(self._openings)
 
 
-def _behind(progress: Written, before: int, total: int) -> Written:
+def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]:
     """Count the tokens before those that are written."""
-    return lambda done, _: progress(before + done, total)
+    return lambda done: progress(before + done, total)
 
 
 def _key(model: Model, asked: Asked, first: int, shape: tuple[int, ...]) -> str:
@@ -123,8 +123,6 @@ def _keep(path: Path, tokens: NDArray[np.int32], n_openings: int) -> None:
     np.savez(data, tokens=tokens, n_openings=np.array(n_openings))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with OutputFile(path, data.tell(), sources=[], force=True) as output:
-            output.write(data.getbuffer(), 0)
-            output.commit()
+        write_bytes(path, data.getvalue(), sources=[], force=True)
     except (OSError, OutputError) as error:
         logger.warning("%s: what the model wrote is not kept (PYQUANT_CACHE): %s", path, error)

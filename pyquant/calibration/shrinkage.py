@@ -120,10 +120,10 @@ def shrink_to_diagonal(
     """
     numbers = [] if texts is None else np.unique(texts[texts >= 0]).tolist()
     if len(numbers) > 1:
-        parts = [tokens[texts == number] for number in numbers]
         between = BetweenTexts(tokens.shape[1])
-        for part in parts:
-            between.add(part.T @ part, len(part))
+        for number in numbers:
+            of_text = tokens[texts == number]
+            between.add(of_text.T @ of_text, len(of_text))
         share = between.share
     else:
         known = hessian[np.ix_(*2 * [sampled_columns(len(hessian))])]

@@ -14,8 +14,8 @@ from pyquant.calibration.hessian_file import OUTPUT_SIDE, SHRINKAGE, TOKENS
 from pyquant.calibration.hessian_rows import RowWriter
 from pyquant.calibration.panels import triangle_of, triangle_size
 from pyquant.errors import ModelFileError
-from pyquant.files.npz import read_npz
-from pyquant.files.output_file import OutputFile
+from pyquant.files.npz import read_npz, replace_npz
+from pyquant.files.output_file import OutputFile, partial_of
 
 TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
 
@@ -33,19 +33,11 @@ def kept_file(output: Path, called: str) -> Path:
     return output.with_name(f".{output.name}.{called}.npz")
 
 
-def keep(path: Path, arrays: Arrays) -> None:
-    """Write what is kept, whole or not at all."""
-    partial_file = path.with_name(f"{path.name}.partial")
-    with partial_file.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
-    partial_file.replace(path)
-
-
 def forget(output: Path) -> None:
     """Remove what is kept, of runs that were interrupted too."""
     for called in (SQUARES, TEXTS):
         path = kept_file(output, called)
-        for leftover in (path, path.with_name(f"{path.name}.partial")):
+        for leftover in (path, partial_of(path)):
             leftover.unlink(missing_ok=True)
 
 
@@ -71,7 +63,7 @@ def squares_of_texts(output: Path, collector: _core.Collector, batch: int) -> Sq
             groups = range(i.n_groups)
             arrays[f"{name}.squares"] = np.stack([collector.squares(i, group) for group in groups])
             arrays[f"{name}.counts"] = np.array([collector.count(i, group) for group in groups])
-        keep(path, arrays)
+        replace_npz(path, arrays)
         collector.checkpoint(batch)
     try:
         return _squares_of(collector, read_npz(path))

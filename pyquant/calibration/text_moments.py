@@ -12,8 +12,8 @@ from pyquant import _core
 from pyquant.calibration.hessian_file import has_moments
 from pyquant.calibration.panels import places
 from pyquant.calibration.shrinkage import BetweenTexts, sampled_columns
-from pyquant.calibration.sums import TEXTS, Arrays, keep, kept_file, not_usable
-from pyquant.files.npz import read_npz
+from pyquant.calibration.sums import TEXTS, Arrays, kept_file, not_usable
+from pyquant.files.npz import read_npz, replace_npz
 
 KEY, ENDED = "key", "ended"  # in the file: what run it is of, and the texts that are in it
 
@@ -59,7 +59,7 @@ class TextMoments:
             sums = self._collector.sums(i, 0)[i.n_in :][_pairs(i.n_in)]
             between.add(sums - between.total, self._collector.count(i, 0) - between.count)
             arrays |= {f"{name}.{what}": np.asarray(its) for what, its in vars(between).items()}
-        keep(self._path, arrays)
+        replace_npz(self._path, arrays)
         self._collector.checkpoint(batch)
 
     def shares(self, inputs: Sequence[_core.Input]) -> dict[str, float]:

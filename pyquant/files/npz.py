@@ -1,15 +1,18 @@
-"""Read arrays of numbers from an npz file, whatever is wrong with it."""
+"""Arrays of numbers in npz files: read whatever is wrong with them, and replaced whole."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyquant.files.output_file import partial_of
 
 # A file of numbers does not expand to more than so many bytes and times its own.
 MOST_BYTES, MOST_TIMES = 64 << 20, 8
@@ -34,3 +37,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     if not all(isinstance(array, np.ndarray) for array in found.values()):
         raise ValueError("has something else than arrays")
     return found
+
+
+def replace_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays by name, whole or not at all, in the place of what is there. Raises OSError."""
+    partial = partial_of(path)
+    with partial.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type] # numpy: any name is an array
+    partial.replace(path)

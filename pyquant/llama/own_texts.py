@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.llama.check_logits import check_logits
-from pyquant.llama.context import Context
 from pyquant.llama.model import Model
 
 TOGETHER = 16  # sequences that are continued together: each keeps its keys and values
@@ -22,26 +21,16 @@ def write_tokens(
     begin: Callable[[int], list[int]],
     *,
     seed: int = 0,
-    first: int = 0,
     threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.int32]:
-    """Let a model write sequences of tokens.
-
-    Tokens are drawn from all ordinary ones and from those that end a text, with the probabilities that the
-    model gives them.
+    """Let a model write sequences of tokens, TOGETHER at a time.
 
     Parameters
     ----------
-    n_sequences, n_tokens
-        How many sequences, and the tokens of each.
-    begin
-        Called with 0 at the beginning of a sequence, and wherever the model ends with how often it has
-        ended; returns the tokens that stand there, in place of the end: one at least.
-    seed, first
-        What the random numbers depend on, and the number of the first sequence, which they depend on too.
-    progress
-        Called with the tokens written, and all.
+    n_sequences
+        How many sequences.
+    n_tokens, begin, seed, threads
+        As for `write_together`.
 
     Returns
     -------
@@ -52,45 +41,71 @@ def write_tokens(
     ModelFileError
     """
     written = np.empty((n_sequences, n_tokens), np.int32)
-    for begun in range(0, n_sequences, TOGETHER):
-        part = written[begun : begun + TOGETHER]
-
-        def told(n_each: int, before: int = begun * n_tokens, n: int = len(part)) -> None:
-            if progress:
-                progress(before + n_each * n, written.size)
-
-        with model.context(
-            n_ctx=n_tokens, n_seq=len(part), n_batch=len(part), n_ubatch=len(part), threads=threads
-        ) as context:
-            _write(context, part, begin, seed, first + begun, told)
+    for first in range(0, n_sequences, TOGETHER):
+        part = written[first : first + TOGETHER]
+        part[:] = write_together(model, len(part), n_tokens, begin, seed=seed, first=first, threads=threads)
     return written
 
 
-def _write(
-    context: Context,
-    written: NDArray[np.int32],
+def write_together(
+    model: Model,
+    n_sequences: int,
+    n_tokens: int,
     begin: Callable[[int], list[int]],
+    *,
     seed: int,
     first: int,
-    told: Callable[[int], None],
-) -> None:
-    vocabulary = context.model.vocabulary
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> NDArray[np.int32]:
+    """Let a model write sequences of tokens, all of them token by token.
+
+    Tokens are drawn from all ordinary ones and from those that end a text, with the probabilities that the
+    model gives them.
+
+    Parameters
+    ----------
+    n_sequences, n_tokens
+        How many sequences, TOGETHER at most, and the tokens of each.
+    begin
+        Called with 0 at the beginning of a sequence, and wherever the model ends with how often it has
+        ended; returns the tokens that stand there, in place of the end: one at least.
+    seed, first
+        What the random numbers depend on: the second is the number of the first sequence.
+    progress
+        Called with the tokens written.
+
+    Returns
+    -------
+    (n_sequences, n_tokens) int32
+
+    Raises
+    ------
+    ModelFileError
+    """
+    written = np.empty((n_sequences, n_tokens), np.int32)
+    vocabulary = model.vocabulary
     ends = frozenset(vocabulary.end_tokens().tolist())
     allowed = np.zeros(vocabulary.n_tokens, bool)
     allowed[[*vocabulary.ordinary_tokens(), *ends]] = True
     given = [deque(begin(0)) for _ in written]  # tokens that come next, whatever the model says
     n_ends = [0] * len(written)
     drawn = [0] * len(written)
-    for position in range(written.shape[1]):
-        for i, token in enumerate(drawn):
-            if not given[i] and token in ends:
-                n_ends[i] += 1
-                given[i].extend(begin(n_ends[i]))
-            written[i, position] = given[i].popleft() if given[i] else token
-        logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
-        check_logits(context.model.path, logits, "what it writes")
-        drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
-        told(position + 1)
+    with model.context(
+        n_ctx=n_tokens, n_seq=n_sequences, n_batch=n_sequences, n_ubatch=n_sequences, threads=threads
+    ) as context:
+        for position in range(n_tokens):
+            for i, token in enumerate(drawn):
+                if not given[i] and token in ends:
+                    n_ends[i] += 1
+                    given[i].extend(begin(n_ends[i]))
+                written[i, position] = given[i].popleft() if given[i] else token
+            logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
+            check_logits(model.path, logits, "what it writes")
+            drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
+            if progress:
+                progress((position + 1) * n_sequences)
+    return written
 
 
 def draw(logits: NDArray[np.float32], allowed: NDArray[np.bool_], number: float) -> int:

@@ -71,7 +71,7 @@ def test_fewer_and_more_share_what_is_written_together(monkeypatch: pytest.Monke
 
 def test_turns_stand_where_the_model_ends_and_take_no_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[list[int]] = []
-    monkeypatch.setattr(kept_texts, "write_tokens", _all_ends(ends))
+    monkeypatch.setattr(kept_texts, "write_together", _all_ends(ends))
     asked = Asked(OPENINGS, seed=3, before=[1], after=[2], turns=([5], [6, 7]))
     _written(1, asked)
     assert ends[0][0] == 1

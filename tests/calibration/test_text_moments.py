@@ -147,24 +147,26 @@ def test_killed_between_texts_it_goes_on_to_the_same_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stats", "undisturbed"]
 
 
+def interrupted(model: Path, texts: list[Path], stats: Path, n_chunks: int, **options: object) -> None:
+    """Calibrate up to so many chunks."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        if done >= n_chunks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(model, texts, stats, checkpoint_seconds=0, progress=stop, **OPTIONS, **options)
+
+
 @pytest.mark.parametrize("how", ["gone", "of another run", "damaged"])
 def test_sums_of_texts_that_are_not_there_are_not_made_up(
     model: Path, texts: list[Path], tmp_path: Path, how: str
 ) -> None:
     stats, kept = tmp_path / "stats", tmp_path / ".stats.texts.npz"
-
-    def stopped_at(chunks: int, **options: object) -> None:
-        def stop(what: str, done: int, total: int) -> None:
-            if done >= chunks:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            calibrate_model(model, texts, stats, checkpoint_seconds=0, progress=stop, **OPTIONS | options)
-
     if how == "of another run":
-        stopped_at(72, weights=[5.0, 1.0, 1.0])
+        interrupted(model, texts, stats, 72, weights=[5.0, 1.0, 1.0])
         another = kept.read_bytes()
-    stopped_at(112)
+    interrupted(model, texts, stats, 112)
     if how == "of another run":
         kept.write_bytes(another)
     elif how == "gone":
@@ -181,15 +183,7 @@ def test_sums_of_texts_that_are_not_there_are_not_made_up(
 
 
 def test_what_another_run_kept_is_replaced(model: Path, texts: list[Path], tmp_path: Path) -> None:
-    def stop(what: str, done: int, total: int) -> None:
-        if done >= 72:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        calibrate_model(
-            model, texts, tmp_path / "stats", weights=[5.0, 1.0, 1.0], checkpoint_seconds=0, progress=stop,
-            **OPTIONS,
-        )  # fmt: skip
+    interrupted(model, texts, tmp_path / "stats", 72, weights=[5.0, 1.0, 1.0])
     calibrate_model(model, texts, tmp_path / "stats", **OPTIONS)
     calibrate_model(model, texts, tmp_path / "undisturbed", **OPTIONS)
     assert (tmp_path / "stats").read_bytes() == (tmp_path / "undisturbed").read_bytes()

@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.files.kept import keeping
-from pyquant.files.npz import read_npz
+from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
 
@@ -63,11 +62,8 @@ class KeptSums:
         """Write the sums where it is time for that, and the last ones. Raises OutputError."""
         if not last and time.monotonic() - self._saved < self._seconds:
             return
-        partial = self._path.with_suffix(".partial.npz")
         with output_errors(self._path):
-            entries: dict[str, Any] = {MADE_OF: np.array(self._made_of), DONE: np.array(n_done), **sums}
-            np.savez(partial, **entries)
-            partial.replace(self._path)
+            replace_npz(self._path, {MADE_OF: np.array(self._made_of), DONE: np.array(n_done), **sums})
         self._saved = time.monotonic()
 
     @contextmanager
