@@ -254,6 +254,7 @@ def test_a_replay_of_n_grams_accepts_the_very_tokens(policy: str) -> None:
     assert sum(map(sum, accepted)) > 0
 
 
+@pytest.mark.ci
 def test_drawn_completions_are_accepted_as_often_as_in_earnest(q4_0: Path) -> None:
     sampling = Sampling(temperature=1, seed=3)
     record = make_record(data.model_path(), q4_0, PROMPTS, sampling=sampling, max_tokens=96, threads=1)
