@@ -169,7 +169,7 @@ def _measured_drafting(store: Store, costs: dict[str, Any]) -> None:
 def _stop(model: Path, text: Path, output: Path, share: float, **options: Any) -> None:
     """Leaves what a calibration keeps that is stopped after a share of its chunks."""
 
-    def stop(done: int, total: int) -> None:
+    def stop(what: str, done: int, total: int) -> None:
         if done >= share * total:
             raise KeyboardInterrupt
 
