@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def chosen(beginnings: list[str]) -> list[Attack]:
     return attacks
 
 
-def tell():
+def tell() -> Callable[[Result], None]:
     """Says on standard error how far it is, every ten seconds."""
     last = time.monotonic()
 

@@ -144,5 +144,5 @@ def measured(name: str, samples: Samples, folder: Path) -> Command:
 
 def mounted(folder: Path, n_kilobytes: int) -> bool:
     """Mounts a file system of this size, if this process may."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={n_kilobytes}k", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={n_kilobytes}k", "tmpfs", str(folder)]
     return os.geteuid() == 0 and not subprocess.run(command, capture_output=True, check=False).returncode

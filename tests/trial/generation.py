@@ -7,6 +7,7 @@ import os
 import shutil
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import read_grammar
@@ -26,7 +27,7 @@ from tests.trial.sample_texts import JINJA
 from tests.trial.samples import SERIES, Samples
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-TALK = [
+TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "hen"}, {"role": "user", "content": [{"type": "text", "text": "the rain"}]},
     {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
     {"role": "tool", "content": "tin"}, {"role": "user", "content": "é <b>"},

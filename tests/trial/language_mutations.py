@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ JINJA = [
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
 ]  # fmt: skip
 # Of JSON schemas: keywords, and what may stand behind any of them.
-KEYWORDS = {
+KEYWORDS: dict[str, list[Any]] = {
     "type": ["string", "object", ["null", "number"], "nothing"], "enum": [[], [1, "x", None]],
     "const": [{}, 1e400],
     "pattern": ["^a+$", "(", "\\d{3}", "(?=x)", "[\\w-z]", "\\cA", "(?<n>x)\\k<n>"],

@@ -50,6 +50,7 @@ class Numbers(Attack):
     def run(self, rng: np.random.Generator, folder: Path) -> str:
         option = self._options[rng.integers(len(self._options))]
         limit = option.limit
+        assert limit, option.flag
         low, high = limit.low, limit.high
         near = [low, high, low - 1, high + 1, -high, (low + high) / 2]
         text = str(rng.choice([*map(str, near), *BEYOND]))

@@ -82,7 +82,7 @@ def run_trial(
         folder = Path(temporary)
         (folder / "samples").mkdir()
         # Samples are made in another process: what computes has threads, which do not outlive a fork.
-        make = [sys.executable, "-m", "tests.trial.samples", folder / "samples"]
+        make = [sys.executable, "-m", "tests.trial.samples", str(folder / "samples")]
         subprocess.run(make, check=True, cwd=ROOT)
         samples = Samples(folder / "samples")
         results = []
