@@ -116,8 +116,10 @@ def line(result: dict[str, Any]) -> str:
     if "said_seconds" in result:
         text += (
             f"   {result['own_mb']:.0f} MB its own; said: {result['said_seconds']:.0f} s, "
-            f"{result['said_mb']:.0f} MB; {result['of_passes']:.2f} x the passes alone"
+            f"{result['said_mb']:.0f} MB, {result['said_disk_mb']:.0f} MB of disk"
         )
+    if "of_passes" in result:
+        text += f"; {result['of_passes']:.2f} x the passes alone"
     if "peer" in result:
         text += (
             f"   {result['times_as_fast']:.2f} ({result['low']:.2f}..{result['high']:.2f}) x {result['peer']}"

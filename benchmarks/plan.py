@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ MODELS = {
         type=Type.F16,
     ),
 }  # fmt: skip
-CHUNKS, SHORT, LONG = 64, 2, 10  # of 512 tokens: of a calibration, and of two passes alone
+CHUNKS, SHORT, LONG = 64, 2, 10  # of a calibration, and of two passes alone
+CTX = 256  # what generated models are made for
+WHOLE = {
+    "8b": replace(MODELS["8b-2-layers-f16.gguf"], n_layer=32),
+    "30b-a3b": replace(MODELS["30b-a3b-2-layers-f16.gguf"], n_layer=48, n_vocab=151_936),
+}
 
 
 def plan(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -35,8 +41,10 @@ def plan(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     text.write_text(text.read_text() * 4)
     named = [model(arguments, generated, name) for name, generated in MODELS.items()]
     results = []
+    if not arguments.model:
+        results = [_planned(arguments.folder, generated, name) for name, generated in WHOLE.items()]
     for source in [arguments.model] if arguments.model else named:
-        given = ["--text", str(text), "--threads", str(arguments.threads)]
+        given = ["--text", str(text), "--threads", str(arguments.threads), "--ctx", str(CTX)]
         passes = [
             Runs("", [PYQUANT, "perplexity", str(source), *given, "--chunks", str(n)]) for n in (SHORT, LONG)
         ]
@@ -48,15 +56,32 @@ def plan(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def _planned(folder: Path, generated: GeneratedModel, name: str) -> dict[str, Any]:
+    """What is said of `best` on a model with all its layers; nothing is done."""
+    source = generated.write_hollow(folder / f"{name}-hollow-f16.gguf")
+    wanted = ["Q4_K_M", "--method", "best", "--calibration-chunks", str(CHUNKS), "--dry-run", "--json"]
+    command = [PYQUANT, "quantize", str(source), str(folder / "plan.gguf"), *wanted]
+    runs = Runs(f"{name} best, planned", command)
+    runs.run()
+    source.unlink()
+    return row(runs, None, 0) | _said(runs) | {"own_mb": runs.own_bytes / 1e6}
+
+
+def _said(runs: Runs) -> dict[str, float]:
+    """What the plan says of time, memory, and disk beside the output."""
+    report, _ = json.JSONDecoder().raw_decode(runs.said[runs.said.index("\n{") + 1 :])  # more may follow
+    said = report["forecast"]
+    return {
+        "said_seconds": said["seconds"], "said_mb": said["memory"] / 1e6,
+        "said_disk_mb": (said["hessian"] + said["beside"]) / 1e6,
+    }  # fmt: skip
+
+
 def _method(source: Path, method: str, given: list[str], per_chunk: float, output: Path) -> dict[str, Any]:
     wanted = ["Q4_K_M", "--method", method, "--calibration-chunks", str(CHUNKS), "--json", *given]
     command = [PYQUANT, "quantize", str(source), str(output), *wanted]
     runs = Runs(f"{source.stem} {method}", command, clean=[str(output)])
     runs.run()
     output.unlink()
-    said = json.loads(runs.said[runs.said.index("\n{") :])["forecast"]
-    alone = CHUNKS * per_chunk
-    return row(runs, None, 0) | {
-        "said_seconds": said["seconds"], "said_mb": said["memory"] / 1e6, "own_mb": runs.own_bytes / 1e6,
-        "of_passes": runs.median / alone,
-    }  # fmt: skip
+    of_passes = runs.median / (CHUNKS * per_chunk)
+    return row(runs, None, 0) | _said(runs) | {"own_mb": runs.own_bytes / 1e6, "of_passes": of_passes}

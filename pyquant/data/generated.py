@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import string
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
-from gguf.quants import quantize
+from gguf.quants import quant_shape_to_byte_shape, quantize
 from numpy.typing import NDArray
 
 FILE_TYPES = {
@@ -98,8 +99,40 @@ class GeneratedModel:
         writer.close()
         return path
 
+    def write_hollow(self, path: Path) -> Path:
+        """Write the model with zeros for weights, as a hole that takes no disk, and return its path.
+
+        Serves where sizes alone matter, at any number of layers.
+        """
+        writer = GGUFWriter(path, "llama")
+        self.add_metadata(writer)
+        n_bytes = 0
+        for name, shape in self.shapes().items():
+            type = self._type_of(name, shape)
+            stored = quant_shape_to_byte_shape(shape, type)
+            size = int(np.prod(stored))
+            writer.add_tensor_info(name, stored, np.dtype(np.uint8), size, raw_dtype=type)
+            n_bytes += GGUFWriter.ggml_pad(size, writer.data_alignment)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        os.truncate(path, GGUFWriter.ggml_pad(path.stat().st_size, writer.data_alignment) + n_bytes)
+        return path
+
     def add_to(self, writer: GGUFWriter) -> None:
         """Add metadata, tokenizer and tensors to a writer."""
+        self.add_metadata(writer)
+        for name, x in self.tensors().items():
+            type = self._type_of(name, x.shape)
+            writer.add_tensor(name, quantize(x, type), raw_dtype=type)
+
+    def _type_of(self, name: str, shape: tuple[int, ...]) -> GGMLQuantizationType:
+        norm_or_router = len(shape) == 1 or name.endswith("ffn_gate_inp.weight")
+        return GGMLQuantizationType.F32 if norm_or_router else self.type
+
+    def add_metadata(self, writer: GGUFWriter) -> None:
+        """Add metadata and tokenizer to a writer."""
         writer.add_name("generated")
         writer.add_file_type(FILE_TYPES[self.type])
         writer.add_context_length(256)
@@ -115,11 +148,6 @@ class GeneratedModel:
             writer.add_expert_count(self.n_expert)
             writer.add_expert_used_count(self.n_used)
         self.add_tokenizer(writer)
-        for name, x in self.tensors().items():
-            if x.ndim == 1 or name.endswith("ffn_gate_inp.weight"):
-                writer.add_tensor(name, x)
-            else:
-                writer.add_tensor(name, quantize(x, self.type), raw_dtype=self.type)
 
     def add_tokenizer(self, writer: GGUFWriter) -> None:
         """Add a tokenizer of SentencePiece's sort: bytes, letters, a few pairs; what is left is unused."""

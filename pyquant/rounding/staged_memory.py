@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from pyquant.evaluate.memory import activation_memory
 from pyquant.llama.cache import cache_memory
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import EMBEDDINGS, MADE_BY_EXPERTS, kind_of
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import MADE_BY_EXPERTS, kind_of
 from pyquant.rounding.correction import ENOUGH
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, StagedContext
@@ -73,19 +74,21 @@ class StagedMemory:
             default=0,
         )
         widest = max((stage.n_in for stage in running.stages), default=0)
+        by_name = {tensor.name: tensor for tensor in model.tensors}
+        weights, sums = most_at_work(
+            model,
+            (
+                (stage.n_in, [by_name[name] for name in stage.matrices], running.n_tokens(i) * (n_passes > 1))
+                for i, stage in enumerate(running.stages)
+            ),
+            n_sums,
+        )
         copies = COPIES * n_tokens * widest * running.on_gpu
         limit = MEMORY if memory is None else memory
         return cls(
-            weights=(weights_at_work(model) + _floats(model, running)) * (n_passes - 1),
+            weights=weights,
             passes=n_passes * (cache + activation_memory(model, n_tokens) + logits + copies),
-            sums=n_sums
-            * max(
-                (
-                    bytes_of_sums(stage.n_in, running.n_tokens(i) if n_passes > 1 else 0)
-                    for i, stage in enumerate(running.stages)
-                ),
-                default=0,
-            ),
+            sums=sums,
             states=states,
             in_memory=min(limit, states),
             routed=routed,
@@ -151,25 +154,28 @@ class StagedMemory:
             raise OutputError(f"{folder}: {self.describe()}: {error.strerror}") from None
 
 
-def bytes_of_sums(n_in: int, n_tokens: int) -> int:
-    """Count what a stage's sums and factor take, n_in wide, where its matrices are corrected by n_tokens."""
-    return (BYTES + CORRECTING * (n_tokens >= ENOUGH * n_in)) * n_in**2
+def most_at_work(
+    model: ModelFile, stages: Iterable[tuple[int, Sequence[Tensor], int]], n_sums: int = 1
+) -> tuple[int, int]:
+    """Count the bytes of weights, and of sums, of the stage that takes the most of both while it is rounded.
 
-
-def weights_at_work(model: ModelFile) -> int:
-    """Count the bytes of the largest layer's matrices, or of the largest outside of layers."""
+    stages: how long an input is, what it enters, and by how many tokens that is corrected; 0: without a copy.
+    n_sums: stages whose sums are held at a time.
+    """
     of_layers: dict[int, int] = defaultdict(int)
     for tensor in model.tensors:
         of_layers[tensor.layer] += tensor.n_bytes
-    of_layers.pop(-1, None)
-    outside = [tensor.n_bytes for tensor in model.tensors if tensor.layer < 0 and tensor.name != EMBEDDINGS]
-    return max([*of_layers.values(), *outside], default=0)
 
+    def of_stage(n_in: int, matrices: Sequence[Tensor], n_tokens: int) -> tuple[int, int]:
+        corrected = n_tokens >= ENOUGH * n_in
+        sums = n_sums * (BYTES + CORRECTING * corrected) * n_in**2
+        if not n_tokens:
+            return 0, sums
+        layer = matrices[0].layer
+        copy = of_layers[layer] if layer >= 0 else sum(tensor.n_bytes for tensor in matrices)
+        return copy + corrected * 4 * max(tensor.n_weights for tensor in matrices), sums
 
-def _floats(model: ModelFile, running: StagedContext) -> int:
-    """Count the bytes of the largest matrix as floats."""
-    wanted = {name for stage in running.stages for name in stage.matrices}
-    return max((4 * tensor.n_weights for tensor in model.tensors if tensor.name in wanted), default=0)
+    return max((of_stage(*stage) for stage in stages), key=sum, default=(0, 0))
 
 
 def routed_bytes(model: ModelFile, matrix: str, n_in: int, n_tokens: int) -> int:

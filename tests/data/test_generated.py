@@ -37,6 +37,20 @@ def test_the_file_holds_the_weights_that_it_says(tmp_path: Path) -> None:
     assert all((other[name] != x).any() for name, x in stored.items())
 
 
+@pytest.mark.parametrize("n_expert", [0, 3])
+def test_a_hollow_file_has_the_same_layout_and_takes_no_disk(n_expert: int, tmp_path: Path) -> None:
+    generated = GeneratedModel(n_embd=512, n_ff=1024, n_expert=n_expert, type=Type.F16)
+    whole, hollow = generated.write(tmp_path / "whole.gguf"), generated.write_hollow(tmp_path / "hollow.gguf")
+    layouts = [
+        [(t.name, list(t.shape), t.tensor_type, t.data_offset) for t in GGUFReader(path).tensors]
+        for path in (whole, hollow)
+    ]
+    assert layouts[0] == layouts[1]
+    assert hollow.stat().st_size == whole.stat().st_size > 1 << 20
+    assert 512 * hollow.stat().st_blocks < 1 << 20
+    assert not any(tensor.data.any() for tensor in GGUFReader(hollow).tensors)
+
+
 def test_a_vocabulary_that_the_tokenizer_does_not_fit_in(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"n_vocab: the tokenizer has {LEAST_VOCABULARY} tokens, got 40"):
         GeneratedModel(n_vocab=40).write(tmp_path / "model.gguf")

@@ -43,7 +43,7 @@ from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
-from pyquant.rounding.staged_memory import MEMORY, bytes_of_sums, routed_bytes, weights_at_work
+from pyquant.rounding.staged_memory import MEMORY, most_at_work, routed_bytes
 
 PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
@@ -212,10 +212,9 @@ def forecast(
                 default=0,
             )
             in_memory = min(limit, states) + (routed if states + routed <= limit else 0)
-            corrected = 4 * max(tensor.n_weights for tensor in matrices)
-            weights = (weights_at_work(model) + corrected) * (n_passes - 1)
-            of_sums = max(bytes_of_sums(each.n_in, n_ctx * n_propagated) for each in inputs)
-            rounds = max(rounds, of_sums + weights + in_memory + n_passes * a_pass)
+            n_correcting = n_run * n_ctx * (n_passes > 1)
+            at_work = sum(most_at_work(model, ((each.n_in, each.matrices, n_correcting) for each in inputs)))
+            rounds = max(rounds, at_work + in_memory + n_passes * a_pass)
             on_disk = max(on_disk, states + routed - in_memory)
     columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from pyquant.errors import ConfigError, OutputError
+from pyquant.models.model_file import open_model
 from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.staged_memory import most_at_work
 from pyquant.schemes.settings import make_mode
-from tests.support.models import EXPERTS, F32
+from tests.support.models import EXPERTS, F32, Model
 
 
 @pytest.mark.ci
@@ -47,3 +49,21 @@ def test_more_disk_than_there_is(generated, stats_of, small_disk: Path) -> None:
     ):
         quantize_model(generated(F32), small_disk / "out.gguf", mode, memory=0)
     assert list(small_disk.iterdir()) == []
+
+
+def test_one_stage_is_at_work_at_a_time(tmp_path: Path) -> None:
+    model = open_model(Model(n_embd=64, n_ff=256, n_layer=2).write(tmp_path / "model.gguf"))
+    tensors = {tensor.name: tensor for tensor in model.tensors}
+    down, output = tensors["blk.1.ffn_down.weight"], tensors["output.weight"]
+    layer = sum(tensor.n_bytes for tensor in model.tensors if tensor.layer == 1)
+    assert layer < 14 * 256**2  # so that the widest input takes the most
+    for n_tokens, expected in (
+        (0, (0, 14 * 256**2)),
+        (100, (layer, 14 * 256**2)),
+        (8 * 64, (layer, 14 * 256**2)),  # enough to correct the output matrix, which takes less
+        (8 * 256, (layer + 4 * 64 * 256, (14 + 8) * 256**2)),
+    ):
+        assert most_at_work(model, [(256, [down], n_tokens), (64, [output], n_tokens)]) == expected
+    assert most_at_work(model, [(64, [output], 8 * 64)]) == (2 * output.n_bytes, (14 + 8) * 64**2)  # F32
+    assert most_at_work(model, [(256, [down], 0)], n_sums=3) == (0, 3 * 14 * 256**2)
+    assert most_at_work(model, []) == (0, 0)
