@@ -40,9 +40,8 @@ def plan(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     text = evaluation_text(arguments)
     text.write_text(text.read_text() * 4)
     named = [model(arguments, generated, name) for name, generated in MODELS.items()]
-    results = []
-    if not arguments.model:
-        results = [_planned(arguments.folder, generated, name) for name, generated in WHOLE.items()]
+    whole = {} if arguments.model else WHOLE
+    results = [_planned(arguments, generated, name) for name, generated in whole.items()]
     for source in [arguments.model] if arguments.model else named:
         given = ["--text", str(text), "--threads", str(arguments.threads), "--ctx", str(CTX)]
         passes = [
@@ -56,32 +55,29 @@ def plan(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
-def _planned(folder: Path, generated: GeneratedModel, name: str) -> dict[str, Any]:
+def _planned(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -> dict[str, Any]:
     """What is said of `best` on a model with all its layers; nothing is done."""
-    source = generated.write_hollow(folder / f"{name}-hollow-f16.gguf")
-    wanted = ["Q4_K_M", "--method", "best", "--calibration-chunks", str(CHUNKS), "--dry-run", "--json"]
-    command = [PYQUANT, "quantize", str(source), str(folder / "plan.gguf"), *wanted]
-    runs = Runs(f"{name} best, planned", command)
-    runs.run()
+    source = generated.write_hollow(arguments.folder / f"{name}-hollow-f16.gguf")
+    given = ["--threads", str(arguments.threads), "--dry-run"]
+    result = _said_and_came(f"{name} best, planned", source, arguments.folder / "plan.gguf", "best", given)
     source.unlink()
-    return row(runs, None, 0) | _said(runs) | {"own_mb": runs.own_bytes / 1e6}
-
-
-def _said(runs: Runs) -> dict[str, float]:
-    """What the plan says of time, memory, and disk beside the output."""
-    report, _ = json.JSONDecoder().raw_decode(runs.said[runs.said.index("\n{") + 1 :])  # more may follow
-    said = report["forecast"]
-    return {
-        "said_seconds": said["seconds"], "said_mb": said["memory"] / 1e6,
-        "said_disk_mb": (said["hessian"] + said["beside"]) / 1e6,
-    }  # fmt: skip
+    return result
 
 
 def _method(source: Path, method: str, given: list[str], per_chunk: float, output: Path) -> dict[str, Any]:
-    wanted = ["Q4_K_M", "--method", method, "--calibration-chunks", str(CHUNKS), "--json", *given]
-    command = [PYQUANT, "quantize", str(source), str(output), *wanted]
-    runs = Runs(f"{source.stem} {method}", command, clean=[str(output)])
-    runs.run()
+    result = _said_and_came(f"{source.stem} {method}", source, output, method, given)
     output.unlink()
-    of_passes = runs.median / (CHUNKS * per_chunk)
-    return row(runs, None, 0) | _said(runs) | {"own_mb": runs.own_bytes / 1e6, "of_passes": of_passes}
+    return result | {"of_passes": result["seconds"] / (CHUNKS * per_chunk)}
+
+
+def _said_and_came(name: str, source: Path, output: Path, method: str, given: list[str]) -> dict[str, Any]:
+    """Run a method once: its time and memory, and what its plan said of these and of disk."""
+    wanted = ["Q4_K_M", "--method", method, "--calibration-chunks", str(CHUNKS), "--json", *given]
+    runs = Runs(name, [PYQUANT, "quantize", str(source), str(output), *wanted], clean=[str(output)])
+    runs.run()
+    report, _ = json.JSONDecoder().raw_decode(runs.said[runs.said.index("\n{") + 1 :])  # more may follow
+    said = report["forecast"]
+    return row(runs, None, 0) | {
+        "said_seconds": said["seconds"], "said_mb": said["memory"] / 1e6, "own_mb": runs.own_bytes / 1e6,
+        "said_disk_mb": (said["hessian"] + said["beside"]) / 1e6,
+    }  # fmt: skip
