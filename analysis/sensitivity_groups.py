@@ -1,33 +1,45 @@
 """Say what is lost where tensors of neighboring layers are measured together: fewer runs over the text.
 
-    python analysis/sensitivity_groups.py MODEL HESSIAN SENSITIVITY.toml [--together 2 3 4]
+    python -m analysis.sensitivity_groups MODEL HESSIAN SENSITIVITY.toml [--together 2 3 4] [--text FILE]
 
 SENSITIVITY.toml is what `pyquant sensitivity` measured, one tensor after the other. Tensors of a kind that
 are rounded together tell one number: what all their errors cause. It is shared among them in equal parts, or
 as one over the power of their outputs. Each bit less makes a tensor's part of the KLD four times as
 large. So bits that are given by what comes out of this make a KLD that is greater by the mean of s/s'
 over its geometric mean, weighted by numbers of weights; s was measured of each tensor, and s' is used.
+
+With a text, s' is also that of gradients: an error e costs E[(g e x)^2] / 2, to second order, so a tensor's
+sensitivity goes as the mean of |g|^2 over its outputs. Chunks' first tokens are left out, as GPTQ's errors
+are small there (`FIRST_TOKEN`).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.calibration import open_calibration
+from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
+from pyquant.calibration.gradients.output_hessians import SEED, drawn
 from pyquant.calibration.sensitivity_file import Sensitivity
+from pyquant.files.text import read_texts
 from pyquant.fit.measure_sensitivity import output_power
-from pyquant.models.model_file import open_model
+from pyquant.llama.chunks import cut
+from pyquant.llama.model import Model
+from pyquant.models.model_file import ModelFile, open_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.factors import matrices
 from pyquant.rounding.row_weights import TOGETHER, RowWeights
 
 Numbers = NDArray[np.float64]
+
+CTX, CHUNKS = 512, 8  # of gradients
 
 
 def main() -> None:
@@ -38,6 +50,7 @@ def main() -> None:
     parser.add_argument("calibration", type=Path, metavar="HESSIAN")
     parser.add_argument("sensitivity", type=Path)
     parser.add_argument("--together", type=int, nargs="*", default=[2, 3, 4])
+    parser.add_argument("--text", type=Path)
     arguments = parser.parse_args()
 
     model, known = open_model(arguments.model), open_calibration(arguments.calibration)
@@ -70,6 +83,28 @@ def main() -> None:
         np.array([rows.whole(next(matrices(t, TOGETHER))) for t in tensors]),
     )
     show(0, "one for all", np.ones(len(tensors)))
+    if arguments.text:
+        of_gradients = squared_gradients(model, arguments.text)
+        inside = np.array([tensor.name in of_gradients for tensor in tensors])
+        used = np.array([of_gradients.get(tensor.name, 1.0) for tensor in tensors])
+        tensors, measured, n_weights = list(compress(tensors, inside)), measured[inside], n_weights[inside]
+        show(0, f"gradients of {CHUNKS} chunks, of {len(tensors)} tensors", used[inside])
+
+
+def squared_gradients(model: ModelFile, text: Path) -> dict[str, float]:
+    """Give the mean of g^2 by matrix, g the gradient of a drawn token's log-probability by its outputs."""
+    graph, rng = LlamaGraph(model), np.random.default_rng(SEED)
+    squares: dict[str, float] = {}
+
+    def take(name: str, gradients: Array) -> None:
+        squares[name] = squares.get(name, 0.0) + float(np.square(gradients[1:]).mean()) / CHUNKS
+
+    with Model(model) as running:
+        sequences = cut(running, read_texts([text])[0], n_ctx=CTX, n_chunks=CHUNKS).given_to(running)
+    for sequence in sequences:
+        streams = graph.streams(sequence)
+        graph.backwards(streams, drawn(graph.logits(streams[-1]), rng), take)
+    return squares
 
 
 def neighbors(tensors: list[Tensor], together: int) -> Iterator[list[int]]:

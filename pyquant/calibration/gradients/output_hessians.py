@@ -90,7 +90,7 @@ def output_hessians(
         logits = graph.logits(streams[-1])
         if number == 0:
             _check(model, Chunks(chunks.tokens[:1]), logits, threads)
-        graph.backwards(streams, _drawn(logits, rng), take)
+        graph.backwards(streams, drawn(logits, rng), take)
         kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
@@ -99,7 +99,7 @@ def output_hessians(
     return hessian
 
 
-def _drawn(logits: Array, rng: np.random.Generator) -> Array:
+def drawn(logits: Array, rng: np.random.Generator) -> Array:
     """Draw a token for each position; give the gradients of its negative logarithm in the place of logits."""
     numbers = _numbers(rng, len(logits))
     for begin in range(0, len(logits), TOGETHER):
