@@ -91,9 +91,10 @@ class Factors:
     def __exit__(self, *raised: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
-    def of(self, matrix: Matrix) -> _core.Factor:
+    def of(self, matrix: Matrix, following: Matrix | None = None) -> _core.Factor:
         """Give what is known of a matrix's input.
 
+        following: what is asked for next, where that was not foreseen.
         Raises ModelFileError: its Hessian statistics are singular in spite of the dampening.
         """
         if not self._known(matrix):
@@ -102,8 +103,9 @@ class Factors:
         wanted = self._start(matrix)
         if matrix in self._coming:  # else an order that was not foreseen
             self._coming = self._coming[self._coming.index(matrix) + 1 :]
-        if self._coming:
-            self._start(self._coming[0])
+        ahead = self._coming[0] if self._coming else following
+        if ahead and self._known(ahead):
+            self._start(ahead)
         try:
             return wanted.result()
         except ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -222,7 +223,7 @@ class Plan:
 
     def factors(self, threads: int | None = None) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
-        if self.calibration and self.calibration.is_collected_later:  # none can be made ahead
+        if self.calibration and self.calibration.is_collected_later:  # known of the matrix at work alone
             return Factors(self.calibration, self.mode.dampening, [], threads)
         first = self.staged
         rest = [tensor for tensor in self.model.tensors if tensor not in first]
@@ -239,8 +240,8 @@ class Plan:
             yield Part(tensor, self.lattices[tensor.name], None, n_bytes)
         elif self.searched(tensor):
             matrices = self._matrices(tensor)
-            for matrix in matrices:
-                factor = factors.of(matrix)
+            for matrix, following in zip_longest(matrices, matrices[1:]):
+                factor = factors.of(matrix, following)
                 if scheme:
                     rows = self._rows.of(matrix) if scheme.weighs_rows else None
                     if scheme.weighs_tensors:

@@ -168,7 +168,8 @@ def most_at_work(
 
     def of_stage(n_in: int, matrices: Sequence[Tensor], n_tokens: int) -> tuple[int, int]:
         corrected = n_tokens >= ENOUGH * n_in
-        sums = n_sums * (BYTES + CORRECTING * corrected) * n_in**2
+        ahead = matrices[0].n_experts > 1  # the next expert's factor is made while one is rounded
+        sums = n_sums * (BYTES * (1 + ahead) + CORRECTING * corrected) * n_in**2
         if not n_tokens:
             return 0, sums
         layer = matrices[0].layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -33,3 +34,26 @@ def test_the_first_token_counts_for_what_attention_mixes(
         expected += FIRST_TOKEN * np.outer(first, first)
     expected = expected[np.ix_(factor.order, factor.order)]
     np.testing.assert_allclose(factor.hessian, expected, rtol=1e-4, atol=1e-5 * expected.max())
+
+
+def test_what_follows_is_made_while_one_is_at_work(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of experts whose Hessians are collected nothing else says what comes next."""
+    path = Model(n_embd=64, n_ff=96, n_layer=1, seed=4).write(tmp_path / "model.gguf")
+    calibrate_model(path, [text], tmp_path / "stats", n_ctx=48, n_chunks=4)
+    by_name = {tensor.name: tensor for tensor in ModelFile(path).tensors}
+    ((up,), (down,)) = (matrices(by_name[f"blk.0.{name}.weight"], 32) for name in ("ffn_up", "ffn_down"))
+    made, hessian = threading.Event(), Calibration.hessian
+
+    def seen(self: Calibration, name: str, expert: int = 0) -> np.ndarray | None:
+        if name == down.tensor.name:
+            made.set()
+        return hessian(self, name, expert)
+
+    monkeypatch.setattr(Calibration, "hessian", seen)
+    with Factors(Calibration.read(tmp_path / "stats"), ON_ITS_OWN, []) as factors:
+        factors.of(up)
+        assert not made.wait(0.1)
+        factors.of(up, following=down)
+        assert made.wait(30)

@@ -14,6 +14,7 @@ from pyquant.fit.mix_model import CTX, chunks_for
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.correction import ENOUGH
+from pyquant.rounding.factors import KEPT
 
 # Beside a pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
@@ -21,6 +22,7 @@ COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
 SUMS, FACTORS, FEEDBACK = (1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10), 3.2e10, 7e10
 # Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
 SEARCH, GGML = 3e-8, 1.1e-7
+MAKING = 5e-9  # and for each element of an expert's Hessian, beside the sums
 TRIALS = 3  # files that are made to find a mix of types
 
 
@@ -40,6 +42,11 @@ class Entered:
         """One for each expert."""
         return self.matrices[0].n_experts
 
+    @property
+    def n_made(self) -> int:
+        """How many Hessians are made and factorized: those of more experts than are kept for each matrix."""
+        return self.n_hessians * (len(self.matrices) if self.n_hessians > KEPT else 1)
+
 
 def quantizing(tensors: Sequence[Tensor]) -> float:
     """Seconds of a core for llama-quantize's file."""
@@ -50,13 +57,15 @@ def rounding(inputs: Sequence[Entered]) -> float:
     """Seconds of a core for GPTQ, from its Hessians."""
     weights = [(entered.n_in, sum(t.n_weights for t in entered.matrices)) for entered in inputs]
     feedback = sum(5 * n * n_weights for n, n_weights in weights) / FEEDBACK
-    factors = sum(entered.n_hessians * entered.n_in**3 / 3 for entered in inputs) / FACTORS
+    factors = sum(entered.n_made * entered.n_in**3 / 3 for entered in inputs) / FACTORS
+    factors += sum(entered.n_made * entered.n_in**2 * MAKING for entered in inputs if entered.n_hessians > 1)
     return feedback + factors + SEARCH * sum(n_weights for _, n_weights in weights)
 
 
 def collecting(inputs: Sequence[Entered], n_tokens: int) -> float:
     """Seconds of a core for the sums of x x^T over tokens, passes not counted."""
-    return n_tokens * sum(entered.n_used * entered.n_in**2 for entered in inputs) / SUMS
+    made = sum(each.n_used * each.n_made / each.n_hessians * each.n_in**2 for each in inputs)
+    return n_tokens * made / SUMS
 
 
 def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:
