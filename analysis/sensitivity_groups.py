@@ -8,16 +8,15 @@ as one over the power of their outputs. Each bit less makes a tensor's part of t
 large. So bits that are given by what comes out of this make a KLD that is greater by the mean of s/s'
 over its geometric mean, weighted by numbers of weights; s was measured of each tensor, and s' is used.
 
-With a text, s' is also that of gradients: an error e costs E[(g e x)^2] / 2, to second order, so a tensor's
-sensitivity goes as the mean of |g|^2 over its outputs. Chunks' first tokens are left out, as GPTQ's errors
-are small there (`FIRST_TOKEN`).
+`--text` adds s' of gradients: an error e costs E[(g e x)^2] / 2, to second order, so a tensor's sensitivity
+goes as the mean of |g|^2 over its outputs. Chunks' first tokens are left out, as GPTQ's errors are small
+there (`FIRST_TOKEN`).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +61,9 @@ def main() -> None:
     rows = RowWeights(model, known)
 
     def show(runs: int, how: str, used: Numbers) -> None:
-        ratio = measured / used
-        lost = np.average(ratio, weights=n_weights) / np.exp(np.average(np.log(ratio), weights=n_weights))
+        known = ~np.isnan(used)
+        ratio, weights = measured[known] / used[known], n_weights[known]
+        lost = np.average(ratio, weights=weights) / np.exp(np.average(np.log(ratio), weights=weights))
         print(f"{runs:>4} {how:<40} {lost:.3f}")
 
     print("runs what is used                             KLD, times")
@@ -84,11 +84,9 @@ def main() -> None:
     )
     show(0, "one for all", np.ones(len(tensors)))
     if arguments.text:
-        of_gradients = squared_gradients(model, arguments.text)
-        inside = np.array([tensor.name in of_gradients for tensor in tensors])
-        used = np.array([of_gradients.get(tensor.name, 1.0) for tensor in tensors])
-        tensors, measured, n_weights = list(compress(tensors, inside)), measured[inside], n_weights[inside]
-        show(0, f"gradients of {CHUNKS} chunks, of {len(tensors)} tensors", used[inside])
+        squares = squared_gradients(model, arguments.text)
+        used = np.array([squares.get(tensor.name, np.nan) for tensor in tensors])
+        show(0, f"gradients of {CHUNKS} chunks, of {len(squares)} tensors", used)
 
 
 def squared_gradients(model: ModelFile, text: Path) -> dict[str, float]:

@@ -39,7 +39,7 @@ def test_the_first_token_counts_for_what_attention_mixes(
 def test_what_follows_is_made_while_one_is_at_work(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of experts whose Hessians are collected nothing else says what comes next."""
+    """Nothing else says what comes next of experts whose Hessians are collected."""
     path = Model(n_embd=64, n_ff=96, n_layer=1, seed=4).write(tmp_path / "model.gguf")
     calibrate_model(path, [text], tmp_path / "stats", n_ctx=48, n_chunks=4)
     by_name = {tensor.name: tensor for tensor in ModelFile(path).tensors}

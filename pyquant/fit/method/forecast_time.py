@@ -43,9 +43,9 @@ class Entered:
         return self.matrices[0].n_experts
 
     @property
-    def n_made(self) -> int:
-        """How many Hessians are made and factorized: those of more experts than are kept for each matrix."""
-        return self.n_hessians * (len(self.matrices) if self.n_hessians > KEPT else 1)
+    def times_made(self) -> int:
+        """How often each Hessian is made and factorized: of more experts than are kept, for each matrix."""
+        return len(self.matrices) if self.n_hessians > KEPT else 1
 
 
 def quantizing(tensors: Sequence[Tensor]) -> float:
@@ -57,15 +57,18 @@ def rounding(inputs: Sequence[Entered]) -> float:
     """Seconds of a core for GPTQ, from its Hessians."""
     weights = [(entered.n_in, sum(t.n_weights for t in entered.matrices)) for entered in inputs]
     feedback = sum(5 * n * n_weights for n, n_weights in weights) / FEEDBACK
-    factors = sum(entered.n_made * entered.n_in**3 / 3 for entered in inputs) / FACTORS
-    factors += sum(entered.n_made * entered.n_in**2 * MAKING for entered in inputs if entered.n_hessians > 1)
+    factors = sum(
+        entered.n_hessians
+        * entered.times_made
+        * (entered.n_in**3 / 3 / FACTORS + MAKING * entered.n_in**2 * (entered.n_hessians > 1))
+        for entered in inputs
+    )
     return feedback + factors + SEARCH * sum(n_weights for _, n_weights in weights)
 
 
 def collecting(inputs: Sequence[Entered], n_tokens: int) -> float:
     """Seconds of a core for the sums of x x^T over tokens, passes not counted."""
-    made = sum(each.n_used * each.n_made / each.n_hessians * each.n_in**2 for each in inputs)
-    return n_tokens * made / SUMS
+    return n_tokens * sum(each.n_used * each.times_made * each.n_in**2 for each in inputs) / SUMS
 
 
 def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,4 +67,6 @@ def test_one_stage_is_at_work_at_a_time(tmp_path: Path) -> None:
         assert most_at_work(model, [(256, [down], n_tokens), (64, [output], n_tokens)]) == expected
     assert most_at_work(model, [(64, [output], 8 * 64)]) == (2 * output.n_bytes, (14 + 8) * 64**2)  # F32
     assert most_at_work(model, [(256, [down], 0)], n_sums=3) == (0, 3 * 14 * 256**2)
+    experts = replace(down, shape=(256, 32, 2))  # the next one's factor is made while one is rounded
+    assert most_at_work(model, [(256, [experts], 0)]) == (0, 2 * 14 * 256**2)
     assert most_at_work(model, []) == (0, 0)
