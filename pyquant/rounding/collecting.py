@@ -9,7 +9,7 @@ On a GPU the pass goes on while the CPU sums up a piece and rounds a stage; sums
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,13 +28,16 @@ from pyquant.rounding.beside import Beside
 from pyquant.rounding.spent import Spent
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
+from pyquant.rounding.tensor_writer import ToWrite
+
+Write = Callable[[Sequence[ToWrite]], None]
 
 
 def write_collected(
     model: ModelFile,
     calibration: Calibration,
     tensors: Iterable[Tensor],
-    write: Callable[[Tensor], None],
+    write: Write,
     *,
     folder: Path,
     done: Collection[str] = (),
@@ -47,7 +50,7 @@ def write_collected(
     Parameters
     ----------
     tensors
-        The matrices to write. `write` is called once for each that the model comes to.
+        The matrices to write. `write` gets those that share an input when the model comes to them.
     folder
         Where what does not fit into `memory` is kept, in a file without a name.
     done
@@ -98,7 +101,7 @@ def write_collected(
                         left = number if stage.resumes else left
                         rounding.wait()
                         calibration.hold(stage.matrices[0], sums)
-                    rounding.start(*(partial(write, by_name[name]) for name in stage.matrices))
+                    rounding.start(partial(write, [ToWrite(by_name[name]) for name in stage.matrices]))
             if tell:
                 tell(f"{needed.doing} took {spent.describe()}")
 

@@ -30,17 +30,14 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.beside import Beside
-from pyquant.rounding.collecting import sums_of, tokens_of
+from pyquant.rounding.collecting import Write, sums_of, tokens_of
 from pyquant.rounding.corrected_target import CorrectedTarget
 from pyquant.rounding.correction import ENOUGH, Correction, ExpertCorrections
 from pyquant.rounding.spent import Spent
 from pyquant.rounding.staged_context import StagedContext, pieces_of
 from pyquant.rounding.staged_memory import StagedMemory
+from pyquant.rounding.tensor_writer import ToWrite
 from pyquant.schemes.dampening import CORRECTION, STREAM
-
-# Writes a matrix, of its own weights or of these, (n_rows, n_in) float32; puts the values that it then has
-# into the running copy: (n_rows, row_bytes) uint8, of the tensor's type.
-Write = Callable[[Tensor, NDArray[np.float32] | None, NDArray[np.uint8] | None], None]
 
 # Gives what an expert's matrix, or that of all tokens, has to change by; None: it stays.
 Change = Callable[[int], NDArray[np.float32] | None]
@@ -64,16 +61,16 @@ def write_propagated(
     Parameters
     ----------
     tensors
-        The matrices to write. `write` is called once for each that the model comes to.
+        The matrices to write.
     n_chunks
         How many chunks of the kept tokens are used.
     write
-        Writes a matrix.
+        Writes matrices that the model comes to, which share an input; experts' together, else one each time.
     folder
         Where what does not fit into `memory` is kept, in a file without a name.
     done
-        Names of matrices that are written already: `write` gets no weights for those, and puts their values
-        into the running copy. Both passes begin behind them.
+        Names of matrices that are written already: `write` gets no weights for those, and fills their copies.
+        Both passes begin behind them.
     memory
         Bytes that what is kept of pieces may take in memory; None: 1 GiB. The result is the same.
     tell
@@ -197,12 +194,20 @@ def _run_together(
                 with spent.on("corrections"):
                     change = _change(stream, sums, ExpertCorrections(before, after, threads))
         n_experts = first.n_rows // first.shape[1] if stage.routed else 1
-        for i, name in enumerate(stage.matrices):
+        numbered = list(enumerate(stage.matrices))
+        for together in [numbered] if stage.routed else [[each] for each in numbered]:
             with spent.on("corrections"):
-                corrected = _corrected(tensors[name], n_experts, change, stage.in_stream)
+                wanted = [
+                    ToWrite(
+                        tensors[name],
+                        _corrected(tensors[name], n_experts, change, stage.in_stream),
+                        # Embeddings that are the output matrix too stay in the copy as they are looked up.
+                        None if name == EMBEDDINGS else changed.own(number, i),
+                    )
+                    for i, name in together
+                ]
             with spent.on("rounding"):
-                # Embeddings that are the output matrix too stay in the copy as they are looked up.
-                write(tensors[name], corrected, None if name == EMBEDDINGS else changed.own(number, i))
+                write(wanted)
 
 
 def _none(expert: int) -> None:

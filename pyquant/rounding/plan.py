@@ -256,6 +256,16 @@ class Plan:
             encoder = _core.scheme_encoder(scheme.kernel()) if scheme else _core.ggml_encoder(type_)
             yield Part(tensor, encoder, importance, n_bytes)
 
+    def with_its_factors(self, tensor: Tensor) -> list[Tensor]:
+        """Give tensors that are best written together, as experts of all share the factors of their inputs.
+
+        A .pqz file gives one tensor after the other.
+        """
+        if self.calibration is None or tensor.n_experts == 1 or tensor.pqz or not self.searched(tensor):
+            return [tensor]
+        names = self.calibration.sharing(tensor.name)
+        return [other for other in self.model.tensors if other.name in names]
+
     def has_output_side(self, tensor: Tensor) -> bool:
         """Say whether a tensor is rounded by an output-side Hessian, too; not by ecsq's steps of rows."""
         scheme = self._scheme_of(tensor)

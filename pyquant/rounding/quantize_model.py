@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import check_output, partial_of
 from pyquant.files.output_files import OutputFiles
@@ -28,7 +25,7 @@ from pyquant.rounding.on_lattice import lattice_encoder
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import QuantizeResult, TensorResult
 from pyquant.rounding.shards import Sharding, Split
-from pyquant.rounding.tensor_writer import Passed, TensorWriter
+from pyquant.rounding.tensor_writer import Passed, TensorWriter, ToWrite
 from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode
 
@@ -153,18 +150,18 @@ def write_plan(
     ):
         writer = TensorWriter(plan, factors, reader, files, threads)
 
-        def write(
-            tensor: Tensor,
-            weights: NDArray[np.float32] | None = None,
-            copy: NDArray[np.uint8] | None = None,
-        ) -> None:
-            if tensor.name in done:
-                results[tensor.name] = done[tensor.name]
-                writer.take_up(tensor, copy)
-                return
-            results[tensor.name] = _result(plan, tensor, writer.write(tensor, weights, copy))
-            if finished:
-                finished.note(results[tensor.name])
+        def write(wanted: Sequence[ToWrite]) -> None:
+            left = []
+            for each in wanted:
+                if each.tensor.name in done:
+                    results[each.tensor.name] = done[each.tensor.name]
+                    writer.take_up(each)
+                else:
+                    left.append(each)
+            for each, passes in zip(left, writer.write(left)):
+                results[each.tensor.name] = _result(plan, each.tensor, passes)
+                if finished:
+                    finished.note(results[each.tensor.name])
 
         if plan.staged and plan.calibration:
             from pyquant.rounding.collecting import write_collected
@@ -180,7 +177,8 @@ def write_plan(
                 write_collected(model, plan.calibration, plan.staged, write, **passing)
         for tensor in model.tensors:
             if tensor.name not in results:
-                write(tensor)
+                together = plan.with_its_factors(tensor)
+                write([ToWrite(each) for each in together if each.name not in results])
         if plan.scheme is not None and plan.sha256 is None:
             set_metadata(plan.files[0].header, {"pyquant.source.sha256": source_hash.result()})
         for number, file in enumerate(plan.files):

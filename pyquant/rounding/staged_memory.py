@@ -174,7 +174,8 @@ def most_at_work(
             return 0, sums
         layer = matrices[0].layer
         copy = of_layers[layer] if layer >= 0 else sum(tensor.n_bytes for tensor in matrices)
-        return copy + corrected * 4 * max(tensor.n_weights for tensor in matrices), sums
+        at_once = sum if matrices[0].n_experts > 1 else max  # experts' matrices are rounded together
+        return copy + corrected * 4 * at_once(tensor.n_weights for tensor in matrices), sums
 
     return max((of_stage(*stage) for stage in stages), key=sum, default=(0, 0))
 

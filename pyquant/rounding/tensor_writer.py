@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +24,16 @@ Copy = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
+class ToWrite:
+    """A tensor to write."""
+
+    tensor: Tensor
+    weights: Values | None = None  # (n_rows, n_per_row) float32: rounded instead of its own
+    # (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type
+    copy: Copy | None = None
+
+
+@dataclass(frozen=True)
 class TensorWriter:
     """Writes tensors as a plan has them."""
 
@@ -31,20 +43,22 @@ class TensorWriter:
     files: OutputFiles
     threads: int | None
 
-    def write(self, tensor: Tensor, weights: Values | None = None, copy: Copy | None = None) -> list[Passed]:
-        """Round a tensor and write it.
+    def write(self, wanted: Sequence[ToWrite]) -> list[list[Passed]]:
+        """Round tensors and write them.
 
-        weights: (n_rows, n_per_row) float32: rounded instead of its own.
-        copy: (n_rows, row_bytes) uint8: gets the values that were written, in the tensor's own type.
-        Returns: what each pass over its parts measured.
+        Of tensors of experts an expert's parts are rounded one after the other, as they share a factor.
+        Returns: of each tensor, what the passes over its parts measured.
         """
-        feedback = self.plan.output_side(tensor)
-        if feedback is not None:
-            return [self._by_rows(tensor, feedback, tensor.weights() if weights is None else weights, copy)]
-        return self._in_passes(tensor, weights, copy)
+        passes: list[list[Passed]] = [[] for _ in wanted]
+        for of_expert in zip_longest(*map(self._passes, wanted)):
+            for measured, passed in zip(passes, of_expert):
+                if passed is not None:
+                    measured.append(passed)
+        return passes
 
-    def take_up(self, tensor: Tensor, copy: Copy | None = None) -> None:
-        """Take a tensor that is written already; `copy` gets its values, as from `write`."""
+    def take_up(self, written: ToWrite) -> None:
+        """Take a tensor that is written already; its copy gets the values, as from `write`."""
+        tensor, copy = written.tensor, written.copy
         self.reader.skip(tensor)
         if copy is not None:
             number, offset = self.plan.place(tensor)
@@ -54,23 +68,24 @@ class TensorWriter:
             )  # fmt: skip
             copy[:] = _core.ggml_encoder(int(tensor.type)).encode(stored.weights())
 
-    def _in_passes(self, tensor: Tensor, weights: Values | None, copy: Copy | None) -> list[Passed]:
-        passes: list[Passed] = []
+    def _passes(self, wanted: ToWrite) -> Iterator[Passed]:
+        tensor, weights, copy = wanted.tensor, wanted.weights, wanted.copy
+        feedback = self.plan.output_side(tensor)
+        if feedback is not None:
+            yield self._by_rows(tensor, feedback, tensor.weights() if weights is None else weights, copy)
+            return
         (number, offset), row = self.plan.place(tensor), 0
         for part in self.plan.parts(tensor, self.factors):
             work: dict[str, Any] = {"check": True} if part.target is None else {"measure": True}
             rows = slice(row, row + part.tensor.n_rows)
             if copy is not None:
                 work |= {"copy": copy[rows], "copy_as": _core.ggml_encoder(int(tensor.type))}
-            passes.append(
-                self.reader.run(
-                    part.tensor, weights=None if weights is None else weights[rows],
-                    out_file=self.files[number].fileno(), out_offset=offset, target=part.target,
-                    importance=part.importance, **work,
-                )
+            yield self.reader.run(
+                part.tensor, weights=None if weights is None else weights[rows],
+                out_file=self.files[number].fileno(), out_offset=offset, target=part.target,
+                importance=part.importance, **work,
             )  # fmt: skip
             offset, row = offset + part.n_bytes, rows.stop
-        return passes
 
     def _by_rows(self, tensor: Tensor, feedback: RowFeedback, weights: Values, copy: Copy | None) -> Passed:
         (part,) = self.plan.parts(tensor, self.factors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.models.model_file import ModelFile
-from pyquant.rounding.factors import Factors, matrices
+from pyquant.rounding.factors import KEPT, Factors, matrices
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.dampening import FIRST_TOKEN, ON_ITS_OWN
+from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 
 
@@ -57,3 +60,24 @@ def test_what_follows_is_made_while_one_is_at_work(
         assert not made.wait(0.1)
         factors.of(up, following=down)
         assert made.wait(30)
+
+
+@pytest.mark.parametrize("how", ["in a file", "collected", "with error propagation"])
+def test_an_experts_factor_serves_all_matrices_of_its_input(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    path = Model(n_embd=64, n_ff=96, n_layer=1, n_expert=KEPT + 1, seed=4).write(tmp_path / "model.gguf")
+    whole = how == "in a file"
+    calibrate_model(path, [text], tmp_path / "stats", n_ctx=48, n_chunks=16, imatrix_only=not whole)
+    made, hessian = Counter[tuple[str, int]](), Calibration.hessian
+
+    def seen(self: Calibration, name: str, expert: int = 0) -> np.ndarray | None:
+        made[self.input_of(name), expert] += 1
+        return hessian(self, name, expert)
+
+    monkeypatch.setattr(Calibration, "hessian", seen)
+    propagation = {"error_propagation": 16} if how == "with error propagation" else {}
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": tmp_path / "stats", **propagation})
+    quantize_model(path, tmp_path / "out.gguf", mode)
+    assert sum(expert == KEPT for _, expert in made) == 2  # of gate and up, and of down
+    assert set(made.values()) == {1}

@@ -14,7 +14,6 @@ from pyquant.fit.mix_model import CTX, chunks_for
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.correction import ENOUGH
-from pyquant.rounding.factors import KEPT
 
 # Beside a pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
@@ -42,11 +41,6 @@ class Entered:
         """One for each expert."""
         return self.matrices[0].n_experts
 
-    @property
-    def times_made(self) -> int:
-        """How often each Hessian is made and factorized: of more experts than are kept, for each matrix."""
-        return len(self.matrices) if self.n_hessians > KEPT else 1
-
 
 def quantizing(tensors: Sequence[Tensor]) -> float:
     """Seconds of a core for llama-quantize's file."""
@@ -59,7 +53,6 @@ def rounding(inputs: Sequence[Entered]) -> float:
     feedback = sum(5 * n * n_weights for n, n_weights in weights) / FEEDBACK
     factors = sum(
         entered.n_hessians
-        * entered.times_made
         * (entered.n_in**3 / 3 / FACTORS + MAKING * entered.n_in**2 * (entered.n_hessians > 1))
         for entered in inputs
     )
@@ -68,7 +61,7 @@ def rounding(inputs: Sequence[Entered]) -> float:
 
 def collecting(inputs: Sequence[Entered], n_tokens: int) -> float:
     """Seconds of a core for the sums of x x^T over tokens, passes not counted."""
-    return n_tokens * sum(each.n_used * each.times_made * each.n_in**2 for each in inputs) / SUMS
+    return n_tokens * sum(each.n_used * each.n_in**2 for each in inputs) / SUMS
 
 
 def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:

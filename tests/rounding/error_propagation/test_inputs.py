@@ -13,11 +13,11 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sample import MOST_CHUNKS, sample_chunks, spread
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import Tensor
 from pyquant.rounding.corrected_target import CorrectedTarget
 from pyquant.rounding.correction import Correction
 from pyquant.rounding.error_propagation import write_propagated
 from pyquant.rounding.staged_context import StagedContext
+from pyquant.rounding.tensor_writer import ToWrite
 from tests.support.models import F32, ODD_ROWS
 
 
@@ -79,8 +79,9 @@ def inputs_of_stages(source: Path, stats: Path, folder: Path, chunks: int) -> li
             now = np.hstack([original, stream]), np.hstack([changed, changed_stream])
             entered[-1].append(np.stack(now))
 
-    def write(tensor: Tensor, weights: np.ndarray | None, copy: np.ndarray) -> None:
-        copy[:] = _core.ggml_encoder(int(tensor.type)).encode(0.9 * tensor.weights())
+    def write(wanted: list[ToWrite]) -> None:
+        for each in wanted:
+            each.copy[:] = _core.ggml_encoder(int(each.tensor.type)).encode(0.9 * each.tensor.weights())
 
     model, calibration = ModelFile(source), Calibration.read(stats)
     wanted = [t for t in model.tensors if t.name in calibration.matrices and "blk" in t.name]

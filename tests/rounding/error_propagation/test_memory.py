@@ -69,4 +69,6 @@ def test_one_stage_is_at_work_at_a_time(tmp_path: Path) -> None:
     assert most_at_work(model, [(256, [down], 0)], n_sums=3) == (0, 3 * 14 * 256**2)
     experts = replace(down, shape=(256, 32, 2))  # the next one's factor is made while one is rounded
     assert most_at_work(model, [(256, [experts], 0)]) == (0, 2 * 14 * 256**2)
+    weights, _ = most_at_work(model, [(256, [experts, experts], 8 * 256)])
+    assert weights == layer + 2 * 4 * 2 * 32 * 256  # those of both are corrected at once
     assert most_at_work(model, []) == (0, 0)
