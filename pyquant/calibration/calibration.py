@@ -103,6 +103,11 @@ class Calibration:
             return int(max(counts.sum() for counts in self._imatrix.counts.values()))
         return self.origin.n_tokens if self.origin else 0
 
+    @property
+    def digest(self) -> bytes:
+        """What tells its content from that of other files: checksums, or an importance matrix' bytes."""
+        return self._rows.digest if self._rows else self.path.read_bytes()
+
     def input_of(self, name: str) -> str:
         """Give the key of a matrix's input. Matrices that share an input share a key."""
         return self._inputs[name]

@@ -78,6 +78,11 @@ class RowReader:
             if _core.checksum(opened.read(file.header.data_offset)) != self._checksums[0]:
                 raise ModelFileError(f"{file.path}: its header is damaged: it has another checksum")
 
+    @property
+    def digest(self) -> bytes:
+        """All checksums: they tell a file from others."""
+        return self._checksums.tobytes()
+
     def read(self, name: str, dtype: Any, first: int = 0, n_rows: int | None = None) -> NDArray[Any]:
         """Read rows of a tensor.
 

@@ -73,6 +73,7 @@ def mix(
     offload.use()
     from pyquant.calibration.sensitivity_file import Sensitivity
     from pyquant.errors import ConfigError
+    from pyquant.files.kept import checkpoint_of
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.mix_model import mix_model
     from pyquant.fit.mixtures import read_types
@@ -87,7 +88,7 @@ def mix(
     check_output(output, sources=[], force=force)
     if gguf is not None:
         check_output(gguf, sources=ModelFile(model).paths, force=force)
-    with phases() as progress:
+    with checkpoint_of(output, "measured sensitivities") as checkpoint, phases() as progress:
         found = mix_model(
             model,
             hessian,
@@ -99,6 +100,7 @@ def mix(
             n_ctx=ctx,
             n_chunks=chunks,
             threads=threads,
+            checkpoint=checkpoint,
             progress=progress,
         )
     write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)

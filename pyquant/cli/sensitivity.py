@@ -33,11 +33,15 @@ def sensitivity(
 ) -> None:
     """Measure the KLD that errors in each tensor cause."""
     offload.use()
+    from pyquant.files.kept import checkpoint_of
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.fit.measure_sensitivity import measure_sensitivity
 
     check_output(output, sources=[], force=force)
-    with count_bar("sensitivity", "tensors") as progress:
+    with (
+        checkpoint_of(output, "measured tensors") as checkpoint,
+        count_bar("sensitivity", "tensors") as progress,
+    ):
         measured = measure_sensitivity(
             model,
             hessian,
@@ -45,6 +49,7 @@ def sensitivity(
             n_ctx=ctx,
             n_chunks=chunks,
             threads=threads,
+            checkpoint=checkpoint,
             progress=progress,
         )
     write_bytes(output, measured.to_toml().encode(), sources=[], force=force)

@@ -21,6 +21,18 @@ def keeping(path: Path, what: str) -> Iterator[None]:
     del _kept[path]
 
 
+@contextmanager
+def checkpoint_of(output: Path, what: str) -> Iterator[Path]:
+    """Name a file beside an output that is kept if the context is left by an error, and removed else.
+
+    what: what it holds.
+    """
+    path = output.with_name(f".{output.name}.done")
+    with keeping(path, what):
+        yield path
+    path.unlink(missing_ok=True)
+
+
 def kept() -> dict[Path, str]:
     """Return what is there to go on from, and what each holds."""
     return {path: what for path, what in _kept.items() if path.exists()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from pyquant import _core, limits
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.files.journal import Journal
+from pyquant.files.json import parse_json
 from pyquant.files.text import AnyText, read_texts
 from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.shrink import shrink
@@ -46,6 +50,7 @@ def measure_sensitivity(
     n_ctx: int = limits.SENSITIVITY_CTX,
     n_chunks: int | None = limits.SENSITIVITY_CHUNKS,
     threads: int | None = None,
+    checkpoint: Path | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
     """Round one tensor after the other in a running copy, and compare it with the model.
@@ -72,6 +77,9 @@ def measure_sensitivity(
         Tokens of a chunk, and how many chunks of each text each tensor is tried on; None: all.
     threads
         None: all cores.
+    checkpoint
+        A file that lists what is measured: the same call goes on behind it, and the caller removes it.
+        None: nothing is kept.
     progress
         Called with tensors done and all tensors.
 
@@ -81,6 +89,8 @@ def measure_sensitivity(
         The calibration knows the input of no matrix of the model.
     ModelFileError
         The calibration is of another model, or a weight is not finite.
+    OutputError
+        `checkpoint` cannot be written.
     PyquantError
         What `KeptPrefixes` raises.
     """
@@ -102,22 +112,47 @@ def measure_sensitivity(
         shares = np.repeat(1 / (len(parts) * lengths), lengths)
         per_error = np.empty((len(tensors), chunks.n_chunks))
         rows = {tensor.name: i for i, tensor in enumerate(tensors)}
+        kept = _kept(checkpoint, source, known, chunks, rows) if checkpoint else None
+        before = dict(kept.entries) if kept else {}
         with ExitStack() as stack:
             runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
             measured = [tensors[rows[name]] for name in runs.in_order(rows)]
-            wanted = [matrix for tensor in measured for matrix in matrices(tensor, TOGETHER)]
+            left = [tensor for tensor in measured if tensor.name not in before]
+            wanted = [matrix for tensor in left for matrix in matrices(tensor, TOGETHER)]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
             BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
             for done, tensor in enumerate(measured):
                 name = tensor.name
+                if name in before:
+                    per_error[rows[name]] = before[name]
+                    continue
                 runs.go_to(name)
                 with _rounded(source, tensor, known, factors, held[name]) as step:
                     caused = runs.kld_by_chunk()
                 per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
+                if kept:
+                    kept.add(json.dumps([name, per_error[rows[name]].tolist()]))
                 if progress:
                     progress(done + 1, len(tensors))
     return _summed_up(tensors, per_error, shares)
+
+
+def _kept(
+    path: Path, model: ModelFile, known: Calibration, chunks: Chunks, names: Collection[str]
+) -> Journal[tuple[str, list[float]]]:
+    """Open what was measured of some of these tensors: KLDs by chunk, for their errors."""
+
+    def read(line: str) -> tuple[str, list[float]] | None:
+        try:
+            name, klds = parse_json(line)
+            sound = len(klds) == chunks.n_chunks and all(0 < float(kld) < math.inf for kld in klds)
+        except (ValueError, TypeError):
+            return None
+        return (name, klds) if name in names and sound else None
+
+    made_of = (model.sha256(), _core.build_info()["pyquant"], json.dumps(chunks.tokens.tolist()))
+    return Journal(path, [known.digest, *map(str.encode, made_of)], read)
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:

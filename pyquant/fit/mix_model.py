@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Literal
 
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
@@ -39,6 +40,7 @@ def mix_model(
     n_ctx: int = 512,
     n_chunks: int = 8,
     threads: int | None = None,
+    checkpoint: Path | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Mix:
     """Find the types of the least KLD from a model in a file of some size.
@@ -67,6 +69,8 @@ def mix_model(
         Tokens of a chunk, and how many chunks of each text KLD is measured on.
     threads
         None: all cores.
+    checkpoint
+        A file that lists measured sensitivities, as for `measure_sensitivity`.
     progress
         Called with what is done, and its steps done and all.
 
@@ -98,7 +102,9 @@ def mix_model(
         mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
         mixer.check(target)
         with mixer.timed("sensitivities") as advance:
-            mixer.sensitivity = _sensitivities(source, known, texts, sensitivity, threads, advance)
+            mixer.sensitivity = _sensitivities(
+                source, known, texts, sensitivity, threads, checkpoint, advance
+            )
         return mixer.find(target)
 
 
@@ -121,6 +127,7 @@ def _sensitivities(
     texts: list[Text],
     given: Sensitivity | Literal["guess"] | None,
     threads: int | None,
+    checkpoint: Path | None,
     progress: Callable[[int, int], None],
 ) -> Callable[[str], float | None]:
     """Give what tells a tensor's sensitivity, by its name; None: unknown."""
@@ -130,8 +137,9 @@ def _sensitivities(
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
         n_chunks = -(-chunks_for(calibration.n_tokens, n_tensors) // len(texts))  # of each
         return measure_sensitivity(
-            model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, progress=progress
-        ).of
+            model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, checkpoint=checkpoint,
+            progress=progress,
+        ).of  # fmt: skip
     if not calibration.has_streams:
         raise ConfigError(
             f"{calibration.path}: says nothing of the residual stream to guess by; calibrate anew"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
-from pyquant.files.output_file import output_errors
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import TensorResult
 
 
 class Checkpoint:
-    """A list of finished tensors beside an unfinished file, a line of JSON each, below the file's hash.
+    """Finished tensors, listed beside an unfinished file: a line is written when its tensor's bytes are.
 
-    A line is written when its tensor's bytes are. One that a kill cut off is not used.
+    Attributes
+    ----------
+    done
+        What is known of those that were there, by name.
     """
 
     def __init__(
@@ -31,30 +33,14 @@ class Checkpoint:
 
         Raises OutputError: the list cannot be written.
         """
-        self._path = path
-        self._head = hashlib.sha256(b"".join(file.header.header() for file in plan.files)).hexdigest()
-        self.done = self._read(planned) if all(path.exists() for path in partial) else {}
-        with output_errors(path):
-            lines = [json.dumps(asdict(result)) for result in self.done.values()]
-            path.write_text("".join(f"{line}\n" for line in [self._head, *lines]))
+        there = all(path.exists() for path in partial)
+        made_of = [file.header.header() for file in plan.files]
+        self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None)
+        self.done = {result.name: result for result in self._lines.entries}
 
     def note(self, result: TensorResult) -> None:
         """Note that a tensor is written. Raises OutputError."""
-        with output_errors(self._path), self._path.open("a") as file:
-            file.write(f"{json.dumps(asdict(result))}\n")
-
-    def _read(self, planned: Mapping[str, TensorResult]) -> dict[str, TensorResult]:
-        try:
-            head, *lines = self._path.read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError):
-            return {}
-        done: dict[str, TensorResult] = {}
-        for line in lines[:-1] if head == self._head else []:
-            result = _measured(line, planned)
-            if result is None:
-                break
-            done[result.name] = result
-        return done
+        self._lines.add(json.dumps(asdict(result)))
 
 
 def _measured(line: str, planned: Mapping[str, TensorResult]) -> TensorResult | None:

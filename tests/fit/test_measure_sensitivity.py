@@ -121,3 +121,45 @@ def test_a_text_of_one_chunk_does_not_say_how_certain_it_is(generated, stats_of,
     assert "one chunk of 64 tokens: nothing says how certain this is" in told.stderr
     assert " ? " in told.stdout
     assert "%" not in told.stdout
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_run_goes_on_behind_what_is_measured(
+    generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, other, kept = tmp_path / "text", tmp_path / "other", tmp_path / "kept"
+    text.write_bytes(OTHER)
+    other.write_bytes(PERIOD)
+    runs, kld_by_chunk = itertools.count(), KeptPrefixes.kld_by_chunk
+
+    def counted(self: KeptPrefixes) -> np.ndarray:
+        next(runs)
+        return kld_by_chunk(self)
+
+    def measure(text: Path, **options) -> tuple[Sensitivity, int]:
+        nonlocal runs
+        runs = itertools.count()
+        found = measure_sensitivity(generated(F32), stats_of(F32), text, n_ctx=CTX, threads=1, **options)
+        return found, next(runs)
+
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise Stopped
+
+    monkeypatch.setattr(KeptPrefixes, "kld_by_chunk", counted)
+    expected, n_runs = measure(text)
+    with pytest.raises(Stopped):
+        measure(text, checkpoint=kept, progress=stop)
+    lines = kept.read_text().splitlines()
+    assert len(lines) == 1 + 3
+    with kept.open("a") as file:
+        file.write(lines[-1][:20])  # cut off by a kill
+    assert measure(text, checkpoint=kept) == (expected, n_runs - 3)
+    assert measure(text, checkpoint=kept) == (expected, 1)
+    assert measure(other, checkpoint=kept) == measure(other)
+    for broken in ("[]", '["blk.0.attn_q.weight", [1.0]]', '["nothing", [1, 1, 1]]', "{"):
+        kept.write_text("\n".join([lines[0], broken, *lines[1:], ""]))
+        assert measure(text, checkpoint=kept) == (expected, n_runs)

@@ -255,7 +255,10 @@ def quantize(
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
             if work.known("mix") is None or not recipe.exists():
-                mixed_for(model, statistics.path, parts, type, recipe, threads=threads, progress=progress)
+                mixed_for(
+                    model, statistics.path, parts, type, recipe, threads=threads,
+                    checkpoint=work.checkpoint("mix"), progress=progress,
+                )  # fmt: skip
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, parts.held_out, threads))

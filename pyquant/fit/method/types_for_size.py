@@ -74,6 +74,7 @@ def mixed_for(
     recipe: Path,
     *,
     threads: int | None,
+    checkpoint: Path,
     progress: Progress,
 ) -> None:
     """Find the mix of types of the least KLD at a size, and write its recipe.
@@ -88,6 +89,8 @@ def mixed_for(
         The size.
     recipe
         The file to write.
+    checkpoint
+        A file that lists measured sensitivities, as for `mix_model`.
 
     Raises
     ------
@@ -96,8 +99,9 @@ def mixed_for(
     """
     text, n_ctx, n_chunks = _text_of(model, split)
     found = mix_model(
-        model, statistics, text, wanted, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads, progress=progress
-    )
+        model, statistics, text, wanted, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
+        checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())
 

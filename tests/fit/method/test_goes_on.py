@@ -144,6 +144,29 @@ def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Pat
     assert output.exists()
 
 
+@pytest.mark.ci
+def test_a_run_for_a_size_goes_on_behind_measured_tensors(source: Path, short: Path, tmp_path: Path) -> None:
+    whole, output, seen = tmp_path / "whole.gguf", tmp_path / "out.gguf", list[int]()
+    options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+
+    def stop(what: str, done: int, total: int) -> None:
+        if (what, done) == ("sensitivities", 4):
+            raise KeyboardInterrupt
+
+    def see(what: str, done: int, total: int) -> None:
+        if what == "sensitivities":
+            seen.append(done)
+
+    quantize(source, whole, WantedSize(target_bpw=8), **options)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(source, output, WantedSize(target_bpw=8), progress=stop, **options)
+    assert len((tmp_path / ".out.gguf.stages" / "mix.tensors").read_text().splitlines()) == 1 + 4
+    quantize(source, output, WantedSize(target_bpw=8), progress=see, **options)
+    assert seen[:2] == [0, 5]
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / ".out.gguf.stages").exists()
+
+
 @pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])
 def test_a_damaged_note_of_stages_is_not_used(damaged: str, tmp_path: Path) -> None:
     left = WorkFolder(tmp_path / "out.gguf", {})
