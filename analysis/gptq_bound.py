@@ -6,7 +6,7 @@ Where errors of all columns are as large, rounding to nearest errs by the trace 
 H = U D U^T (docs/methods/gptq.md); columns with small diagonals absorb the errors of the others. Whatever
 steps columns have, if the product of all stays, error feedback leaves n det(H)^(1/n) at the least. A line
 gives a kind of matrices, and in the mean over layers both as shares of the trace of H; then the same of
-output-side Hessians G, if the file has them. With both, shares multiply where inputs and gradients are
+output-side Hessians G, if the file has them. Shares of both multiply where inputs and gradients are
 independent.
 """
 

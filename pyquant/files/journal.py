@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 class Journal(Generic[Entry]):
     """A file of lines below a hash of all that they follow from.
 
-    Lines are used up to the first that a kill cut off, or that is damaged. Of other work none is used.
+    Lines are used up to the first that a kill cut off, or that is damaged; none if they are of other work.
 
     Attributes
     ----------
@@ -26,29 +26,34 @@ class Journal(Generic[Entry]):
     entries: list[Entry]
 
     def __init__(self, path: Path, made_of: Iterable[bytes], read: Callable[[str], Entry | None]) -> None:
-        """Read what is there.
+        """Read what is there, and remove what is not used, as the next run might take it for this one's.
 
-        read: gives what a line says; None where it is damaged.
+        read: gives what a line says; None where it is damaged. Raises OutputError.
         """
         self._path, self.entries = path, []
-        head = hashlib.sha256(b"\n".join(made_of)).hexdigest()
-        self._used: list[str] | None = [head]  # lines that the file begins with; None: it does already
-        for line in self._lines(head):
+        self._head = hashlib.sha256(b"\n".join(made_of)).hexdigest()
+        used = [self._head]
+        for line in self._lines():
             if (entry := read(line)) is None:
                 break
-            self._used.append(line)
+            used.append(line)
             self.entries.append(entry)
+        with output_errors(path):
+            path.unlink(missing_ok=True)
+        if self.entries:
+            self._append(used)
 
     def add(self, line: str) -> None:
         """Note what is finished. Raises OutputError."""
-        before = self._used or []
-        with output_errors(self._path), self._path.open("w" if before else "a") as file:
-            file.write("".join(f"{each}\n" for each in [*before, line]))
-        self._used = None
+        self._append([line] if self._path.exists() else [self._head, line])
 
-    def _lines(self, head: str) -> list[str]:
+    def _append(self, lines: Iterable[str]) -> None:
+        with output_errors(self._path), self._path.open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    def _lines(self) -> list[str]:
         try:
             first, *lines = self._path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError):
             return []
-        return lines[:-1] if first == head else []
+        return lines[:-1] if first == self._head else []

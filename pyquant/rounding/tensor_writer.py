@@ -46,8 +46,8 @@ class TensorWriter:
     def write(self, wanted: Sequence[ToWrite]) -> list[list[Passed]]:
         """Round tensors and write them.
 
-        Of tensors of experts an expert's parts are rounded one after the other, as they share a factor.
-        Returns: of each tensor, what the passes over its parts measured.
+        An expert's parts of all tensors are rounded one after the other, as they share a factor.
+        Returns: what the passes over the parts of each tensor measured.
         """
         passes: list[list[Passed]] = [[] for _ in wanted]
         for of_expert in zip_longest(*map(self._passes, wanted)):
