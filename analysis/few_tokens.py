@@ -1,6 +1,6 @@
 """Say what is lost where a matrix is rounded by few tokens: the error of GPTQ on new text, beside imatrix's.
 
-    python analysis/few_tokens.py MODEL TEXT NEW_TEXT --tensors blk.4.ffn_down.weight blk.4.attn_q.weight
+    python -m analysis.few_tokens MODEL TEXT NEW_TEXT --tensors blk.4.ffn_down.weight blk.4.attn_q.weight
 
 Chunks of TEXT are taken at even distances; Hessians are shrunk as `pyquant quantize --method gptq` shrinks
 them. A line says by how much e H e' on NEW_TEXT exceeds that of the most chunks; the last one of a matrix
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.gptq_bound import diagonal_of
 from pyquant import _core
 from pyquant.calibration.collected import OfAllTokens
 from pyquant.calibration.sample import spread
@@ -124,8 +125,7 @@ def cost(
 
 def share_of(hessian: NDArray[np.float32]) -> float:
     """Compute the trace of D over that of H, (n_in, n_in), where H = L D L' from the last column on."""
-    lower = np.linalg.cholesky(hessian[::-1, ::-1].astype(np.float64))
-    return float(np.square(np.diagonal(lower)).sum() / np.trace(hessian))
+    return float(diagonal_of(hessian).sum() / np.trace(hessian))
 
 
 if __name__ == "__main__":

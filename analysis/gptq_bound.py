@@ -54,9 +54,14 @@ def shares(hessian: NDArray[np.float32] | None, dampening: float) -> tuple[float
     matrix = hessian.astype(np.float64)
     trace = matrix.trace()
     matrix[np.diag_indices_from(matrix)] += dampening * trace / len(matrix)
-    order = np.argsort(np.diagonal(matrix))  # the last column is rounded first, and those before absorb
-    conditional = np.square(np.diagonal(np.linalg.cholesky(matrix[np.ix_(order, order)])))
-    return float(conditional.sum() / trace), float(len(matrix) * np.exp(np.log(conditional).mean()) / trace)
+    order = np.argsort(np.diagonal(matrix))[::-1]  # the largest is rounded first, and the others absorb
+    left = diagonal_of(matrix[np.ix_(order, order)])
+    return float(left.sum() / trace), float(len(matrix) * np.exp(np.log(left).mean()) / trace)
+
+
+def diagonal_of(hessian: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Give D of H = U D U^T, (n, n), whose columns are rounded in their order; the last one comes first."""
+    return np.square(np.diagonal(np.linalg.cholesky(hessian[::-1, ::-1].astype(np.float64))))
 
 
 if __name__ == "__main__":

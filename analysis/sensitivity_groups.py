@@ -61,8 +61,8 @@ def main() -> None:
     rows = RowWeights(model, known)
 
     def show(runs: int, how: str, used: Numbers) -> None:
-        known = ~np.isnan(used)
-        ratio, weights = measured[known] / used[known], n_weights[known]
+        told = ~np.isnan(used)
+        ratio, weights = measured[told] / used[told], n_weights[told]
         lost = np.average(ratio, weights=weights) / np.exp(np.average(np.log(ratio), weights=weights))
         print(f"{runs:>4} {how:<40} {lost:.3f}")
 

@@ -22,15 +22,22 @@ def keeping(path: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
+def kept_until_done(path: Path, what: str) -> Iterator[None]:
+    """Keep a file as `keeping` does if the context is left by an error, and remove it else."""
+    with keeping(path, what):
+        yield
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
 def checkpoint_of(output: Path, what: str) -> Iterator[Path]:
-    """Name a file beside an output that is kept if the context is left by an error, and removed else.
+    """Name a file beside an output for what is finished of it, which is kept until all is.
 
     what: what it holds.
     """
     path = output.with_name(f".{output.name}.done")
-    with keeping(path, what):
+    with kept_until_done(path, what):
         yield path
-    path.unlink(missing_ok=True)
 
 
 def kept() -> dict[Path, str]:

@@ -146,13 +146,14 @@ def _kept(
     def read(line: str) -> tuple[str, list[float]] | None:
         try:
             name, klds = parse_json(line)
-            sound = len(klds) == chunks.n_chunks and all(0 < float(kld) < math.inf for kld in klds)
+            sound = name in names and len(klds) == chunks.n_chunks
+            sound = sound and all(isinstance(kld, float) and 0 < kld < math.inf for kld in klds)
         except (ValueError, TypeError):
             return None
-        return (name, klds) if name in names and sound else None
+        return (name, klds) if sound else None
 
-    made_of = (model.sha256(), _core.build_info()["pyquant"], json.dumps(chunks.tokens.tolist()))
-    return Journal(path, [known.digest, *map(str.encode, made_of)], read)
+    made_of = [known.digest, model.sha256().encode(), chunks.tokens.tobytes()]
+    return Journal(path, [*made_of, _core.build_info()["pyquant"].encode()], read)
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:

@@ -160,6 +160,7 @@ def test_a_run_goes_on_behind_what_is_measured(
     assert measure(text, checkpoint=kept) == (expected, n_runs - 3)
     assert measure(text, checkpoint=kept) == (expected, 1)
     assert measure(other, checkpoint=kept) == measure(other)
-    for broken in ("[]", '["blk.0.attn_q.weight", [1.0]]', '["nothing", [1, 1, 1]]', "{"):
+    damaged = ('[["x"], [1.0, 1.0, 1.0]]', '["blk.0.attn_q.weight", "111"]')
+    for broken in ("[]", '["blk.0.attn_q.weight", [1.0]]', '["nothing", [1, 1, 1]]', "{", *damaged):
         kept.write_text("\n".join([lines[0], broken, *lines[1:], ""]))
         assert measure(text, checkpoint=kept) == (expected, n_runs)

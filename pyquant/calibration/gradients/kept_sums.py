@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.files.kept import keeping
+from pyquant.files.kept import kept_until_done
 from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
@@ -66,9 +66,6 @@ class KeptSums:
             replace_npz(self._path, {MADE_OF: np.array(self._made_of), DONE: np.array(n_done), **sums})
         self._saved = time.monotonic()
 
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keeping(self) -> AbstractContextManager[None]:
         """Keep the file if the context is left by an error, and remove it else."""
-        with keeping(self._path, "the output-side Hessians so far"):
-            yield
-        self._path.unlink(missing_ok=True)
+        return kept_until_done(self._path, "the output-side Hessians so far")
