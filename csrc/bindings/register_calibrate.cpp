@@ -187,6 +187,7 @@ std::vector<std::string> names_of(const Stage & stage) {
 void register_calibrate(py::module_ & module) {
     module.attr("PANEL") = kPanel;
     module.attr("HAS_BF16_PRODUCTS") = Bf16Strips::supported();
+    module.attr("HAS_AMX_PRODUCTS") = Bf16Strips::by_amx();
     module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(),
                py::arg("bf16"), py::arg("n_threads"));
     module.def("add_token_products", &add_products, py::arg("y").noconvert(), py::arg("z").noconvert(),

@@ -15,6 +15,7 @@
 
 #include "bindings/log_capture.h"
 #include "bindings/register.h"
+#include "calibrate/bf16_strips.h"
 #include "ggml-cpu.h"
 #include "ggml/hook.h"
 #include "kernels/scheme.h"
@@ -128,7 +129,9 @@ py::dict build_info() {
     info["build_type"] = PYQUANT_BUILD_TYPE;
     info["variant"] = PYQUANT_VARIANT;
     info["gpu_backends"] = PYQUANT_GPU_BACKENDS;
-    info["system"] = llama_print_system_info();
+    // llama.cpp is compiled without AMX (cmake/no_amx.cmake), pyquant's own products use it.
+    info["system"] =
+        llama_print_system_info() + std::string(calibrate::Bf16Strips::by_amx() ? "AMX_BF16 = 1 | " : "");
     return info;
 }
 

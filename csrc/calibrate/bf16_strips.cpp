@@ -8,6 +8,9 @@
 
 #if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
 #define PYQUANT_HAS_AVX512_BF16
+#if __has_include(<amxbf16intrin.h>)
+#define PYQUANT_HAS_AMX
+#endif
 #include "calibrate/bf16_tile_x86.h"
 #endif
 
@@ -17,18 +20,25 @@ using namespace kernels;
 
 namespace {
 
-// Pairs of numbers whose products are summed up before they are added: few enough for a block's columns of
-// them to stay in L2, and so many that sums are seldom read and written.
-constexpr int64_t kPairsTogether = 256;
-
-// This CPU's function, or none.
-MultiplyTile multiply_tile() {
+// This CPU's, or none.
+const TileKernel * tile_kernel() {
+#if defined(PYQUANT_HAS_AMX)
+    if (cpu::has_amx_bf16()) {
+        return &kByAmx;
+    }
+#endif
 #if defined(PYQUANT_HAS_AVX512_BF16)
     if (cpu::has_avx512_bf16()) {
-        return multiply_tile_avx512_bf16;
+        return &kByRegisters;
     }
 #endif
     return nullptr;
+}
+
+const TileKernel * const kKernel = tile_kernel();
+
+int64_t round_up(int64_t n, int64_t step) {
+    return (n + step - 1) / step * step;
 }
 
 uint32_t rounded_bits(float x) {
@@ -49,13 +59,28 @@ void round_strip(const float * first, const float * second, int64_t n, uint32_t 
 }  // namespace
 
 bool Bf16Strips::supported() {
-    return multiply_tile() != nullptr;
+    return kKernel != nullptr;
+}
+
+bool Bf16Strips::by_amx() {
+    return kKernel && kKernel->by_column;
 }
 
 void Bf16Strips::resize(int64_t n, int64_t n_columns) {
     n_ = n;
-    n_pairs_ = (n + 1) / 2;
-    pairs_.resize(size_t((n_columns + kStrip - 1) / kStrip * kStrip * n_pairs_));
+    n_pairs_ = round_up((n + 1) / 2, kKernel->n_pairs);
+    const int64_t filled_up = round_up(n_columns, kStrip);
+    pairs_.resize(size_t(filled_up * n_pairs_));
+    by_column_.resize(kKernel->by_column ? size_t(filled_up * row_stride()) : 0);
+}
+
+const uint32_t * Bf16Strips::as_row(int64_t column, int64_t pair) const {
+    return kKernel->by_column ? &by_column_[size_t(column * row_stride() + pair)] : as_column(column, pair);
+}
+
+int64_t Bf16Strips::row_stride() const {
+    // Columns that were a power of two apart would share few sets of the cache.
+    return kKernel->by_column ? n_pairs_ + kKernel->n_pairs : kStrip;
 }
 
 size_t Bf16Strips::place(int64_t column, int64_t pair) const {
@@ -70,9 +95,10 @@ void Bf16Strips::round(const Rows & rows, Span columns) {
             const float * first = rows.data + 2 * pair * rows.stride + column;
             const float * second = 2 * pair + 1 < rows.n ? first + rows.stride : no_row;
             uint32_t * pairs = &pairs_[place(column, pair)];
-            round_strip(first, second, width, pairs);
+            round_strip(2 * pair < rows.n ? first : no_row, second, width, pairs);
             std::fill(pairs + width, pairs + kStrip, 0);
         }
+        copy_by_column(column, {0, n_pairs_});
     }
 }
 
@@ -83,23 +109,40 @@ void Bf16Strips::round_rows(const Rows & rows, Span columns) {
             const int64_t end = std::min(begin + together, n_pairs_);
             for (int64_t i = column; i < column + kStrip; ++i) {
                 const float * row = rows.data + i * rows.stride;
+                const int64_t n = i < columns.end ? n_ : 0;
                 for (int64_t pair = begin; pair < end; ++pair) {
-                    const float second = 2 * pair + 1 < n_ && i < columns.end ? row[2 * pair + 1] : 0;
-                    pairs_[place(i, pair)] = i < columns.end ? pair_of(row[2 * pair], second) : 0;
+                    const float first = 2 * pair < n ? row[2 * pair] : 0;
+                    const float second = 2 * pair + 1 < n ? row[2 * pair + 1] : 0;
+                    pairs_[place(i, pair)] = pair_of(first, second);
                 }
             }
+            copy_by_column(column, {begin, end});
+        }
+    }
+}
+
+void Bf16Strips::copy_by_column(int64_t strip, Span pairs) {
+    if (!kKernel->by_column) {
+        return;
+    }
+    for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
+        const uint32_t * numbers = as_column(strip, pair);
+        uint32_t * to = &by_column_[size_t(strip * row_stride() + pair)];
+        for (int64_t j = 0; j < kStrip; ++j) {
+            to[j * row_stride()] = numbers[j];
         }
     }
 }
 
 void add_products(const Bf16Strips & a, const Bf16Strips & b, const Block & block, float weight, float * at,
                   int64_t stride) {
-    static const MultiplyTile multiply = multiply_tile();
     const auto [rows, columns, lower] = block;
-    for (int64_t pair = 0; pair < a.n_pairs(); pair += kPairsTogether) {
-        const int64_t n_pairs = std::min(kPairsTogether, a.n_pairs() - pair);
-        for (int64_t row = rows.begin; row < rows.end; row += kTileRows) {
-            const int64_t end_row = std::min<int64_t>(row + kTileRows, rows.end);
+    const int64_t tile_rows = kKernel->n_rows;
+    kKernel->begin();
+    for (int64_t pair = 0; pair < a.n_pairs(); pair += kKernel->n_together) {
+        const int64_t n_pairs = std::min(kKernel->n_together, a.n_pairs() - pair);
+        for (int64_t row = rows.begin; row < rows.end; row += tile_rows) {
+            const int64_t end_row = std::min(row + tile_rows, rows.end);
             const int64_t end = lower ? std::min(end_row, columns.end) : columns.end;
             for (int64_t column = columns.begin; column < end; column += kStrip) {
                 float * to = at + (row - rows.begin) * stride + column - columns.begin;
@@ -109,7 +152,8 @@ void add_products(const Bf16Strips & a, const Bf16Strips & b, const Block & bloc
                     }
                 }
                 Tile tile;
-                multiply(a.at(row, pair), b.at(column, pair), n_pairs, tile);
+                kKernel->multiply(a.as_row(row, pair), a.row_stride(), b.as_column(column, pair), n_pairs,
+                                  tile);
                 for (int64_t i = row; i < end_row; ++i, to += stride) {
                     const int64_t end_here = lower ? std::min(i + 1, columns.end) : columns.end;
                     const int64_t n = std::min<int64_t>(kStrip, end_here - column);
@@ -120,6 +164,7 @@ void add_products(const Bf16Strips & a, const Bf16Strips & b, const Block & bloc
             }
         }
     }
+    kKernel->end();
 }
 
 }  // namespace pyquant::calibrate

@@ -1,8 +1,8 @@
 // Columns of numbers rounded to BF16, and the sums of their products in float32.
 //
-// CPUs with an instruction for it multiply BF16 at twice the speed of float32. Rounding moves a number
-// by 2^-8 of itself at most, up as often as down, so over a text's tokens little of that is left in second
-// Hessians. These stay positive semidefinite: they are the exact ones of inputs nearby.
+// CPUs with instructions for it multiply BF16 at twice the speed of float32, or more. Rounding moves a number
+// by 2^-8 of itself at most, up as often as down, so over a text's tokens little of that is left in Hessians.
+// These stay positive semidefinite: they are the exact ones of inputs nearby.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ struct Span {
 class Bf16Strips {
 public:
     static bool supported();  // by this CPU
+    static bool by_amx();     // by Intel's matrix registers
 
     // Makes room for columns of n numbers each.
     void resize(int64_t n, int64_t n_columns);
@@ -28,17 +29,22 @@ public:
     // The same where each column is a row: its n numbers lie together.
     void round_rows(const Rows & rows, Span columns);
 
-    const uint32_t * at(int64_t column, int64_t pair) const { return &pairs_[place(column, pair)]; }
+    // A column's pairs from one on, where it is a tile's row, and where it is a tile's column (bf16_tile.h).
+    const uint32_t * as_row(int64_t column, int64_t pair) const;
+    const uint32_t * as_column(int64_t column, int64_t pair) const { return &pairs_[place(column, pair)]; }
+    int64_t row_stride() const;
     int64_t n_pairs() const { return n_pairs_; }
 
 private:
     size_t place(int64_t column, int64_t pair) const;
+    void copy_by_column(int64_t strip, Span pairs);
 
     int64_t n_ = 0;
     int64_t n_pairs_ = 0;
     // Two numbers of a column in each element. Strips of columns stand one after the other, a pair of numbers
     // after the other in each: so what the inner loop reads is contiguous. Filled up with zeros.
     std::vector<uint32_t> pairs_;
+    std::vector<uint32_t> by_column_;  // the same, a column after the other, for CPUs that want rows so
 };
 
 // The products that are added up: those of columns `rows` of one with columns `columns` of another. Both

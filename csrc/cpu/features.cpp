@@ -4,6 +4,10 @@
 #include <cpuid.h>
 
 #include <cstdint>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -42,6 +46,16 @@ bool are_saved(uint32_t registers) {
     return all(low, registers);
 }
 
+// AMX's registers of 8 KB are saved only for processes that asked for them: Linux's <asm/prctl.h>.
+bool may_use_amx() {
+#if defined(__linux__)
+    constexpr long request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
+}
+
 }  // namespace
 
 bool has_avx2() {
@@ -71,6 +85,12 @@ bool has_avx512_vbmi() {
 
 bool has_avx512_bf16() {
     static const bool has = has_avx512() && all(cpuid(7, 1).eax, bit(5));
+    return has;
+}
+
+bool has_amx_bf16() {
+    static const bool has = has_avx512_bf16() && are_saved(bit(17) | bit(18)) &&
+                            all(cpuid(7).edx, bit(22) | bit(24)) && may_use_amx();
     return has;
 }
 

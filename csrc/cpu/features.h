@@ -11,6 +11,7 @@ bool has_avx512();  // F, BW, CD, DQ and VL: x86-64-v4
 bool has_avx512_vnni();
 bool has_avx512_vbmi();
 bool has_avx512_bf16();
+bool has_amx_bf16();  // asks Linux for its registers once
 #elif defined(__aarch64__)
 bool has_dotprod();
 bool has_i8mm();  // and BF16
