@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "bindings/arrays.h"
 #include "bindings/progress.h"
@@ -15,6 +16,7 @@
 #include "gptq/encoders.h"
 #include "gptq/factor.h"
 #include "gptq/learn.h"
+#include "gptq/row_feedback.h"
 
 namespace pyquant::bindings {
 
@@ -34,14 +36,14 @@ std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float da
     const Together together = given ? Together{std::get<0>(*given), std::get<1>(*given), std::get<2>(*given)}
                                     : Together{1, kSub, std::get<int>(columns)};
     if (together.group < 1 || together.scale < 1 || together.scale % together.group != 0 ||
-        together.block < kSub || together.block % together.scale != 0) {
+        together.block % together.scale != 0) {
         throw py::value_error(
             "together: expected columns of a group and of a scale that divide those of a scale and a block");
     }
-    if (hessian.ndim() != 2 || hessian.shape(0) != hessian.shape(1) ||
+    if (hessian.ndim() != 2 || hessian.shape(0) != hessian.shape(1) || hessian.shape(0) % kSub != 0 ||
         hessian.shape(0) % together.block != 0) {
         throw py::value_error(
-            "hessian: expected shape (n, n), n a multiple of the columns that share a scale");
+            "hessian: expected shape (n, n), n a multiple of 32 and of the columns that share a scale");
     }
     const int64_t n = hessian.shape(0);
     const float * data = hessian.data();
@@ -103,6 +105,30 @@ std::unique_ptr<Encoder> make_table_encoder(Storage storage, const Array<int8_t>
     std::copy_n(table.data(), 16, whole);
     return gptq_table_encoder(storage, values.data(), codes.data(), int(values.size()), whole,
                               std::move(factor));
+}
+
+// stored: (n_rows, row_bytes) uint8; values: (n_rows, n_in) float32.
+std::pair<py::array_t<uint8_t>, py::array_t<float>> round_with_rows(const Array<float> & weights,
+                                                                    const Factor & rows,
+                                                                    const Encoder & encoder, int64_t together,
+                                                                    int n_threads) {
+    if (weights.ndim() != 2 || weights.shape(1) % kSub != 0 || together < 1 || together % kSub != 0) {
+        throw py::value_error("weights: expected rows of blocks of 32; together: a multiple of 32");
+    }
+    const py::ssize_t n_rows = weights.shape(0), n_in = weights.shape(1);
+    const auto begin = rows.order.begin(), end = rows.order.end();
+    if ((n_rows + kSub - 1) / kSub * kSub != rows.n() ||
+        std::any_of(begin + n_rows, end, [&](int32_t row) { return row < n_rows; })) {
+        throw py::value_error("rows: expected a factor of as many, filled up to a multiple of 32");
+    }
+    py::array_t<uint8_t> stored({n_rows, py::ssize_t(encoder.row_bytes(n_in))});
+    py::array_t<float> values({n_rows, n_in});
+    uint8_t * to_stored = stored.mutable_data();
+    float * to_values = values.mutable_data();
+    const float * data = weights.data();
+    const py::gil_scoped_release release;
+    round_rows(data, n_rows, n_in, rows, together, encoder, n_threads, to_stored, to_values);
+    return {stored, values};
 }
 
 // (4096,): where weights lie in multiples of their scale; the tensor's place as run_pass takes it.
@@ -179,6 +205,8 @@ void register_gptq(py::module_ & module) {
             return ecsq_encoder(halves, std::move(factor));
         },
         py::arg("steps"), py::arg("factor"));
+    module.def("round_rows", &round_with_rows, py::arg("weights").noconvert(), py::kw_only(), py::arg("rows"),
+               py::arg("encoder"), py::arg("together"), py::arg("n_threads"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
                py::arg("n_rows"), py::arg("n_per_row"), py::arg("source"), py::arg("weights").noconvert(),
                py::arg("values"), py::arg("n_threads") = 1, py::arg("progress") = py::none());

@@ -38,8 +38,8 @@ struct Together {
     int block;
 };
 
-// hessian: (n, n) symmetric; n a multiple of 32. To its diagonal `dampening` times the mean of the
-// diagonal is added. Blocks, the columns of a scale within a block, and these columns come in order of
+// hessian: (n, n) symmetric; n a multiple of 32 and of a block. To its diagonal `dampening` times the mean of
+// the diagonal is added. Blocks, the columns of a scale within a block, and these columns come in order of
 // falling diagonal. The result does not depend on the number of threads. Throws std::domain_error where that
 // is not positive definite.
 Factor factorize(const float * hessian, int64_t n, float dampening, Together together, int n_threads);

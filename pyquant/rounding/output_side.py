@@ -8,12 +8,11 @@ comes out. With G = L^T D L, L unit lower triangular,
 
 When row i is reached the errors before it are known. So the row is rounded as it would be by itself, but of
 w_i + sum_{j<i} L_ij e_j. This is YAQA's rounding (Tseng et al., 2025) of rows, with the search for scales of
-csrc/gptq within each.
+csrc/gptq within each. L^T is the factor U of GPTQ, of G in the place of H.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,7 @@ from pyquant import _core
 from pyquant.machine.cpu import n_threads
 
 TOGETHER = 64  # rows that are rounded at a time, none of which knows of the others' errors
-PIECE = 16  # of these, for a thread: what csrc/gptq rounds in one vector
+FILLED_UP = 32  # to a multiple of these: the rows of a factor
 
 
 @dataclass(frozen=True)
@@ -42,55 +41,33 @@ def rows_passed(weights: NDArray[np.float32], values: NDArray[np.float32]) -> Ro
     return RowsPassed(float(error), float(power), int(np.count_nonzero(values == 0)))
 
 
-@dataclass(frozen=True)
-class RowFeedback:
-    """How rows of a matrix absorb each other's errors."""
+def row_factor(
+    output_hessian: NDArray[np.float32], dampening: float, *, threads: int | None = None
+) -> _core.Factor:
+    """Decompose an output-side Hessian: rows whose errors count most come first.
 
-    # (n_rows,): the rows in the order in which they are rounded: those whose errors count most first
-    order: NDArray[np.int64]
-    lower: NDArray[np.float32]  # (n_rows, n_rows): L, in that order
+    output_hessian: (n_rows, n_rows) float32.
+    dampening: what is added to its diagonal, in units of its mean.
+    """
+    n = len(output_hessian)
+    more = -n % FILLED_UP  # rows that nothing depends on come last
+    if more:
+        output_hessian, dampening = np.pad(output_hessian, (0, more)), dampening * (n + more) / n
+    return _core.factorize(
+        output_hessian, dampening=dampening, together=(1, 1, 1), n_threads=n_threads(threads)
+    )
 
-    @classmethod
-    def of(cls, output_hessian: NDArray[np.float32], dampening: float) -> RowFeedback:
-        """Decompose output-side Hessian.
 
-        output_hessian: (n_rows, n_rows) float32.
-        dampening: what is added to their diagonal, in units of its mean.
-        """
-        hessian = output_hessian.astype(np.float64)
-        n = len(hessian)
-        hessian[np.diag_indices(n)] += dampening * max(np.trace(hessian) / n, np.finfo(np.float32).tiny)
-        order = np.argsort(-np.diagonal(hessian), kind="stable")
-        upper = np.linalg.cholesky(hessian[np.ix_(order[::-1], order[::-1])])[::-1, ::-1]
-        return cls(order, (upper / np.diagonal(upper)).T.astype(np.float32))
+def round_rows(
+    weights: NDArray[np.float32], rows: _core.Factor, encoder: _core.Encoder, *, threads: int | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Round a matrix.
 
-    def round(
-        self,
-        weights: NDArray[np.float32],
-        encoder: _core.Encoder,
-        *,
-        threads: int | None = None,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Round a matrix.
-
-        weights: (n_rows, n_in) float32.
-        encoder: rounds rows, each by itself; the result does not depend on which are rounded together.
-        Returns stored: (n_rows, row_bytes) uint8. values: (n_rows, n_in) float32: what is stored, decoded.
-        """
-        n_rows, n_in = weights.shape
-        weights = weights[self.order]
-        errors, decoded = np.zeros_like(weights), np.empty_like(weights)
-        stored: list[NDArray[np.uint8]] = []
-        with ThreadPoolExecutor(n_threads(threads)) as pool:
-            for begin in range(0, n_rows, TOGETHER):
-                rows = slice(begin, min(begin + TOGETHER, n_rows))
-                wanted = weights[rows] + self.lower[rows, :begin] @ errors[:begin]
-                pieces = [wanted[i : i + PIECE] for i in range(0, len(wanted), PIECE)]
-                stored += pool.map(encoder.encode, pieces)
-                made = np.concatenate(stored[-len(pieces) :])
-                decoded[rows] = encoder.decode(made, n_per_row=n_in)
-                errors[rows] = weights[rows] - decoded[rows]
-        together = np.concatenate(stored)
-        result, values = np.empty_like(together), np.empty_like(decoded)
-        result[self.order], values[self.order] = together, decoded
-        return result, values
+    weights: (n_rows, n_in) float32.
+    rows: what `row_factor` gives.
+    encoder: rounds rows, each by itself; the result does not depend on which are rounded together.
+    Returns stored: (n_rows, row_bytes) uint8. values: (n_rows, n_in) float32: what is stored, decoded.
+    """
+    return _core.round_rows(
+        weights, rows=rows, encoder=encoder, together=TOGETHER, n_threads=n_threads(threads)
+    )

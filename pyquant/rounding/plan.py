@@ -24,7 +24,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
 from pyquant.rounding.on_lattice import lattice_encoder
-from pyquant.rounding.output_side import RowFeedback
+from pyquant.rounding.output_side import row_factor
 from pyquant.rounding.row_weights import RowWeights
 from pyquant.rounding.shards import Sharding, shard_paths
 from pyquant.rounding.types import choose_types
@@ -275,7 +275,7 @@ class Plan:
             return False
         return tensor.n_experts == 1 and self.calibration.has_output_hessian(tensor.name)
 
-    def output_side(self, tensor: Tensor) -> RowFeedback | None:
+    def row_factor(self, tensor: Tensor, threads: int | None) -> _core.Factor | None:
         """Say how rows of a tensor absorb each other's errors; None: not. Raises ModelFileError."""
         if self.calibration is None or not self.has_output_side(tensor):
             return None
@@ -285,7 +285,13 @@ class Plan:
                 f"{self.calibration.called}: the output-side Hessian of {tensor.name} is not of "
                 f"{tensor.n_rows:,} rows"
             )
-        return RowFeedback.of(output_hessian, ROWS)
+        try:
+            return row_factor(output_hessian, ROWS, threads=threads)
+        except ValueError:
+            raise ModelFileError(
+                f"{self.calibration.called}: the output-side Hessian of {tensor.name} is not positive "
+                f"definite: calibrate anew"
+            ) from None
 
     @cached_property
     def _rows(self) -> RowWeights:

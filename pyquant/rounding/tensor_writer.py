@@ -15,7 +15,7 @@ from pyquant.files.output_files import OutputFiles
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.factors import Factors
-from pyquant.rounding.output_side import RowFeedback, RowsPassed, rows_passed
+from pyquant.rounding.output_side import RowsPassed, round_rows, rows_passed
 from pyquant.rounding.plan import Plan
 
 Passed: TypeAlias = _core.PassResult | RowsPassed
@@ -70,9 +70,9 @@ class TensorWriter:
 
     def _passes(self, wanted: ToWrite) -> Iterator[Passed]:
         tensor, weights, copy = wanted.tensor, wanted.weights, wanted.copy
-        feedback = self.plan.output_side(tensor)
-        if feedback is not None:
-            yield self._by_rows(tensor, feedback, tensor.weights() if weights is None else weights, copy)
+        absorbing = self.plan.row_factor(tensor, self.threads)
+        if absorbing is not None:
+            yield self._by_rows(tensor, absorbing, tensor.weights() if weights is None else weights, copy)
             return
         (number, offset), row = self.plan.place(tensor), 0
         for part in self.plan.parts(tensor, self.factors):
@@ -87,11 +87,11 @@ class TensorWriter:
             )  # fmt: skip
             offset, row = offset + part.n_bytes, rows.stop
 
-    def _by_rows(self, tensor: Tensor, feedback: RowFeedback, weights: Values, copy: Copy | None) -> Passed:
+    def _by_rows(self, tensor: Tensor, rows: _core.Factor, weights: Values, copy: Copy | None) -> Passed:
         (part,) = self.plan.parts(tensor, self.factors)
         assert part.target is not None
         self.reader.check(tensor, weights)
-        stored, values = feedback.round(weights, part.target, threads=self.threads)
+        stored, values = round_rows(weights, rows, part.target, threads=self.threads)
         number, offset = self.plan.place(tensor)
         self.files[number].write(stored.data.cast("B"), offset)
         if copy is not None:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.equalize.equalize_model import equalize_model
-from pyquant.rounding.output_side import TOGETHER, RowFeedback
+from pyquant.rounding.output_side import TOGETHER, round_rows, row_factor
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.dampening import ROWS
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
+from tests.twins.scale_search import fma
 
 N_ROWS, N_IN = 160, 96
 
@@ -45,12 +47,12 @@ def encoder() -> _core.Encoder:
 
 def test_the_kld_is_a_sum_over_rows() -> None:
     gradients = hessian(N_ROWS, 4)
-    feedback = RowFeedback.of(gradients, 0.1)
+    rows = row_factor(gradients, 0.1)
     damped = gradients + 0.1 * np.trace(gradients) / N_ROWS * np.eye(N_ROWS)
-    lower = feedback.lower.astype(np.float64)
+    lower = rows.upper.T.astype(np.float64)
     np.testing.assert_array_equal(np.diagonal(lower), 1)
     np.testing.assert_array_equal(np.triu(lower, 1), 0)
-    ordered = damped[np.ix_(feedback.order, feedback.order)]
+    ordered = damped[np.ix_(rows.order, rows.order)]
     assert (np.diff(np.diagonal(ordered)) <= 0).all()
     inverse = np.linalg.inv(lower)
     diagonal = inverse.T @ ordered @ inverse  # G = L^T D L
@@ -58,20 +60,38 @@ def test_the_kld_is_a_sum_over_rows() -> None:
     assert np.abs(off).max() < 1e-5 * np.abs(ordered).max()
 
 
-def test_rows_are_rounded_as_the_formula_has_it(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
-    feedback = RowFeedback.of(hessian(N_ROWS, 4), 0.1)
-    stored, values = feedback.round(matrix, encoder, threads=2)
-    errors = np.zeros_like(matrix)
-    for begin in range(0, N_ROWS, TOGETHER):
-        rows = feedback.order[begin : begin + TOGETHER]
-        wanted = (
-            matrix[rows] + feedback.lower[begin : begin + len(rows), :begin] @ errors[feedback.order[:begin]]
-        )
-        for row, weights in zip(rows, wanted):  # each by itself
+@pytest.mark.parametrize("n_rows", [N_ROWS, 131, 32, 7])
+def test_rows_are_rounded_as_the_formula_has_it(
+    n_rows: int, matrix: NDArray[np.float32], encoder: _core.Encoder
+) -> None:
+    matrix = matrix[:n_rows]
+    rows = row_factor(hessian(n_rows, 4), 0.1, threads=2)
+    assert sorted(rows.order[:n_rows]) == list(range(n_rows))
+    stored, values = round_rows(matrix, rows, encoder, threads=2)
+    errors, order = np.zeros_like(matrix), rows.order[:n_rows]
+    for begin in range(0, n_rows, TOGETHER):
+        now = order[begin : begin + TOGETHER]
+        wanted = matrix[now]
+        for j in range(begin):
+            wanted = fma(rows.upper[j, begin : begin + len(now), None], errors[order[j]], wanted)
+        for row, weights in zip(now, wanted):  # each by itself
             made = encoder.encode(np.ascontiguousarray(weights[None]))
             np.testing.assert_array_equal(stored[row], made[0])
             np.testing.assert_array_equal(values[row], encoder.decode(made, n_per_row=N_IN)[0])
             errors[row] = matrix[row] - values[row]
+
+
+def test_rows_that_are_filled_up_change_no_dampening() -> None:
+    gradients = hessian(131, 4)
+    alone = row_factor(gradients, 0.1)
+    damped = gradients + 0.1 * np.trace(gradients) / 131 * np.eye(131, dtype=np.float32)
+    order = alone.order[:131]
+    np.testing.assert_allclose(alone.hessian[:131, :131], damped[np.ix_(order, order)], rtol=1e-5, atol=1e-7)
+
+
+def test_a_factor_of_other_rows_is_refused(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
+    with pytest.raises(ValueError, match="a factor of as many"):
+        round_rows(matrix[:90], row_factor(hessian(N_ROWS, 4), 0.1), encoder)
 
 
 def test_errors_that_matter_become_smaller(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
@@ -82,7 +102,7 @@ def test_errors_that_matter_become_smaller(matrix: NDArray[np.float32], encoder:
         return float(np.einsum("ij,ij->", gradients @ errors @ inputs, errors))
 
     alone = encoder.decode(encoder.encode(matrix), n_per_row=N_IN)
-    _, together = RowFeedback.of(gradients.astype(np.float32), 0.1).round(matrix, encoder)
+    _, together = round_rows(matrix, row_factor(gradients.astype(np.float32), 0.1), encoder)
     assert kld(together) < 0.7 * kld(alone)
 
 
@@ -90,7 +110,7 @@ def test_gradients_that_know_nothing_change_nothing(
     matrix: NDArray[np.float32], encoder: _core.Encoder
 ) -> None:
     for gradients in (np.eye(N_ROWS, dtype=np.float32), np.zeros((N_ROWS, N_ROWS), np.float32)):
-        stored, _ = RowFeedback.of(gradients, 1.0).round(matrix, encoder)
+        stored, _ = round_rows(matrix, row_factor(gradients, 1.0), encoder)
         np.testing.assert_array_equal(stored, encoder.encode(matrix))
 
 
@@ -125,6 +145,23 @@ def test_results_measure_what_was_written(known: tuple[Path, Path], tmp_path: Pa
         error = np.square(before.weights().astype(np.float64) - after).sum()
         assert (result.squared_error is not None) == ("ffn_" in before.name and "norm" not in before.name)
         assert result.squared_error is None or result.squared_error == pytest.approx(error, rel=1e-6)
+
+
+def test_a_hessian_that_is_none_is_named(
+    known: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, stats = known
+    of_file = Calibration.output_hessian
+
+    def indefinite(calibration: Calibration, name: str) -> NDArray[np.float32]:
+        of_rows = of_file(calibration, name)
+        assert of_rows is not None
+        return (of_rows + 10 * np.trace(of_rows) * (1 - np.eye(len(of_rows)))).astype(np.float32)
+
+    monkeypatch.setattr(Calibration, "output_hessian", indefinite)
+    with pytest.raises(ModelFileError, match=r"output-side Hessian of blk\.\d\.\w+\.weight is not positive"):
+        quantize_model(model, tmp_path / "out.gguf", make_mode({"mode": "ggml:Q4_0", "hessian": stats}))
+    assert not (tmp_path / "out.gguf").exists()
 
 
 def test_ecsq_codes_have_rows_of_their_own(known: tuple[Path, Path], tmp_path: Path) -> None:
