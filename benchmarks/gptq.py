@@ -23,11 +23,14 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GRID_TYPES
+from pyquant.rounding.output_side import round_rows, row_factor
 
 # 0.29 G weights, nearly all of them in blocks.
 MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
 KINDS = (Type.IQ4_NL, Type.Q4_K, *GRID_TYPES)
 MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
+BY_ROWS = (Type.IQ4_NL, Type.Q4_K)  # with an output-side Hessian as well
+TOKENS = 2048  # that are summed up
 
 
 def gptq(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -71,12 +74,13 @@ def random_imatrix(source: Path, path: Path) -> Path:
 
 
 def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[str, Any]]:
-    """Seconds to factorize the moments, and weights rounded per second with errors passed on."""
+    """Seconds to sum up and factorize a Hessian, and weights rounded per second with errors passed on."""
     model = ModelFile(source)
     (tensor,) = (t for t in model.tensors if t.name == name)
     n = tensor.n_per_row
-    activations = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
-    hessian = activations.T @ activations / np.float32(n)
+    rng = np.random.default_rng(0)
+    hessian, output_hessian = (random_hessian(width, rng) for width in (n, tensor.n_rows))
+    tokens, weights = rng.normal(size=(TOKENS, n)).astype(np.float32), tensor.weights()
     seconds: dict[str, list[float]] = {}
 
     def clock(what: str, work: Any) -> Any:
@@ -89,7 +93,7 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
         for threads in sorted({1, arguments.threads}):
             with TensorReader(model, [tensor], threads, None) as reader:
                 clock(
-                    f"{what} on {threads} thread" + "s" * (threads > 1),
+                    f"{what} on {of(threads)}",
                     lambda reader=reader: reader.run(tensor, target=encoder, **importance),
                 )
 
@@ -97,15 +101,34 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
     for kind in GRID_TYPES:  # GGML looks for the neighbors of points, once
         _core.ggml_encoder(int(kind)).encode(np.ones((1, n), np.float32), ones)
     for _ in range(arguments.rounds):
+        for threads in sorted({1, arguments.threads}):
+            sums = partial(_core.sum_rows, tokens, 1.0, bf16=_core.HAS_BF16_PRODUCTS, n_threads=threads)
+            clock(f"sums over {TOKENS:,} tokens on {of(threads)}", sums)
         for kind in KINDS:
             together = _core.columns_together(int(kind))
             factor = clock("factorize", partial(_core.factorize, hessian, dampening=0.01, together=together))
-            encode(kind.name, _core.gptq_encoder(int(kind), factor))
+            encoder = _core.gptq_encoder(int(kind), factor)
+            encode(kind.name, encoder)
+            for threads in sorted({1, arguments.threads}) if kind in BY_ROWS else []:
+                rows = row_factor(output_hessian, 1.0, threads=threads)
+                by_rows = partial(round_rows, weights, rows, encoder, threads=threads)
+                clock(f"{kind.name} with an output-side Hessian on {of(threads)}", by_rows)
             if kind in GRID_TYPES:
                 encode(f"GGML's {kind.name}", _core.ggml_encoder(int(kind)), importance=ones)
     middle = {what: statistics.median(times) for what, times in seconds.items()}
     return [
         {"command": what, "seconds": time_}
-        | ({} if what.startswith("factorize") else {"weights_per_second": tensor.n_weights / time_})
+        | ({} if what.startswith(("factorize", "sums")) else {"weights_per_second": tensor.n_weights / time_})
         for what, time_ in middle.items()
     ]
+
+
+def random_hessian(n: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """(n, n), of inputs that do not go together."""
+    activations = rng.normal(size=(n, n)).astype(np.float32)
+    return activations.T @ activations / np.float32(n)
+
+
+def of(threads: int) -> str:
+    """Say how many threads."""
+    return f"{threads} thread" + "s" * (threads > 1)

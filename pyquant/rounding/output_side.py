@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.machine.cpu import n_threads
 
-TOGETHER = 64  # rows that are rounded at a time, none of which knows of the others' errors
-FILLED_UP = 32  # to a multiple of these: the rows of a factor
+PIECE = 32  # rows that a thread rounds at a time; a factor's are filled up to a multiple of these
+STEPS = 24  # in which a matrix is rounded, about: fewer leave more threads work, and more KLD
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def row_factor(
     dampening: what is added to its diagonal, in units of its mean.
     """
     n = len(output_hessian)
-    more = -n % FILLED_UP  # rows that nothing depends on come last
+    more = -n % PIECE  # rows that nothing depends on come last
     if more:
         output_hessian, dampening = np.pad(output_hessian, (0, more)), dampening * (n + more) / n
     return _core.factorize(
@@ -69,5 +69,10 @@ def round_rows(
     Returns stored: (n_rows, row_bytes) uint8. values: (n_rows, n_in) float32: what is stored, decoded.
     """
     return _core.round_rows(
-        weights, rows=rows, encoder=encoder, together=TOGETHER, n_threads=n_threads(threads)
+        weights, rows=rows, encoder=encoder, together=together(len(weights)), n_threads=n_threads(threads)
     )
+
+
+def together(n_rows: int) -> int:
+    """Count the rows of a matrix that are rounded at a time, none of which knows of the others' errors."""
+    return PIECE * max(1, round(n_rows / (STEPS * PIECE)))
