@@ -14,8 +14,9 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
+from pyquant.rounding import output_side
 from pyquant.rounding.equalize.equalize_model import equalize_model
-from pyquant.rounding.output_side import round_rows, row_factor, together
+from pyquant.rounding.output_side import round_rows, row_factor
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.dampening import ROWS
 from pyquant.schemes.settings import make_mode
@@ -60,10 +61,20 @@ def test_the_kld_is_a_sum_over_rows() -> None:
     assert np.abs(off).max() < 1e-5 * np.abs(ordered).max()
 
 
-@pytest.mark.parametrize(("n_rows", "step"), [(N_ROWS, 32), (131, 32), (32, 32), (7, 32), (1536, 64)])
-def test_rows_are_rounded_as_the_formula_has_it(n_rows: int, step: int, encoder: _core.Encoder) -> None:
-    matrix = np.random.default_rng(3).normal(size=(n_rows, N_IN)).astype(np.float32)
-    assert together(n_rows) == step
+@pytest.mark.parametrize(
+    ("n_rows", "steps", "step"), [(N_ROWS, 24, 32), (131, 24, 32), (32, 24, 32), (7, 24, 32), (N_ROWS, 2, 64)]
+)
+def test_rows_are_rounded_as_the_formula_has_it(
+    n_rows: int,
+    steps: int,
+    step: int,
+    matrix: NDArray[np.float32],
+    encoder: _core.Encoder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output_side, "STEPS", steps)
+    assert output_side.together(n_rows) == step
+    matrix = matrix[:n_rows]
     rows = row_factor(hessian(n_rows, 4), 0.1, threads=2)
     assert sorted(rows.order[:n_rows]) == list(range(n_rows))
     stored, values = round_rows(matrix, rows, encoder, threads=2)
