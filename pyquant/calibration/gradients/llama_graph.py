@@ -117,7 +117,9 @@ class LlamaGraph:
         """Give the residual stream before each layer, and behind the last."""
         streams = [self._embeddings.of(tokens)]
         for i in range(self.n_layers):
-            streams.append(self._inside(i, streams[-1]).result)
+            its = self._inside(i, streams[-1])
+            neurons = its.gate * its.opened * its.up
+            streams.append(its.between + neurons @ its.weights["ffn_down"].T)
         return streams
 
     def logits(self, last: Array) -> Array:
@@ -166,9 +168,7 @@ class LlamaGraph:
         between = stream + mixed.reshape(n, -1) @ of["attn_output"].T
         y = between * self._scale(between) * of["ffn_norm"]
         gate, up = y @ of["ffn_gate"].T, y @ of["ffn_up"].T
-        opened = 1 / (1 + np.exp(-gate))
-        result = between + (gate * opened * up) @ of["ffn_down"].T
-        return _Inside(of, of_q, of_k, q, k, v, shares, between, gate, up, opened, result)
+        return _Inside(of, of_q, of_k, q, k, v, shares, between, gate, up, opened=1 / (1 + np.exp(-gate)))
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)
@@ -257,7 +257,6 @@ class _Inside:
     gate: Array
     up: Array
     opened: Array
-    result: Array
 
 
 def _softmax(scores: Array) -> Array:
