@@ -8,6 +8,7 @@
 
 #include "gptq/encoders.h"
 #include "gptq/learn.h"
+#include "gptq/row_feedback.h"
 #include "support.h"
 
 using namespace pyquant;
@@ -128,6 +129,25 @@ void encode_by_every_format(const std::shared_ptr<const Factor> & factor, Togeth
     }
 }
 
+// Rows that absorb the errors of those before them, of a factor that is filled up to 64.
+void absorb(const Encoder & encoder, const std::vector<float> & h, const std::vector<float> & x) {
+    const int64_t n_rows = int64_t(x.size()) / kColumns, filled_up = (n_rows + kSub - 1) / kSub * kSub;
+    std::vector<float> of_outputs(size_t(filled_up * filled_up));
+    for (int64_t i = 0; i < n_rows; ++i) {
+        std::copy_n(&h[size_t(i * kColumns)], n_rows, &of_outputs[size_t(i * filled_up)]);
+    }
+    const Factor rows = factorize(of_outputs.data(), filled_up, 1, {1, 1, 1}, 2);
+    const auto size = size_t(n_rows * encoder.row_bytes(kColumns));
+    const auto weights = exactly(x.data(), x.size());
+    std::unique_ptr<uint8_t[]> alone(new uint8_t[size]), shared(new uint8_t[size]);
+    std::unique_ptr<float[]> values(new float[x.size()]);
+    for (const int64_t together : {int64_t(kSub), filled_up}) {
+        round_rows(weights.get(), n_rows, kColumns, rows, together, encoder, 1, alone.get(), values.get());
+        round_rows(weights.get(), n_rows, kColumns, rows, together, encoder, 3, shared.get(), values.get());
+        expect(std::memcmp(alone.get(), shared.get(), size) == 0, "rows do not depend on threads");
+    }
+}
+
 void refuse(const std::vector<float> & h) {
     std::vector<float> negative = h, not_a_number = h;
     negative[0] = -1e9f;
@@ -190,6 +210,9 @@ int main() {
         encode_by_every_format(std::make_shared<const Factor>(independent(weights.get(), kColumns)), together,
                                x);
     }
+    const auto factor =
+        std::make_shared<const Factor>(factorize(h.data(), kColumns, 0.01f, {1, kSub, kSub}, 2));
+    absorb(*gptq_encoder(GGML_TYPE_Q4_0, factor), h, x);
     refuse(h);
     learn(random);
 }
