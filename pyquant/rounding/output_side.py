@@ -22,7 +22,7 @@ from pyquant import _core
 from pyquant.machine.cpu import n_threads
 
 PIECE = 32  # rows that a thread rounds at a time; a factor's are filled up to a multiple of these
-STEPS = 24  # in which a matrix is rounded, about: fewer leave more threads work, and more KLD
+STEPS = 24  # in which a matrix is rounded, or more: fewer give more threads work, and leave more KLD
 
 
 @dataclass(frozen=True)
@@ -75,4 +75,7 @@ def round_rows(
 
 def together(n_rows: int) -> int:
     """Count the rows of a matrix that are rounded at a time, none of which knows of the others' errors."""
-    return PIECE * max(1, round(n_rows / (STEPS * PIECE)))
+    pieces = 1
+    while 2 * pieces * PIECE * STEPS <= n_rows:
+        pieces *= 2  # for threads to have as many each
+    return pieces * PIECE

@@ -1,6 +1,6 @@
 """How long the parts of a method take, from a pass that was timed and from rates of one CPU.
 
-Rates are of one core of an AMD EPYC 9004 (Zen 4).
+Rates are of one core of an AMD EPYC 9004 (Zen 4); that of AMX of an Intel Xeon (Sapphire Rapids).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pyquant.rounding.correction import ENOUGH
 # Beside a pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, BACKWARDS, PROPAGATING, WRITING = 1.9, 9.0, 3.0, 2.0
 # Operations per second: sums over tokens of x x^T, Cholesky factors, error feedback.
-SUMS, FACTORS, FEEDBACK = (1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10), 3.2e10, 7e10
+SUMS = 3.5e11 if _core.HAS_AMX_PRODUCTS else 1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10
+FACTORS, FEEDBACK = 3.2e10, 7e10
 # Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
 SEARCH, GGML = 3e-8, 1.1e-7
 MAKING = 5e-9  # and for each element of an expert's Hessian, beside the sums
