@@ -63,7 +63,11 @@ bool Bf16Strips::supported() {
 }
 
 bool Bf16Strips::by_amx() {
-    return kKernel && kKernel->by_column;
+#if defined(PYQUANT_HAS_AMX)
+    return kKernel == &kByAmx;
+#else
+    return false;
+#endif
 }
 
 void Bf16Strips::resize(int64_t n, int64_t n_columns) {
