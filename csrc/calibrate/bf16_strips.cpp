@@ -8,7 +8,7 @@
 
 #if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
 #define PYQUANT_HAS_AVX512_BF16
-#if __has_include(<amxbf16intrin.h>)
+#if __has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>)  // GCC's name, Clang's
 #define PYQUANT_HAS_AMX
 #endif
 #include "calibrate/bf16_tile_x86.h"
