@@ -80,7 +80,9 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
     n = tensor.n_per_row
     rng = np.random.default_rng(0)
     hessian, output_hessian = (random_hessian(width, rng) for width in (n, tensor.n_rows))
+    rows = row_factor(output_hessian, 1.0)
     tokens, weights = rng.normal(size=(TOKENS, n)).astype(np.float32), tensor.weights()
+    each_threads = sorted({1, arguments.threads})
     seconds: dict[str, list[float]] = {}
 
     def clock(what: str, work: Any) -> Any:
@@ -90,7 +92,7 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
         return result
 
     def encode(what: str, encoder: _core.Encoder, **importance: NDArray[np.float32]) -> None:
-        for threads in sorted({1, arguments.threads}):
+        for threads in each_threads:
             with TensorReader(model, [tensor], threads, None) as reader:
                 clock(
                     f"{what} on {of(threads)}",
@@ -101,7 +103,7 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
     for kind in GRID_TYPES:  # GGML looks for the neighbors of points, once
         _core.ggml_encoder(int(kind)).encode(np.ones((1, n), np.float32), ones)
     for _ in range(arguments.rounds):
-        for threads in sorted({1, arguments.threads}):
+        for threads in each_threads:
             sums = partial(_core.sum_rows, tokens, 1.0, bf16=_core.HAS_BF16_PRODUCTS, n_threads=threads)
             clock(f"sums over {TOKENS:,} tokens on {of(threads)}", sums)
         for kind in KINDS:
@@ -109,8 +111,7 @@ def rates(arguments: argparse.Namespace, source: Path, name: str) -> list[dict[s
             factor = clock("factorize", partial(_core.factorize, hessian, dampening=0.01, together=together))
             encoder = _core.gptq_encoder(int(kind), factor)
             encode(kind.name, encoder)
-            for threads in sorted({1, arguments.threads}) if kind in BY_ROWS else []:
-                rows = row_factor(output_hessian, 1.0, threads=threads)
+            for threads in each_threads if kind in BY_ROWS else []:
                 by_rows = partial(round_rows, weights, rows, encoder, threads=threads)
                 clock(f"{kind.name} with an output-side Hessian on {of(threads)}", by_rows)
             if kind in GRID_TYPES:

@@ -1,7 +1,6 @@
 #include "gptq/row_feedback.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "gptq/rounder.h"
@@ -27,8 +26,8 @@ struct Matrix {
 
     int64_t row(int64_t k) const { return rows.order[size_t(k)]; }
 
-    float * errors_of(int64_t k, int64_t column) {
-        return reinterpret_cast<float *>(&errors[size_t((column / kPanel * n_rows + k) * kGroups)]);
+    Floats * errors_of(int64_t k, int64_t column) {
+        return &errors[size_t((column / kPanel * n_rows + k) * kGroups)];
     }
 };
 
@@ -42,8 +41,7 @@ void round_together(Matrix & matrix, int64_t first, int64_t n, int64_t known) {
         for (int64_t r = 0; r < n; ++r) {
             std::copy_n(matrix.weights + matrix.row(first + r) * n_in + at, kPanel, targets + r * kPanel);
         }
-        feed_back(matrix.rows.panel(first / kSub), 0, known,
-                  reinterpret_cast<const Floats *>(matrix.errors_of(0, at)), target);
+        feed_back(matrix.rows.panel(first / kSub), 0, known, matrix.errors_of(0, at), target);
         for (int64_t r = 0; r < n; ++r) {
             std::copy_n(targets + r * kPanel, kPanel, &wanted[size_t(r * n_in + at)]);
         }
@@ -58,7 +56,7 @@ void round_together(Matrix & matrix, int64_t first, int64_t n, int64_t known) {
         std::copy_n(&made[size_t(r * row_bytes)], row_bytes, matrix.stored + row * row_bytes);
         std::copy_n(value, n_in, matrix.values + row * n_in);
         for (int64_t at = 0; at < n_in; at += kPanel) {
-            float * error = matrix.errors_of(first + r, at);
+            auto * error = reinterpret_cast<float *>(matrix.errors_of(first + r, at));
             for (int64_t k = 0; k < kPanel; ++k) {
                 error[k] = weight[at + k] - value[at + k];
             }
@@ -70,8 +68,8 @@ void round_together(Matrix & matrix, int64_t first, int64_t n, int64_t known) {
 
 void round_rows(const float * weights, int64_t n_rows, int64_t n_in, const Factor & rows, int64_t together,
                 const Encoder & encoder, int n_threads, uint8_t * stored, float * values) {
-    std::vector<Floats> errors(size_t(n_in / kPanel * n_rows * kGroups));
-    Matrix matrix{weights, n_rows, n_in, rows, encoder, std::move(errors), stored, values};
+    Matrix matrix{weights, n_rows, n_in, rows, encoder, {}, stored, values};
+    matrix.errors.resize(size_t(n_in / kPanel * n_rows * kGroups));
     for (int64_t begin = 0; begin < n_rows; begin += together) {
         const int64_t end = std::min(begin + together, n_rows);
         share_each((end - begin + kSub - 1) / kSub, n_threads, [&](int64_t i) {

@@ -15,8 +15,8 @@ What differs from run to run is not compared: times, rates, dates and spaces (MA
 of floats, which another CPU adds in another order, so fractions may differ by 1 % or by one in the last
 decimal. Hessians are rounded to BF16 by CPUs that multiply it, and summed in another order by AMX: codes come
 out otherwise, so a figure that has its standard error beside it may differ by that, and the error by a tenth.
-What follows one that differs, such as the KLD's percentiles, may differ by a fifth. All other text has to be
-the same.
+What follows one that differs, such as the KLD's percentiles, may differ by a fifth where Hessians are not
+summed as SUMS has it. All other text has to be the same.
 
 Most figures are of the text that Python itself carries (pyquant.data.evaluation_text), which differs from
 release to release. TEXT has the SHA-256 of the text that the documents show figures of. Where this Python
@@ -37,6 +37,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pyquant import _core
 from pyquant.data import evaluation_text
 from pyquant.machine.cpu import n_threads
 from tests.support import ROOT
@@ -52,6 +53,7 @@ MASKED = re.compile(
 FRACTION = re.compile(r"\d*\.\d+")
 FIGURE = re.compile(rf"({FRACTION.pattern})(?: ± ({FRACTION.pattern}))?")  # and its standard error
 TEXT = ROOT / "tests" / "support" / "documents_text.sha256"
+SUMS = ROOT / "tests" / "support" / "documents_sums.txt"
 
 
 def main() -> None:
@@ -78,17 +80,25 @@ def main() -> None:
     for (path, text), fresh in zip(texts.items(), fresh_texts):
         if not arguments.check:
             path.write_text(fresh)
-        elif differences := compare(text, fresh, figures=figures):
+        elif differences := compare(
+            text, fresh, figures=figures, same_sums=sums() == SUMS.read_text().strip()
+        ):
             stale = True
             print(f"{path}:", *differences, sep="\n")
     if not arguments.check and arguments.documents == documents():
         TEXT.write_text(f"{text_sha256()}\n")
+        SUMS.write_text(f"{sums()}\n")
     if stale:
         sys.exit("documents show what commands no longer print: run `make documents`")
 
 
 def text_sha256() -> str:
     return hashlib.sha256(evaluation_text().encode()).hexdigest()
+
+
+def sums() -> str:
+    """Name what this CPU sums Hessians by."""
+    return "AMX" if _core.HAS_AMX_PRODUCTS else "BF16" if _core.HAS_BF16_PRODUCTS else "F32"
 
 
 def shows_this_text() -> bool:
@@ -136,16 +146,19 @@ def run(command: str, folder: Path) -> str:
     return "".join(f"{line}\n" for line in "\n".join(lines).strip("\n").splitlines())
 
 
-def compare(shown: str, fresh: str, *, figures: bool = True) -> list[str]:
-    """Lines of a difference; none where only what may differ does; `figures`: fractions are compared."""
+def compare(shown: str, fresh: str, *, figures: bool = True, same_sums: bool = True) -> list[str]:
+    """Lines of a difference; none where only what may differ does.
+
+    figures: fractions are compared. same_sums: Hessians of both were summed alike.
+    """
     old, new = shown.splitlines(), fresh.splitlines()
     if len(old) == len(new):
         # A line that is as good as the new one is left as it is.
-        new = [line if alike(line, other, figures) else other for line, other in zip(old, new)]
+        new = [line if alike(line, other, figures, same_sums) else other for line, other in zip(old, new)]
     return list(difflib.unified_diff(old, new, "as shown", "as printed now", lineterm="", n=1))
 
 
-def alike(shown: str, printed: str, figures: bool) -> bool:
+def alike(shown: str, printed: str, figures: bool, same_sums: bool) -> bool:
     """Say whether two lines differ at most by what may differ."""
     shown, printed = (" ".join(MASKED.sub("#", line).split()) for line in (shown, printed))
     if FRACTION.sub("#", shown) != FRACTION.sub("#", printed):
@@ -154,7 +167,7 @@ def alike(shown: str, printed: str, figures: bool) -> bool:
     for figure, other in zip(FIGURE.findall(shown), FIGURE.findall(printed) if figures else []):
         if not close(figure, other, may_differ):
             return False
-        if figure[1] and figure != other:
+        if figure[1] and figure != other and not same_sums:
             may_differ = 0.2
     return True
 
