@@ -19,6 +19,7 @@
 #include "calibrate/staged_pass.h"
 #include "calibrate/token_products.h"
 #include "ggml.h"
+#include "kernels/bf16_tile.h"
 
 namespace pyquant::bindings {
 
@@ -187,7 +188,7 @@ std::vector<std::string> names_of(const Stage & stage) {
 void register_calibrate(py::module_ & module) {
     module.attr("PANEL") = kPanel;
     module.attr("HAS_BF16_PRODUCTS") = Bf16Strips::supported();
-    module.attr("HAS_AMX_PRODUCTS") = Bf16Strips::by_amx();
+    module.attr("HAS_AMX_PRODUCTS") = kernels::has_amx_tile();
     module.def("sum_rows", &sum_rows, py::arg("x").noconvert(), py::arg("weight"), py::kw_only(),
                py::arg("bf16"), py::arg("n_threads"));
     module.def("add_token_products", &add_products, py::arg("y").noconvert(), py::arg("z").noconvert(),
@@ -289,7 +290,7 @@ void register_calibrate(py::module_ & module) {
              py::arg("n_bytes"), py::arg("memory"), py::arg("file"));
 
     py::class_<StagedPass>(module, "StagedPass")
-        .def(py::init<std::set<std::string>>(), py::arg("matrices"))
+        .def(py::init<std::set<std::string>, bool>(), py::arg("matrices"), py::kw_only(), py::arg("allows_bf16"))
         .def_property_readonly("address",
                                [](const StagedPass & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(

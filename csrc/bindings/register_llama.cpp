@@ -15,9 +15,9 @@
 
 #include "bindings/log_capture.h"
 #include "bindings/register.h"
-#include "calibrate/bf16_strips.h"
 #include "ggml-cpu.h"
 #include "ggml/hook.h"
+#include "kernels/bf16_tile.h"
 #include "kernels/scheme.h"
 #include "llama-ext.h"
 #include "llama.h"
@@ -131,7 +131,7 @@ py::dict build_info() {
     info["gpu_backends"] = PYQUANT_GPU_BACKENDS;
     // llama.cpp is compiled without AMX (cmake/no_amx.cmake), pyquant's own products use it.
     info["system"] =
-        llama_print_system_info() + std::string(calibrate::Bf16Strips::by_amx() ? "AMX_BF16 = 1 | " : "");
+        llama_print_system_info() + std::string(kernels::has_amx_tile() ? "AMX_BF16 = 1 | " : "");
     return info;
 }
 

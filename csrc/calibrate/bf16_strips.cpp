@@ -2,38 +2,13 @@
 
 #include <algorithm>
 
-#include "calibrate/bf16_tile.h"
-#include "cpu/features.h"
 #include "kernels/half.h"
-
-#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>)
-#define PYQUANT_HAS_AVX512_BF16
-#if __has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>)  // GCC's name, Clang's
-#define PYQUANT_HAS_AMX
-#endif
-#include "calibrate/bf16_tile_x86.h"
-#endif
 
 namespace pyquant::calibrate {
 
 using namespace kernels;
 
 namespace {
-
-// This CPU's, or none.
-const TileKernel * tile_kernel() {
-#if defined(PYQUANT_HAS_AMX)
-    if (cpu::has_amx_bf16()) {
-        return &kByAmx;
-    }
-#endif
-#if defined(PYQUANT_HAS_AVX512_BF16)
-    if (cpu::has_avx512_bf16()) {
-        return &kByRegisters;
-    }
-#endif
-    return nullptr;
-}
 
 const TileKernel * const kKernel = tile_kernel();
 
@@ -62,29 +37,21 @@ bool Bf16Strips::supported() {
     return kKernel != nullptr;
 }
 
-bool Bf16Strips::by_amx() {
-#if defined(PYQUANT_HAS_AMX)
-    return kKernel == &kByAmx;
-#else
-    return false;
-#endif
-}
-
 void Bf16Strips::resize(int64_t n, int64_t n_columns) {
     n_ = n;
     n_pairs_ = round_up((n + 1) / 2, kKernel->n_pairs);
-    const int64_t filled_up = round_up(n_columns, kStrip);
-    pairs_.resize(size_t(filled_up * n_pairs_));
-    by_column_.resize(kKernel->by_column ? size_t(filled_up * row_stride()) : 0);
+    pairs_.resize(size_t(round_up(n_columns, kStrip) * n_pairs_ / kLinePairs));
+    by_step_.resize(kKernel->by_step ? pairs_.size() : 0);
 }
 
 const uint32_t * Bf16Strips::as_row(int64_t column, int64_t pair) const {
-    return kKernel->by_column ? &by_column_[size_t(column * row_stride() + pair)] : as_column(column, pair);
+    return kKernel->by_step ? by_step_.data()->pairs + place_by_step(column, pair) : as_column(column, pair);
 }
 
-int64_t Bf16Strips::row_stride() const {
-    // Columns that were a power of two apart would share few sets of the cache.
-    return kKernel->by_column ? n_pairs_ + kKernel->n_pairs : kStrip;
+size_t Bf16Strips::place_by_step(int64_t column, int64_t pair) const {
+    const int64_t n_rows = kKernel->n_rows, n_together = kKernel->n_pairs;
+    const int64_t step = column / n_rows * (n_pairs_ / n_together) + pair / n_together;
+    return size_t((step * n_rows + column % n_rows) * n_together + pair % n_together);
 }
 
 size_t Bf16Strips::place(int64_t column, int64_t pair) const {
@@ -98,11 +65,11 @@ void Bf16Strips::round(const Rows & rows, Span columns) {
         for (int64_t pair = 0; pair < n_pairs_; ++pair) {
             const float * first = rows.data + 2 * pair * rows.stride + column;
             const float * second = 2 * pair + 1 < rows.n ? first + rows.stride : no_row;
-            uint32_t * pairs = &pairs_[place(column, pair)];
+            uint32_t * pairs = pairs_.data()->pairs + place(column, pair);
             round_strip(2 * pair < rows.n ? first : no_row, second, width, pairs);
             std::fill(pairs + width, pairs + kStrip, 0);
         }
-        copy_by_column(column, {0, n_pairs_});
+        copy_by_step(column, {0, n_pairs_});
     }
 }
 
@@ -117,23 +84,25 @@ void Bf16Strips::round_rows(const Rows & rows, Span columns) {
                 for (int64_t pair = begin; pair < end; ++pair) {
                     const float first = 2 * pair < n ? row[2 * pair] : 0;
                     const float second = 2 * pair + 1 < n ? row[2 * pair + 1] : 0;
-                    pairs_[place(i, pair)] = pair_of(first, second);
+                    pairs_.data()->pairs[place(i, pair)] = pair_of(first, second);
                 }
             }
-            copy_by_column(column, {begin, end});
+            copy_by_step(column, {begin, end});
         }
     }
 }
 
-void Bf16Strips::copy_by_column(int64_t strip, Span pairs) {
-    if (!kKernel->by_column) {
+void Bf16Strips::copy_by_step(int64_t strip, Span pairs) {
+    if (!kKernel->by_step) {
         return;
     }
-    for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
-        const uint32_t * numbers = as_column(strip, pair);
-        uint32_t * to = &by_column_[size_t(strip * row_stride() + pair)];
-        for (int64_t j = 0; j < kStrip; ++j) {
-            to[j * row_stride()] = numbers[j];
+    for (int64_t j = 0; j < kStrip; ++j) {
+        for (int64_t pair = pairs.begin; pair < pairs.end; pair += kKernel->n_pairs) {
+            const uint32_t * numbers = as_column(strip + j, pair);
+            uint32_t * to = by_step_.data()->pairs + place_by_step(strip + j, pair);
+            for (int i = 0; i < kKernel->n_pairs; ++i) {
+                to[i] = numbers[i * kStrip];
+            }
         }
     }
 }
@@ -155,9 +124,8 @@ void add_products(const Bf16Strips & a, const Bf16Strips & b, const Block & bloc
                         __builtin_prefetch(to + i * stride + j, 1);
                     }
                 }
-                Tile tile;
-                kKernel->multiply(a.as_row(row, pair), a.row_stride(), b.as_column(column, pair), n_pairs,
-                                  tile);
+                alignas(Line) Tile tile;
+                kKernel->multiply(a.as_row(row, pair), b.as_column(column, pair), n_pairs, tile);
                 for (int64_t i = row; i < end_row; ++i, to += stride) {
                     const int64_t end_here = lower ? std::min(i + 1, columns.end) : columns.end;
                     const int64_t n = std::min<int64_t>(kStrip, end_here - column);

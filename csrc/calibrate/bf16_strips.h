@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "calibrate/rows.h"
+#include "kernels/bf16_tile.h"
 
 namespace pyquant::calibrate {
 
@@ -20,7 +21,6 @@ struct Span {
 class Bf16Strips {
 public:
     static bool supported();  // by this CPU
-    static bool by_amx();     // by Intel's matrix registers
 
     // Makes room for columns of n numbers each.
     void resize(int64_t n, int64_t n_columns);
@@ -29,22 +29,24 @@ public:
     // The same where each column is a row: its n numbers lie together.
     void round_rows(const Rows & rows, Span columns);
 
-    // A column's pairs from one on, where it is a tile's row, and where it is a tile's column (bf16_tile.h).
+    // A column's pairs from one on, where it is a tile's row, and where it is a tile's column (kernels/bf16_tile.h).
     const uint32_t * as_row(int64_t column, int64_t pair) const;
-    const uint32_t * as_column(int64_t column, int64_t pair) const { return &pairs_[place(column, pair)]; }
-    int64_t row_stride() const;
+    const uint32_t * as_column(int64_t column, int64_t pair) const {
+        return pairs_.data()->pairs + place(column, pair);
+    }
     int64_t n_pairs() const { return n_pairs_; }
 
 private:
     size_t place(int64_t column, int64_t pair) const;
-    void copy_by_column(int64_t strip, Span pairs);
+    size_t place_by_step(int64_t column, int64_t pair) const;
+    void copy_by_step(int64_t strip, Span pairs);
 
     int64_t n_ = 0;
     int64_t n_pairs_ = 0;
     // Two numbers of a column in each element. Strips of columns stand one after the other, a pair of numbers
     // after the other in each: so what the inner loop reads is contiguous. Filled up with zeros.
-    std::vector<uint32_t> pairs_;
-    std::vector<uint32_t> by_column_;  // the same, a column after the other, for CPUs that want rows so
+    std::vector<kernels::Line> pairs_;
+    std::vector<kernels::Line> by_step_;  // the same, for CPUs that want rows so
 };
 
 // The products that are added up: those of columns `rows` of one with columns `columns` of another. Both

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "ggml.h"
+#include "ggml/bf16_products.h"
 
 namespace pyquant::calibrate {
 
@@ -65,6 +66,9 @@ bool StagedPass::ask(ggml_tensor * node) {
         throw std::runtime_error("its graph changes from batch to batch");
     }
     node->op = graph_.n_before_device() <= i && i < begin ? GGML_OP_NONE : ggml_op(graph_.op(i));
+    if (allows_bf16_) {
+        pyquant_allow_bf16(node);
+    }
     seen_.push_back(node);
     // It also stops where it goes on: copies to a device are done then, and go over nothing that is loaded.
     return i + 1 == end || i + 1 == begin;

@@ -24,7 +24,9 @@ namespace pyquant::calibrate {
 
 class StagedPass {
 public:
-    explicit StagedPass(std::set<std::string> matrices) : matrices_(std::move(matrices)) {}
+    // allows_bf16: to the products of each pass (ggml/bf16_products.h).
+    StagedPass(std::set<std::string> matrices, bool allows_bf16)
+        : matrices_(std::move(matrices)), allows_bf16_(allows_bf16) {}
 
     // A ggml_backend_sched_eval_callback; self: a StagedPass. No exception leaves it: the pass ends, and
     // rethrow() has it.
@@ -80,6 +82,7 @@ private:
     Seen seen(size_t node, HostValues & values);
 
     std::set<std::string> matrices_;
+    bool allows_bf16_;
     bool learning_ = false;
     GraphStages graph_;
     std::vector<Stage> stages_;

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "ggml-cpu.h"
+#include "ggml/batches.h"
 #include "ggml/chunks.h"
 #include "ggml/table.h"
-#include "ggml/table_batches.h"
 #include "kernels/scheme.h"
 #include "kernels/table_product.h"
 

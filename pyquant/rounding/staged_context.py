@@ -50,7 +50,8 @@ class StagedContext:
         Raises ModelFileError.
         """
         self._pieces = pieces
-        self._pass = _core.StagedPass(set(matrices))
+        # Logits tell files apart that differ in one matrix: they are llama.cpp's own.
+        self._pass = _core.StagedPass(set(matrices), allows_bf16=wanted is None)
         largest = pieces[0]
         self.path, self.n_vocab, self.n_ctx = model.path, model.n_vocab, largest.shape[1]
         self.on_gpu = model.on_gpu

@@ -112,7 +112,7 @@ void learn(StagedPass & pass, Graph & graph) {
 
 void stop_and_go_on(int64_t memory) {
     Graph graph(kNames, 2);
-    StagedPass pass(kWanted);
+    StagedPass pass(kWanted, true);
     learn(pass, graph);
     const auto & stages = pass.stages();
     expect(stages.size() == 3 && stages[0].cut == 1 && stages[1].cut == 5 && stages[2].cut == 7, "cuts");
@@ -154,7 +154,7 @@ void caches() {
     Graph graph(kNames);
     ggml_tensor cache;
     graph.write_cache(1, cache);
-    StagedPass pass(kWanted);
+    StagedPass pass(kWanted, true);
     learn(pass, graph);
     expect(pass.stages()[0].resumes, "the cache is not written yet");
     expect(!pass.stages()[1].resumes && !pass.stages()[2].resumes, "the cache would be missing");
@@ -164,14 +164,14 @@ void other_graphs() {
     const ScratchFile file;
     PassStates states(1, kState, 0, file.descriptor());
     Graph graph(kNames), other(kNames, 1);
-    StagedPass pass(kWanted);
+    StagedPass pass(kWanted, true);
     learn(pass, graph);
     pass.begin({}, 1, states, 0);
     other.walk(pass, 0);
     expect_error<std::runtime_error>([&] { pass.rethrow(); }, "a graph that changes is refused");
 
     Graph again(kNames);
-    StagedPass twice(kWanted);
+    StagedPass twice(kWanted, true);
     learn(twice, again);
     twice.begin({}, 0, states, 0);
     again.walk(twice, 0);

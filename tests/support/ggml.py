@@ -33,6 +33,7 @@ get_data = _declare("ggml_get_data", c_void_p, c_void_p)
 n_elements = _declare("ggml_nelements", c_int64, c_void_p)
 tensor_set = _declare("ggml_backend_tensor_set", None, c_void_p, c_void_p, c_size_t, c_size_t)
 set_table = _declare("pyquant_set_table", None, c_void_p, POINTER(c_int8))
+allow_bf16 = _declare("pyquant_allow_bf16", None, c_void_p)
 mul_mat = _declare("ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
 mul_mat_id = _declare("ggml_mul_mat_id", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 flash_attention = _declare(

@@ -3,15 +3,15 @@
 
 #include <immintrin.h>
 
-#include "calibrate/bf16_tile.h"
+#include "kernels/bf16_tile.h"
 
-namespace pyquant::calibrate {
+namespace pyquant::kernels {
 namespace {
 
 constexpr int kRegisterRows = 4;  // 16 registers of sums: enough to hide the products' latency
 
 __attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(
-    const uint32_t * rows, int64_t row_stride, const uint32_t * columns, int64_t n_pairs, Tile & tile) {
+    const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile) {
     constexpr int lanes = 16, registers = kStrip / lanes;  // to a row
     __m512 sum[kRegisterRows][registers];
 #pragma GCC unroll 16
@@ -21,7 +21,7 @@ __attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(
             sum[r][c] = _mm512_setzero_ps();
         }
     }
-    for (int64_t pair = 0; pair < n_pairs; ++pair, rows += row_stride, columns += kStrip) {
+    for (int64_t pair = 0; pair < n_pairs; ++pair, rows += kStrip, columns += kStrip) {
         __m512i column[registers];
 #pragma GCC unroll 16
         for (int c = 0; c < registers; ++c) {
@@ -72,19 +72,18 @@ inline void end_amx() {
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) inline void multiply_by_amx(const uint32_t * rows,
-                                                                         int64_t row_stride,
                                                                          const uint32_t * columns,
                                                                          int64_t n_pairs, Tile & tile) {
-    constexpr int element = sizeof(uint32_t), column_bytes = kStrip * element;
+    constexpr int row_bytes = kAmxPairs * sizeof(uint32_t), column_bytes = kStrip * sizeof(uint32_t);
     for (int at = 0; at < kStrip; at += 2 * kAmxColumns) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (int64_t pair = 0; pair < n_pairs; pair += kAmxPairs) {
-            const uint32_t * column = columns + pair * kStrip + at;
-            _tile_loadd(4, rows + pair, row_stride * element);
-            _tile_loadd(5, rows + kAmxRows * row_stride + pair, row_stride * element);
+            const uint32_t *row = rows + pair * 2 * kAmxRows, *column = columns + pair * kStrip + at;
+            _tile_loadd(4, row, row_bytes);
+            _tile_loadd(5, row + kAmxRows * kAmxPairs, row_bytes);
             _tile_loadd(6, column, column_bytes);
             _tile_loadd(7, column + kAmxColumns, column_bytes);
             _tile_dpbf16ps(0, 4, 6);
@@ -103,4 +102,4 @@ constexpr TileKernel kByAmx{2 * kAmxRows, kAmxPairs, true, 512, begin_amx, end_a
 #endif
 
 }  // namespace
-}  // namespace pyquant::calibrate
+}  // namespace pyquant::kernels
