@@ -28,6 +28,7 @@ from benchmarks.gptq import gptq
 from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
 from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
+from benchmarks.passes import passes
 from benchmarks.plan import plan
 from benchmarks.pqz import pqz
 from benchmarks.small_batches import small_batches
@@ -318,6 +319,7 @@ SUITES = {
     "startup": startup,
     "table_type": table_type,
     "gptq": gptq,
+    "passes": passes,
     "billion": billion,
     "plan": plan,
     "generate": generate,
