@@ -27,12 +27,12 @@ def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     source = model(arguments, MODEL, "wide-f16.gguf")
     tokens = np.random.default_rng(0).integers(0, MODEL.n_vocab, (PIECE // N_CTX, N_CTX)).astype(np.int32)
     seconds: dict[str, list[float]] = {"calibration": [], "llama.cpp": []}
-    threads = arguments.threads
+    threads, together = arguments.threads, {"n_batch": PIECE, "n_ubatch": PIECE}
     with (
         Model(source, staged=True) as ours,
         Model(source) as theirs,
         StagedContext(ours, [f"blk.{MODEL.n_layer - 1}.ffn_down.weight"], [tokens], threads) as staged,
-        theirs.context(n_ctx=N_CTX, n_seq=len(tokens), n_batch=PIECE, n_ubatch=PIECE, threads=threads) as plain,
+        theirs.context(n_ctx=N_CTX, n_seq=len(tokens), threads=threads, **together) as plain,
         tempfile.TemporaryFile() as file,
     ):
         n_bytes = staged.stages[-1].n_bytes
@@ -44,12 +44,10 @@ def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             seconds["llama.cpp"].append(_plain(plain, tokens))
     counted = {who: its[1:] for who, its in seconds.items()}  # the first read the file
     ratios = [b / a for a, b in zip(*counted.values())]
-    beside = {
-        "times_as_fast": statistics.median(ratios), "low": min(ratios), "high": max(ratios), "peer": "llama.cpp",
-    }  # fmt: skip
+    beside = {"times_as_fast": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
     return [
         {"command": f"pass of {who}, {PIECE:,} tokens", "seconds": statistics.median(its)}
-        | (beside if who == "calibration" else {})
+        | (beside | {"peer": "llama.cpp"} if who == "calibration" else {})
         for who, its in counted.items()
     ]
 

@@ -290,7 +290,8 @@ void register_calibrate(py::module_ & module) {
              py::arg("n_bytes"), py::arg("memory"), py::arg("file"));
 
     py::class_<StagedPass>(module, "StagedPass")
-        .def(py::init<std::set<std::string>, bool>(), py::arg("matrices"), py::kw_only(), py::arg("allows_bf16"))
+        .def(py::init<std::set<std::string>, bool>(), py::arg("matrices"), py::kw_only(),
+             py::arg("allows_bf16"))
         .def_property_readonly("address",
                                [](const StagedPass & self) { return reinterpret_cast<uintptr_t>(&self); })
         .def_property_readonly_static(

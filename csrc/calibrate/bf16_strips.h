@@ -29,7 +29,8 @@ public:
     // The same where each column is a row: its n numbers lie together.
     void round_rows(const Rows & rows, Span columns);
 
-    // A column's pairs from one on, where it is a tile's row, and where it is a tile's column (kernels/bf16_tile.h).
+    // A column's pairs from one on, where it is a tile's row, and where it is a tile's column
+    // (kernels/bf16_tile.h).
     const uint32_t * as_row(int64_t column, int64_t pair) const;
     const uint32_t * as_column(int64_t column, int64_t pair) const {
         return pairs_.data()->pairs + place(column, pair);

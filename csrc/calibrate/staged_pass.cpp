@@ -67,7 +67,7 @@ bool StagedPass::ask(ggml_tensor * node) {
     }
     node->op = graph_.n_before_device() <= i && i < begin ? GGML_OP_NONE : ggml_op(graph_.op(i));
     if (allows_bf16_) {
-        pyquant_allow_bf16(node);
+        in_ggml::allow_bf16(node);
     }
     seen_.push_back(node);
     // It also stops where it goes on: copies to a device are done then, and go over nothing that is loaded.

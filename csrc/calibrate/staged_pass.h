@@ -26,7 +26,8 @@ class StagedPass {
 public:
     // allows_bf16: to the products of each pass (ggml/bf16_products.h).
     StagedPass(std::set<std::string> matrices, bool allows_bf16)
-        : matrices_(std::move(matrices)), allows_bf16_(allows_bf16) {}
+        : matrices_(std::move(matrices)),
+          allows_bf16_(allows_bf16) {}
 
     // A ggml_backend_sched_eval_callback; self: a StagedPass. No exception leaves it: the pass ends, and
     // rethrow() has it.

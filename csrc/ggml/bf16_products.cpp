@@ -14,9 +14,7 @@ namespace {
 
 using namespace kernels;
 
-constexpr size_t kPlace = GGML_MAX_OP_PARAMS / sizeof(int32_t) - 1;  // GGML's own parameters are the first
-constexpr int32_t kAllowed = 0xbf16;
-constexpr int64_t kFewest = 32;    // tokens for which rounding the weights is worth it
+constexpr int64_t kFewest = 32;     // tokens for which rounding the weights is worth it
 constexpr int64_t kMostStrips = 4;  // of a chunk: tokens are read once for each of a chunk's
 
 // Layout of a product in its workspace, and how it is cut into chunks of strips of rows.
@@ -80,11 +78,11 @@ public:
 private:
     template <class T>
     T * work(size_t offset) const {
-        const auto begin = (reinterpret_cast<uintptr_t>(params_->wdata) + sizeof(Line) - 1) / sizeof(Line) * sizeof(Line);
+        const uintptr_t begin = GGML_PAD(reinterpret_cast<uintptr_t>(params_->wdata), sizeof(Line));
         return reinterpret_cast<T *>(begin + offset);
     }
 
-    // Where a tile of a batch's tokens is, from a pair on. Batches begin with a tile of their own.
+    // Where a tile of the i-th batch's tokens is, from a pair on. Batches begin with a tile of their own.
     uint32_t * tile_of(int64_t i, const Batch & batch, int64_t token, int64_t pair) const {
         const int64_t tile = batch.first / kernel_.n_rows + i + token / kernel_.n_rows;
         return tokens_ + (tile * layout_.n_pairs + pair) * kernel_.n_rows;
@@ -111,7 +109,8 @@ private:
             for (int64_t row = begin; row < end; row += kStrip) {
                 const int64_t n_rows = std::min<int64_t>(kStrip, end - row);
                 const size_t row_bytes = op_->src[0]->nb[1];
-                const char * weights = batch.matrix + size_t(row) * row_bytes + size_t(pair) * sizeof(uint32_t);
+                const char * weights =
+                    batch.matrix + size_t(row) * row_bytes + size_t(pair) * sizeof(uint32_t);
                 if (op_->src[0]->type == GGML_TYPE_BF16) {
                     columns_of<true>(weights, row_bytes, n_rows, n_pairs, strip_);
                 } else {
@@ -122,7 +121,8 @@ private:
         }
     }
 
-    void multiply_strip(int64_t i, const Batch & batch, int64_t pair, int64_t n_pairs, int64_t row, int64_t n_rows) {
+    void multiply_strip(int64_t i, const Batch & batch, int64_t pair, int64_t n_pairs, int64_t row,
+                        int64_t n_rows) {
         alignas(Line) Tile tile;
         for (int64_t first = 0; first < batch.n_columns; first += kernel_.n_rows) {
             const int64_t n = std::min<int64_t>(kernel_.n_rows, batch.n_columns - first);
@@ -169,17 +169,13 @@ class Bf16Products : public ggml::cpu::tensor_traits {
     }
 };
 
-bool is_product(const ggml_tensor * op) {
-    return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
-}
-
-bool is_allowed(const ggml_tensor * op) {
-    return is_product(op) && op->op_params[kPlace] == kAllowed && op->op_params[0] == GGML_PREC_DEFAULT;
+bool may_be_bf16(const ggml_tensor * op) {
+    return is_product(op) && op->op_params[kMarkAt] == kMayBeBf16 && op->op_params[0] == GGML_PREC_DEFAULT;
 }
 
 ggml::cpu::tensor_traits * provide(const ggml_tensor * op) {
     static Bf16Products products;
-    if (!is_allowed(op) || !has_amx_tile()) {
+    if (!may_be_bf16(op) || !has_amx_tile()) {
         return nullptr;
     }
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
@@ -193,15 +189,9 @@ ggml::cpu::tensor_traits * provide(const ggml_tensor * op) {
 [[maybe_unused]] const bool added = (providers().push_back(provide), true);
 
 }  // namespace
-
 }  // namespace pyquant::in_ggml
+#endif
 
 void pyquant_allow_bf16(ggml_tensor * node) {
-    using namespace pyquant::in_ggml;
-    if (is_product(node)) {
-        node->op_params[kPlace] = kAllowed;
-    }
+    pyquant::in_ggml::allow_bf16(node);
 }
-#else
-void pyquant_allow_bf16(ggml_tensor *) {}
-#endif

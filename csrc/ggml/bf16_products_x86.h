@@ -3,7 +3,6 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/bf16_tile.h"
@@ -35,9 +34,8 @@ PYQUANT_AVX512_BF16 inline __m512i weights_of(const char * at) {
     return (__m512i)_mm512_cvtne2ps_pbh(second, first);
 }
 
-// Rows become columns.
-PYQUANT_AVX512_BF16 inline void transpose(__m512i (&x)[kPairs]) {
-    __m512i y[kPairs];
+// Rows x become columns y.
+PYQUANT_AVX512_BF16 inline void transpose(__m512i (&x)[kPairs], __m512i (&y)[kPairs]) {
 #pragma GCC unroll 16
     for (int i = 0; i < kPairs; i += 2) {
         y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
@@ -61,7 +59,6 @@ PYQUANT_AVX512_BF16 inline void transpose(__m512i (&x)[kPairs]) {
         y[8 + c] = _mm512_shuffle_i32x4(high, high_behind, 0x88);
         y[12 + c] = _mm512_shuffle_i32x4(high, high_behind, 0xdd);
     }
-    std::copy(y, y + kPairs, x);
 }
 
 // Rows of weights as a tile's columns; those that are missing are zeros. n_pairs: a multiple of kPairs.
@@ -70,16 +67,16 @@ PYQUANT_AVX512_BF16 inline void columns_of(const char * rows, size_t row_bytes, 
                                            int64_t n_pairs, uint32_t * columns) {
     for (int64_t first = 0; first < kernels::kStrip; first += kPairs) {
         for (int64_t pair = 0; pair < n_pairs; pair += kPairs) {
-            __m512i x[kPairs];
+            __m512i x[kPairs], y[kPairs];
 #pragma GCC unroll 16
             for (int i = 0; i < kPairs; ++i) {
                 const char * at = rows + size_t(first + i) * row_bytes + size_t(pair) * sizeof(uint32_t);
                 x[i] = first + i < n_rows ? weights_of<is_bf16>(at) : _mm512_setzero_si512();
             }
-            transpose(x);
+            transpose(x, y);
 #pragma GCC unroll 16
             for (int i = 0; i < kPairs; ++i) {
-                _mm512_storeu_si512(columns + (pair + i) * kernels::kStrip + first, x[i]);
+                _mm512_storeu_si512(columns + (pair + i) * kernels::kStrip + first, y[i]);
             }
         }
     }

@@ -20,8 +20,8 @@ using Tile = float[kMostRows][kStrip];
 struct TileKernel {
     int n_rows;   // of a tile
     int n_pairs;  // of a step: pairs are filled up with zeros to a multiple of these
-    // How rows lie: as columns do, or step by step, where a step of a tile's rows is together: all pairs of the
-    // first, then of the next.
+    // How rows lie: as columns do, or step by step, where a step of a tile's rows is together: all pairs of
+    // the first, then of the next.
     bool by_step;
     // Pairs whose products are summed up before they are added to others: few enough for a block's columns of
     // them to stay in L2, and so many that sums are seldom read and written.

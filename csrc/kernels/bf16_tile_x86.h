@@ -10,8 +10,10 @@ namespace {
 
 constexpr int kRegisterRows = 4;  // 16 registers of sums: enough to hide the products' latency
 
-__attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(
-    const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile) {
+__attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(const uint32_t * rows,
+                                                                                const uint32_t * columns,
+                                                                                int64_t n_pairs,
+                                                                                Tile & tile) {
     constexpr int lanes = 16, registers = kStrip / lanes;  // to a row
     __m512 sum[kRegisterRows][registers];
 #pragma GCC unroll 16

@@ -23,6 +23,7 @@ from pyquant.fit.method.forecast_time import (
     BACKWARDS,
     COLLECTING,
     PROPAGATING,
+    STAGED,
     TRIALS,
     WRITING,
     Entered,
@@ -189,7 +190,7 @@ def forecast(
     passes = texts.held_out.n_chunks * (1.0 + len(names))
     passes += 0 if texts.texts else WRITING * WRITTEN * n_chunks
     passes += BACKWARDS * n_output_side + (COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks))
-    passes += PROPAGATING * n_propagated if keeps else n_collected + 2 * n_propagated
+    passes += PROPAGATING * n_propagated if keeps else STAGED * (n_collected + 2 * n_propagated)
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
         of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
