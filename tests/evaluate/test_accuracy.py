@@ -49,13 +49,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def stock(oracle: Oracle, model: Path, format_: str, file: Path, n: int = N) -> list[list[str]]:
-    """What llama-perplexity prints of n drawn questions, in fields; at times its last lines are lost."""
+    """What llama-perplexity prints of n drawn questions, in fields.
+
+    At times its last lines are lost, or printed twice.
+    """
     option, read = f"--{format_.replace('_', '-')}", "-bf" if format_ == "multiple_choice" else "-f"
     drawn = [f"{option}-tasks", n] if n < N else []
     printed = oracle.run_until(
         rf"(?m)^{n - 2}\t.*\n", "llama-perplexity", "-m", model, option, read, file, "-t", 1, *drawn
     )
-    return [line.split() for line in printed.splitlines() if re.match(r"\d+\t", line)]
+    lines = [line.split() for line in printed.splitlines() if re.match(r"\d+\t", line)]
+    return list({line[0]: line for line in lines}.values())
 
 
 def assert_same_answers(ours: NDArray[np.bool_], lines: list[list[str]]) -> None:

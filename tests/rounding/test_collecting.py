@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant import make_mode, quantize_model
+from pyquant import _core, make_mode, quantize_model
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
@@ -17,6 +17,7 @@ from pyquant.errors import ConfigError, OutputError
 from pyquant.models.model_file import ModelFile
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
 
+StagedPass = _core.StagedPass
 CHUNKS = {"n_ctx": 64, "n_chunks": 40, "random": 0.0, "process_output": True}
 
 
@@ -64,6 +65,8 @@ def test_hessians_are_those_of_a_file(
 ) -> None:
     model, whole, diagonals = files
     known, met = Calibration.read(whole), []
+    # In BF16, tokens whose choice was nearly a tie are sent to other experts.
+    monkeypatch.setattr(_core, "StagedPass", lambda names, **_: StagedPass(names, allows_bf16=False))
     hold = Calibration.hold
 
     def compare(self: Calibration, name: str, collected: object) -> None:
