@@ -13,11 +13,10 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
-from benchmarks.inputs import ORACLE, PYQUANT, WIDE, model
+from benchmarks.inputs import ORACLE, PYQUANT, layers
 from benchmarks.timing import Runs, interleave, row
 from pyquant import _core
 from pyquant.calibration.imatrix import write_imatrix
-from pyquant.data.generated import GeneratedModel
 from pyquant.inspect.error_map import measure_error
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_reader import TensorReader
@@ -25,8 +24,6 @@ from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GRID_TYPES
 from pyquant.rounding.output_side import round_rows, row_factor
 
-# 0.29 G weights, nearly all of them in blocks.
-MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
 KINDS = (Type.IQ4_NL, Type.Q4_K, *GRID_TYPES)
 MATRICES = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")  # 2048 rows of 2048, and of 5632
 BY_ROWS = (Type.IQ4_NL, Type.Q4_K)  # with an output-side Hessian as well
@@ -36,7 +33,7 @@ TOKENS = 2048  # that are summed up
 def gptq(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Whole commands on one thread, with one importance matrix, and the weighted error of what they
     write; then single matrices, with Hessian statistics."""
-    source = model(arguments, MODEL, "wide-f16.gguf")
+    source = layers(arguments)
     imatrix = random_imatrix(source, arguments.folder / "wide-imatrix.gguf")
     results = []
     for kind in ("IQ4_NL", "Q4_K"):

@@ -17,6 +17,7 @@ PYQUANT = str(Path(sys.executable).with_name("pyquant"))
 
 # Matrices like those of a model of a billion weights.
 WIDE = {"n_embd": 2048, "n_ff": 5632, "n_head": 32, "n_head_kv": 4, "type": Type.F16}
+LAYERS = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)  # 0.29 G, nearly all of them in layers
 LARGE = GeneratedModel(**WIDE, n_layer=11, n_vocab=8192)  # 0.55 G weights
 MEMORY_BOUND = GeneratedModel(**WIDE, n_layer=18, n_vocab=8192)  # 0.83 G: no cache holds 4 bits of each
 BILLION = GeneratedModel(**WIDE, n_layer=22, n_vocab=32000)  # 1.1 G weights
@@ -29,6 +30,11 @@ def model(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -
     if not path.exists():
         generated.write(path)
     return path
+
+
+def layers(arguments: argparse.Namespace) -> Path:
+    """Path of the file of LAYERS."""
+    return model(arguments, LAYERS, "wide-f16.gguf")
 
 
 def evaluation_text(arguments: argparse.Namespace) -> Path:

@@ -3,57 +3,53 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.inputs import WIDE, model
+from benchmarks.inputs import LAYERS, layers
+from benchmarks.timing import Runs, row
 from pyquant import _core
-from pyquant.data.generated import GeneratedModel
-from pyquant.llama.context import Context
 from pyquant.llama.model import Model
 from pyquant.rounding.staged_context import PIECE, StagedContext
 
-# 0.29 G weights, nearly all of them in layers.
-MODEL = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)
 N_CTX = 512
 
 
 def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Seconds of both in turns, over as many tokens as calibration computes at once."""
-    source = model(arguments, MODEL, "wide-f16.gguf")
-    tokens = np.random.default_rng(0).integers(0, MODEL.n_vocab, (PIECE // N_CTX, N_CTX)).astype(np.int32)
-    seconds: dict[str, list[float]] = {"calibration": [], "llama.cpp": []}
-    threads, together = arguments.threads, {"n_batch": PIECE, "n_ubatch": PIECE}
+    source, threads = layers(arguments), arguments.threads
+    tokens = np.random.default_rng(0).integers(0, LAYERS.n_vocab, (PIECE // N_CTX, N_CTX)).astype(np.int32)
+    last, together = np.arange(N_CTX) == N_CTX - 1, {"n_batch": PIECE, "n_ubatch": PIECE}
+    calibration, stock = (
+        Runs(f"pass of {who}, {PIECE:,} tokens", []) for who in ("calibration", "llama.cpp")
+    )
     with (
         Model(source, staged=True) as ours,
         Model(source) as theirs,
-        StagedContext(ours, [f"blk.{MODEL.n_layer - 1}.ffn_down.weight"], [tokens], threads) as staged,
+        StagedContext(ours, [f"blk.{LAYERS.n_layer - 1}.ffn_down.weight"], [tokens], threads) as staged,
         theirs.context(n_ctx=N_CTX, n_seq=len(tokens), threads=threads, **together) as plain,
         tempfile.TemporaryFile() as file,
     ):
         n_bytes = staged.stages[-1].n_bytes
         states = _core.PassStates(1, n_bytes=n_bytes, memory=n_bytes, file=file.fileno())
+
+        def decode() -> None:
+            plain.clear()
+            plain.decode(tokens, 0, last)
+
         for _ in range(arguments.rounds + 1):
-            begin = time.perf_counter()
-            staged.run(0, None, 0, states, 0)
-            seconds["calibration"].append(time.perf_counter() - begin)
-            seconds["llama.cpp"].append(_plain(plain, tokens))
-    counted = {who: its[1:] for who, its in seconds.items()}  # the first read the file
-    ratios = [b / a for a, b in zip(*counted.values())]
-    beside = {"times_as_fast": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
-    return [
-        {"command": f"pass of {who}, {PIECE:,} tokens", "seconds": statistics.median(its)}
-        | (beside | {"peer": "llama.cpp"} if who == "calibration" else {})
-        for who, its in counted.items()
-    ]
+            _clock(calibration, lambda: staged.run(0, None, 0, states, 0))
+            _clock(stock, decode)
+    for runs in (calibration, stock):
+        del runs.seconds[0]  # it read the file
+    return [row(calibration, stock, 0), row(stock, None, 0)]
 
 
-def _plain(context: Context, tokens: np.ndarray) -> float:
+def _clock(runs: Runs, work: Callable[[], object]) -> None:
     begin = time.perf_counter()
-    context.clear()
-    context.decode(tokens, 0, np.arange(N_CTX) == N_CTX - 1)
-    return time.perf_counter() - begin
+    work()
+    runs.seconds.append(time.perf_counter() - begin)

@@ -113,4 +113,22 @@ private:
     Choice * choices_;
 };
 
+// Waits for all threads, then calls work(number of the batch, batch, chunk) for the chunks of all batches
+// that have columns: a thread takes the next chunk when it is free.
+template <class Columns, class Work>
+void share_chunks(const ggml_compute_params * params, const Columns & columns, int64_t n_batches,
+                  int64_t n_chunks, const Work & work) {
+    if (params->ith == 0) {
+        ggml_threadpool_chunk_set(params->threadpool, params->nth);
+    }
+    ggml_barrier(params->threadpool);
+    const int64_t n = n_batches * n_chunks;
+    for (int64_t i = params->ith; i < n; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+        const Batch batch = columns.batch(i / n_chunks);
+        if (batch.n_columns > 0) {
+            work(i / n_chunks, batch, i % n_chunks);
+        }
+    }
+}
+
 }  // namespace pyquant::in_ggml

@@ -60,18 +60,11 @@ public:
     void run() {
         columns_.prepare(params_);
         round_tokens();
-        if (params_->ith == 0) {
-            ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
-        }
-        ggml_barrier(params_->threadpool);
         kernel_.begin();
-        const int64_t n = Columns::n_batches(op_) * layout_.n_chunks;
-        for (int64_t i = params_->ith; i < n; i = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
-            const Batch batch = columns_.batch(i / layout_.n_chunks);
-            if (batch.n_columns > 0) {
-                multiply_chunk(i / layout_.n_chunks, batch, i % layout_.n_chunks * layout_.rows_per_chunk);
-            }
-        }
+        share_chunks(params_, columns_, Columns::n_batches(op_), layout_.n_chunks,
+                     [this](int64_t i, const Batch & batch, int64_t chunk) {
+                         multiply_chunk(i, batch, chunk * layout_.rows_per_chunk);
+                     });
         kernel_.end();
     }
 
@@ -82,7 +75,7 @@ private:
         return reinterpret_cast<T *>(begin + offset);
     }
 
-    // Where a tile of the i-th batch's tokens is, from a pair on. Batches begin with a tile of their own.
+    // Finds a tile of the i-th batch's tokens, from a pair on. Batches begin with a tile of their own.
     uint32_t * tile_of(int64_t i, const Batch & batch, int64_t token, int64_t pair) const {
         const int64_t tile = batch.first / kernel_.n_rows + i + token / kernel_.n_rows;
         return tokens_ + (tile * layout_.n_pairs + pair) * kernel_.n_rows;

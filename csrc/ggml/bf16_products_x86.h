@@ -12,7 +12,7 @@
 namespace pyquant::in_ggml {
 namespace {
 
-constexpr int kPairs = 16;  // of a register
+constexpr int kPairs = kernels::kLinePairs;  // of a register
 constexpr int kNumbers = 2 * kPairs;
 
 // A register of pairs after the other, `stride` apart. n_pairs: a multiple of kPairs.

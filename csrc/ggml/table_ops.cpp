@@ -60,17 +60,8 @@ public:
     void run() {
         columns_.prepare(params_);
         quantize_activations();
-        if (params_->ith == 0) {
-            ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
-        }
-        ggml_barrier(params_->threadpool);
-        const int64_t n = layout_.n_batches * layout_.n_chunks;
-        for (int64_t i = params_->ith; i < n; i = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
-            const Batch batch = columns_.batch(i / layout_.n_chunks);
-            if (batch.n_columns > 0) {
-                multiply_chunk(batch, i % layout_.n_chunks);
-            }
-        }
+        share_chunks(params_, columns_, layout_.n_batches, layout_.n_chunks,
+                     [this](int64_t, const Batch & batch, int64_t chunk) { multiply_chunk(batch, chunk); });
     }
 
 private:

@@ -8,7 +8,8 @@ namespace pyquant::kernels {
 inline constexpr int kStrip = 64;     // columns that lie together, and a tile's
 inline constexpr int kMostRows = 32;  // of a tile
 
-// Of the cache: Intel reads its matrix registers at half the speed where their rows do not begin with one.
+// A line of the cache: Intel reads its matrix registers at half the speed where their rows do not begin with
+// one.
 inline constexpr int kLinePairs = 16;
 struct alignas(64) Line {
     uint32_t pairs[kLinePairs];
