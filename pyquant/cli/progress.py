@@ -92,15 +92,20 @@ class Lines:
     def __init__(self, what: str, rate: Callable[[float], str]) -> None:
         """what: is done. rate: formats units per second; an empty text is left out."""
         self._what, self._rate = what, rate
-        self._begin = self._last = monotonic()
+        self._last = monotonic()
+        self._from = (self._last, 0)  # when so much was done: a run that goes on begins with more than 0
+        self._is_told = False
 
     def update(self, done: int, total: int, note: str = "") -> None:
         """Prints a line if it is time: name, share, rate, time left and a note."""
         now = monotonic()
-        if now - self._last < SECONDS_BETWEEN_LINES or not 0 < done <= total:
+        begin, before = self._from
+        if not self._is_told:
+            self._from, self._is_told = (now, done), True
+        if now - self._last < SECONDS_BETWEEN_LINES or not before < done <= total:
             return
         self._last = now
-        rate = done / (now - self._begin)
+        rate = (done - before) / (now - begin)
         left = duration((total - done) / rate)
         parts = [f"{done / total:.0%}", self._rate(rate), f"{left} left", note]
         remark(f"{self._what}: {', '.join(part for part in parts if part)}")

@@ -49,6 +49,18 @@ def test_bytes_and_counts(at, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_what_was_done_before_does_not_hasten_the_rest(at, capsys: pytest.CaptureFixture[str]) -> None:
+    at(0)
+    with count_bar("model.gguf") as in_chunks:
+        for second, done in ((1, 50), (12, 72), (22, 92)):
+            at(second)
+            in_chunks(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "model.gguf: 72%, 2 chunks/s, 14 s left",
+        "model.gguf: 92%, 2 chunks/s, 4 s left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "says"), [(3, "3 s"), (100, "2 min"), (3600, "1 h 00 min"), (9e4, "25 h 00 min")]
 )
