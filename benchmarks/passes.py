@@ -1,4 +1,4 @@
-"""A pass over tokens as calibration makes it beside llama.cpp's: up to the last layer's last matrix."""
+"""Calibration beside llama.cpp: a pass up to the last layer's last matrix, and texts that a model writes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from benchmarks.inputs import LAYERS, layers
 from benchmarks.timing import Runs, row
 from pyquant import _core
 from pyquant.llama.model import Model
+from pyquant.llama.own_texts import TOGETHER, write_together
 from pyquant.rounding.staged_context import PIECE, StagedContext
 
-N_CTX = 512
+N_CTX, STEPS = 512, 24
 
 
 def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -44,9 +46,17 @@ def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(arguments.rounds + 1):
             _clock(calibration, lambda: staged.run(0, None, 0, states, 0))
             _clock(stock, decode)
-    for runs in (calibration, stock):
+    texts, exact = (
+        Runs(f"{TOGETHER} texts of {STEPS} tokens{how}", []) for how in ("", ", products of float32")
+    )
+    with Model(source) as writer:
+        for _ in range(arguments.rounds + 1):
+            for runs, observer in ((texts, _core.Bf16Pass()), (exact, None)):
+                write = partial(write_together, writer, TOGETHER, STEPS, lambda _: [1], seed=0, first=0)
+                _clock(runs, partial(write, threads=threads, observer=observer))
+    for runs in (calibration, stock, texts, exact):
         del runs.seconds[0]  # it read the file
-    return [row(calibration, stock, 0), row(stock, None, 0)]
+    return [row(calibration, stock, 0), row(stock, None, 0), row(texts, exact, 0), row(exact, None, 0)]
 
 
 def _clock(runs: Runs, work: Callable[[], object]) -> None:

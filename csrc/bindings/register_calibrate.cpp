@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/register.h"
+#include "calibrate/bf16_pass.h"
 #include "calibrate/bf16_strips.h"
 #include "calibrate/collector.h"
 #include "calibrate/least_squares.h"
@@ -275,6 +276,13 @@ void register_calibrate(py::module_ & module) {
             }
             return views;
         });
+
+    py::class_<Bf16Pass>(module, "Bf16Pass")
+        .def(py::init<>())
+        .def_property_readonly("address",
+                               [](const Bf16Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Bf16Pass::evaluate); });
 
     py::class_<Stage>(module, "Stage")
         .def_property_readonly("matrices", &names_of)

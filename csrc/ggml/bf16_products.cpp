@@ -14,7 +14,7 @@ namespace {
 
 using namespace kernels;
 
-constexpr int64_t kFewest = 32;     // tokens for which rounding the weights is worth it
+constexpr int64_t kFewest = 16;     // tokens of a matrix for which rounding its weights is worth it
 constexpr int64_t kMostStrips = 4;  // of a chunk: tokens are read once for each of a chunk's
 
 // Layout of a product in its workspace, and how it is cut into chunks of strips of rows.
@@ -172,14 +172,16 @@ ggml::cpu::tensor_traits * provide(const ggml_tensor * op) {
         return nullptr;
     }
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
+    const int64_t n_matrices = weights->ne[2] * weights->ne[3];
     const bool known = (weights->type == GGML_TYPE_F16 || weights->type == GGML_TYPE_BF16) &&
                        weights->op == GGML_OP_NONE && weights->nb[0] == sizeof(uint16_t) &&
                        weights->ne[0] % kNumbers == 0;
-    const bool many = ggml_nelements(x) >= kFewest * x->ne[0];
+    const bool many = ggml_nelements(op) >= kFewest * n_matrices * op->ne[0];
     return known && many && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) ? &products : nullptr;
 }
 
-[[maybe_unused]] const bool added = (providers().push_back(provide), true);
+// Asked first: others take all nodes of their kind, this one those that are marked.
+[[maybe_unused]] const bool added = (providers().insert(providers().begin(), provide), true);
 
 }  // namespace
 }  // namespace pyquant::in_ggml

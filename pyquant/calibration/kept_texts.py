@@ -72,7 +72,7 @@ def write_texts(
         begin = _Beginnings(openings, asked.turns)
         part[:] = write_together(
             model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads,
-            progress=progress and _behind(progress, first * n_ctx, written.size),
+            progress=progress and _behind(progress, first * n_ctx, written.size), observer=_core.Bf16Pass(),
         )  # fmt: skip
         if path:
             _keep(path, part, begin.n_openings)

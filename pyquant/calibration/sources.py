@@ -138,5 +138,5 @@ DIALOGUES = BuiltIn("dialogues about words, by the model", _dialogues)
 
 # Texts that are calibrated on where nobody names one: the share of each in the chunks.
 MIXTURE: Mapping[BuiltIn, float] = dict.fromkeys((CODE, PROSE, TEXTS, PROGRAMS, DIALOGUES), 0.2)
-WRITTEN = sum(MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES))  # the share that the model writes
+WRITTEN = [MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES)]  # shares that the model writes
 MIXTURE_CHUNKS = 128

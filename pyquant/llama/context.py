@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyquant.llama.model import Model  # which makes contexts
 
 T = TypeVar("T")
+Observer = (
+    _core.Collector | _core.StagedPass | _core.RunningWeights | _core.ResidualStream | _core.Bf16Pass
+)  # of the nodes of a model's graph
 
 CTX_PADDING = 256  # llama.cpp gives each sequence a multiple of so many cells in its cache
 
@@ -47,7 +50,7 @@ class Context:
         n_ubatch: int,
         n_threads: int,
         cache: CacheTypes,
-        observer: _core.Collector | _core.StagedPass | _core.RunningWeights | _core.ResidualStream | None,
+        observer: Observer | None,
     ) -> None:
         self._llama = llama = model._llama
         self.model = model

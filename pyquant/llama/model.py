@@ -17,7 +17,7 @@ from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.check_causal import check_decoder
 from pyquant.llama.check_types import check_types
 from pyquant.llama.check_vocabulary import check_vocabulary
-from pyquant.llama.context import Context
+from pyquant.llama.context import Context, Observer
 from pyquant.llama.interrupt import Interrupt
 from pyquant.llama.library import bindings
 from pyquant.llama.log import collect_errors, reason
@@ -165,11 +165,7 @@ class Model:
         n_ubatch: int = 512,
         threads: int | None = None,
         cache: CacheTypes = F16_CACHE,
-        observer: _core.Collector
-        | _core.StagedPass
-        | _core.RunningWeights
-        | _core.ResidualStream
-        | None = None,
+        observer: Observer | None = None,
     ) -> Context:
         """Make a place to run it.
 

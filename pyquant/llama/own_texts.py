@@ -8,10 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.model import Model
 
-TOGETHER = 16  # sequences that are continued together: each keeps its keys and values
+TOGETHER = 32  # sequences that are continued together: each keeps its keys and values
 
 
 def write_tokens(
@@ -57,6 +58,7 @@ def write_together(
     first: int,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    observer: _core.Bf16Pass | None = None,
 ) -> NDArray[np.int32]:
     """Let a model write sequences of tokens, all of them token by token.
 
@@ -74,6 +76,8 @@ def write_together(
         What the random numbers depend on: the second is the number of the first sequence.
     progress
         Called with the tokens written.
+    observer
+        Sees the nodes of the model's graph.
 
     Returns
     -------
@@ -92,8 +96,9 @@ def write_together(
     n_ends = [0] * len(written)
     drawn = [0] * len(written)
     with model.context(
-        n_ctx=n_tokens, n_seq=n_sequences, n_batch=n_sequences, n_ubatch=n_sequences, threads=threads
-    ) as context:
+        n_ctx=n_tokens, n_seq=n_sequences, n_batch=n_sequences, n_ubatch=n_sequences, threads=threads,
+        observer=observer,
+    ) as context:  # fmt: skip
         for position in range(n_tokens):
             for i, token in enumerate(drawn):
                 if not given[i] and token in ends:
@@ -115,9 +120,9 @@ def draw(logits: NDArray[np.float32], allowed: NDArray[np.bool_], number: float)
     number: in [0, 1): where the sum of probabilities is cut.
     """
     weights = np.where(allowed, np.exp(logits - logits.max()), np.float32(0))
-    sums = weights.cumsum(dtype=np.float64)
+    sums = weights.astype(np.float64).cumsum()  # in float64 alone: numpy converts a part at a time otherwise
     token = int(sums.searchsorted(number * sums[-1], side="right"))
-    return min(token, int(np.flatnonzero(allowed)[-1]))
+    return min(token, len(allowed) - 1 - int(allowed[::-1].argmax()))
 
 
 def uniform(seed: int, sequence: int, position: int) -> float:

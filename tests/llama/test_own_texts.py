@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from pyquant import _core
 from pyquant.data import model_path
 from pyquant.llama import own_texts
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import draw, uniform, write_tokens
+from pyquant.llama.own_texts import TOGETHER, draw, uniform, write_tokens
 
 
 def test_what_a_model_writes_depends_on_the_seed_alone() -> None:
@@ -23,8 +24,8 @@ def test_what_a_model_writes_depends_on_the_seed_alone() -> None:
         np.testing.assert_array_equal(first, again)
         assert (first != other).any()
         assert len({tuple(sequence) for sequence in first}) == 3
-        more = write_tokens(model, 20, 4, lambda _: [5], threads=1)  # more than are continued together
-        assert len({tuple(sequence) for sequence in more}) > 10
+        more = write_tokens(model, TOGETHER + 4, 4, lambda _: [5], threads=1)
+        assert len({tuple(sequence) for sequence in more}) > TOGETHER / 2
 
 
 def test_where_it_ends_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +58,14 @@ def test_tokens_come_as_often_as_they_are_likely_and_allowed() -> None:
 def test_the_ends_of_the_sum_are_allowed_tokens(number: float, token: int) -> None:
     allowed = np.array([False, True, False, True, False])
     assert draw(np.zeros(5, np.float32), allowed, number) == token
+
+
+def test_an_observer_lets_products_be_of_bf16() -> None:
+    tokens = np.arange(TOGETHER, dtype=np.int32)[:, None]
+    with Model(model_path()) as model:
+        logits = []
+        for observer in (None, _core.Bf16Pass()):
+            with model.context(n_ctx=1, n_seq=TOGETHER, threads=1, observer=observer) as context:
+                logits.append(context.decode(tokens, 0, np.ones(1, bool)).copy())
+    difference = np.abs(logits[0] - logits[1]).max()
+    assert 1e-4 < difference < 0.2 if _core.HAS_AMX_PRODUCTS else difference == 0

@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from pyquant import _core
-from pyquant.calibration.collect import learn_inputs
 from pyquant.calibration.gradients.llama_graph import gradient_memory, output_side_bytes, why_unknown
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
-from pyquant.calibration.sources import WRITTEN
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import activation_memory, context_memory
 from pyquant.fit.method.forecast_time import (
-    BACKWARDS,
+    BESIDE_PRODUCTS,
     COLLECTING,
     PROPAGATING,
     STAGED,
     TRIALS,
-    WRITING,
     Entered,
     collecting,
     correcting,
+    n_products_backwards,
+    n_steps,
     passes_of_mix,
     quantizing,
     rounding,
 )
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
+from pyquant.fit.method.probe import Probe
 from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
-from pyquant.llama.chunks import BATCH, Chunks, make_context
-from pyquant.llama.model import Model
+from pyquant.llama.cache import cache_memory
+from pyquant.llama.chunks import BATCH
+from pyquant.llama.own_texts import TOGETHER
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
-from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
 from pyquant.rounding.staged_memory import MEMORY, most_at_work, routed_bytes
-
-PROBE, PASSES, LONG = 128, 8, 2.0  # tokens of a pass that is timed, passes at most, and seconds of all
 
 # Tokens for each column from where it is not told what more of them bring; t of them add LOST / t to the
 # error that tokens without end would leave (docs/methods/gptq.md); what twice as many take off at the most.
@@ -116,17 +109,6 @@ class Forecast:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What a short pass tells.
-
-    chunk_seconds: what a pass over a chunk takes. collector: knows the matrices' inputs.
-    """
-
-    chunk_seconds: float
-    collector: _core.Collector
-
-
 def forecast(
     model: ModelFile,
     method: str,
@@ -188,18 +170,25 @@ def forecast(
 
     cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
     passes = texts.held_out.n_chunks * (1.0 + len(names))
-    passes += 0 if texts.texts else WRITING * WRITTEN * n_chunks
-    passes += BACKWARDS * n_output_side + (COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks))
+    passes += COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks)
     passes += PROPAGATING * n_propagated if keeps else STAGED * (n_collected + 2 * n_propagated)
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
         of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
+    seconds = 0 if texts.texts else probed.step_seconds * n_steps(n_chunks, n_ctx)
+    if n_output_side:
+        its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
+        seconds += BESIDE_PRODUCTS * its / probed.products
     if mixed:
         passes += passes_of_mix(matrices, n_chunks, n_ctx)
         of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
-    calibration = sums + 2 * output_hessians + max(gradients, context_memory(model, n_ctx, BATCH))
+    calibration = (
+        sums
+        + 2 * output_hessians
+        + max(gradients, context_memory(model, n_ctx, BATCH), cache_memory(model, n_ctx, TOGETHER))
+    )
     widest = max(each.n_in for each in inputs)
     of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
@@ -223,7 +212,7 @@ def forecast(
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
         ["mix of types", *names] if mixed else names,
-        seconds=passes * chunk_seconds + of_cores / cores,
+        seconds=seconds + passes * chunk_seconds + of_cores / cores,
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, copy)),
         hessian=sums + output_hessians,
         # Files, activations, and the equalized model.
@@ -236,33 +225,6 @@ def forecast(
     )
 
 
-def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
-    """Run a short pass. Raises ModelFileError: the model cannot be run."""
-    collector = _core.Collector(
-        quantizable(model), with_output=True, n_threads=n_threads(threads), on_device=False
-    )
-    with Model(model.path) as running:
-        seconds = _pass_seconds(running, threads) * n_ctx / PROBE
-        with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
-            learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
-    return Probe(seconds, collector)
-
-
 def gb(n_bytes: int) -> str:
     """Say a size."""
     return f"{n_bytes / 1e9:.2f} GB"
-
-
-def _pass_seconds(model: Model, threads: int | None) -> float:
-    """Time passes over a few tokens. The quickest counts: others wait for the disk or for other programs."""
-    tokens, wanted = np.zeros((1, PROBE), np.int32), np.arange(PROBE) == PROBE - 1
-    begin, quickest = time.perf_counter(), math.inf
-    with make_context(model, PROBE, threads=threads) as context:
-        for number in range(PASSES):
-            started = time.perf_counter()
-            context.clear()
-            context.decode(tokens, 0, wanted)
-            quickest = min(quickest, time.perf_counter() - started)
-            if number and time.perf_counter() - begin > LONG:
-                break
-    return quickest

@@ -23,9 +23,10 @@ from pyquant.files.output_files import rename_together
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
-from pyquant.fit.method.forecast import Forecast, forecast, probe
+from pyquant.fit.method.forecast import Forecast, forecast
 from pyquant.fit.method.held_out import HeldOut
 from pyquant.fit.method.hessian import Hessian, HessianMaker, say_not_finite
+from pyquant.fit.method.probe import probe
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
