@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyquant.calibration.calibration import Calibration
@@ -47,7 +48,7 @@ class Mixer:
     Parameters
     ----------
     baseline
-        The model's, on the text that KLDs are measured on.
+        Gives the model's, on the text that KLDs are measured on; called when one is.
     sensitivity
         How much KLD errors in each tensor cause; tensors of which it is None keep the type of the
         nearest stock mixture.
@@ -61,7 +62,7 @@ class Mixer:
 
     model: ModelFile
     calibration: Calibration
-    baseline: Baseline
+    baseline: Callable[[], Baseline]
     sensitivity: Callable[[str], float | None]
     allowed: Sequence[Type] | None = None
     threads: int | None = None
@@ -141,7 +142,7 @@ class _Search:
         first = self._try("round 1", solution.types)
         with mixer.timed("kinds") as progress:
             made = ModelFile(self._path(first.name))
-            measured = measure_contributions(mixer.model, made, mixer.baseline, progress)
+            measured = measure_contributions(mixer.model, made, mixer.baseline(), progress)
         solver.factors = corrections(measured, solver.by_kind(first.types))
         solution = solver.solve(self._wanted)
         trials = [first]
@@ -178,10 +179,13 @@ class _Search:
         mixer, recipe = self._mixer, self._folder / "tried.toml"
         recipe.write_text(recipe_of(types, self._solver.base).to_toml())
         mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": mixer.calibration.path})
-        with mixer.timed("trials"):
+        with mixer.timed("trials") as progress:
             path = self._path(name)
-            result = quantize_model(mixer.model, path, mode, threads=mixer.threads)
-            kld = mixer.baseline.kld_of(path).kld
+            result = quantize_model(
+                mixer.model, path, mode, threads=mixer.threads,
+                progress=lambda done, total, _name: progress(done, total),
+            )  # fmt: skip
+            kld = mixer.baseline().kld_of(path, progress=partial(mixer.progress, "KLD of trials")).kld
             return Trial(name, types, result.output_bytes, kld.mean, kld.error)
 
     def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -96,9 +97,15 @@ def mix_model(
         if equalize:
             source, stats = stack.enter_context(equalized_files(source, known.path, threads))
             known = Calibration.read(stats)
-        baseline = stack.enter_context(
-            Baseline(source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads)
-        )
+
+        @cache
+        def baseline() -> Baseline:
+            its = Baseline(
+                source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
+                progress=partial(progress, "the base"),
+            )  # fmt: skip
+            return stack.enter_context(its)
+
         mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
         mixer.check(target)
         with mixer.timed("sensitivities") as advance:

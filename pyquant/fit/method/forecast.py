@@ -143,11 +143,14 @@ def forecast(
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
     chunk_seconds, collector = probed.chunk_seconds, probed.collector
     by_name = {tensor.name: tensor for tensor in model.tensors}
-    n_used = model.hyperparameter("expert_used_count", 1)
+    n_used, width = model.hyperparameter("expert_used_count", 1), model.hyperparameter("embedding_length")
     inputs = [
-        Entered(each.n_in, [by_name[name] for name in each.matrices], n_used if each.routed else 1)
+        Entered(
+            each.n_in, [by_name[name] for name in each.matrices], n_used if each.routed else 1,
+            in_stream=not each.routed and [by_name[name].n_rows for name in each.matrices] == [width],
+        )
         for each in collector.inputs
-    ]
+    ]  # fmt: skip
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
     has_output_side = method == "best" and why_unknown(model) is None
@@ -180,8 +183,8 @@ def forecast(
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
         seconds += BESIDE_PRODUCTS * its / probed.products
     if mixed:
-        passes += passes_of_mix(matrices, n_chunks, n_ctx)
-        of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
+        passes += passes_of_mix(matrices, n_chunks, n_ctx) + TRIALS * STAGED * n_kept * (not keeps)
+        of_cores += TRIALS * (rounding(inputs) + collecting(inputs, n_ctx * n_kept) * (not keeps))
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (
@@ -190,7 +193,7 @@ def forecast(
         + max(gradients, context_memory(model, n_ctx, BATCH), cache_memory(model, n_ctx, TOGETHER))
     )
     widest = max(each.n_in for each in inputs)
-    of_token = 4 * (2 * model.hyperparameter("embedding_length") + widest)  # kept between matrices
+    of_token = 4 * (2 * width + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
     rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2, 0
     for n_run, n_passes in ((n_collected, 1), (n_propagated, 2)):

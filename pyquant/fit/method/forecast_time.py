@@ -21,7 +21,7 @@ from pyquant.rounding.correction import ENOUGH
 COLLECTING, PROPAGATING = 1.9, 2.0 if _core.HAS_AMX_PRODUCTS else 3.0
 # And a pass that stops at each matrix: `benchmarks passes`, 0.29 billion weights.
 STAGED = 0.25 if _core.HAS_AMX_PRODUCTS else 1.0
-# Operations per second: sums over tokens of x x^T, Cholesky factors, error feedback.
+# Operations per second: sums over tokens of x x^T, n_in² for each, Cholesky factors, error feedback.
 SUMS = 3.5e11 if _core.HAS_AMX_PRODUCTS else 1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10
 FACTORS, FEEDBACK = 3.2e10, 7e10
 # Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
@@ -36,11 +36,18 @@ class Entered:
     """Matrices that share an input.
 
     n_in: how long it is. matrices: the tensors. n_used: experts that a token is sent to; 1 without experts.
+    in_stream: whether what it gives is added to the residual stream.
     """
 
     n_in: int
     matrices: Sequence[Tensor]
     n_used: int
+    in_stream: bool
+
+    @property
+    def n_out(self) -> int:
+        """What the first of them gives for a token."""
+        return self.matrices[0].shape[1]
 
     @property
     def n_hessians(self) -> int:
@@ -73,8 +80,16 @@ def collecting(inputs: Sequence[Entered], n_tokens: int) -> float:
 def correcting(inputs: Sequence[Entered], n_tokens: int) -> float:
     """Seconds of a core for the sums that matrices are corrected by, where there are tokens enough."""
     enough = [entered for entered in inputs if n_tokens >= ENOUGH * entered.n_in]
-    sums = sum(3 * entered.n_used * entered.n_in**2 for entered in enough) / SUMS
-    return n_tokens * sums + sum(entered.n_hessians * entered.n_in**3 for entered in enough) / FACTORS
+    # What is made up for is as long as the input, or as what the matrix gives, which takes a product more.
+    sums = sum(
+        each.n_used * each.n_in * (each.n_in + (4 * each.n_out if each.in_stream else 2 * each.n_in))
+        for each in enough
+    )
+    solving = sum(
+        each.n_hessians * each.n_in**2 * (each.n_in / 3 + (each.n_out if each.in_stream else each.n_in))
+        for each in enough
+    )
+    return n_tokens * sums / SUMS + solving / FACTORS
 
 
 def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor], n_tokens: int) -> int:
