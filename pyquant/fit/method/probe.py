@@ -20,7 +20,7 @@ from pyquant.models.type_policy import quantizable
 
 TOKENS = 128  # of a pass
 RUNS, LONG = 8, 2.0  # at most of what is timed, and seconds of all
-SIDE = 2048  # of matrices that are multiplied
+SIDE = 1024  # of matrices that are multiplied
 
 
 @dataclass(frozen=True)
