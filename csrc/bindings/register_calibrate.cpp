@@ -184,6 +184,15 @@ std::vector<std::string> names_of(const Stage & stage) {
     return names;
 }
 
+// What sees the nodes of a graph: with its address and that of its callback, as llama.cpp takes them.
+template <class T>
+py::class_<T> observer(py::module_ & module, const char * name) {
+    return py::class_<T>(module, name)
+        .def_property_readonly("address", [](const T & self) { return reinterpret_cast<uintptr_t>(&self); })
+        .def_property_readonly_static(
+            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&T::evaluate); });
+}
+
 }  // namespace
 
 void register_calibrate(py::module_ & module) {
@@ -208,13 +217,9 @@ void register_calibrate(py::module_ & module) {
         .def_readonly("all_hessians", &Input::all_hessians)
         .def_readonly("first_tokens", &Input::first_tokens);
 
-    py::class_<Collector>(module, "Collector")
+    observer<Collector>(module, "Collector")
         .def(py::init<std::set<std::string>, bool, int, bool>(), py::arg("wanted"), py::kw_only(),
              py::arg("with_output"), py::arg("n_threads"), py::arg("on_device"))
-        .def_property_readonly("address",
-                               [](const Collector & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Collector::evaluate); })
         .def_property_readonly("inputs", &Collector::inputs)
         .def_property_readonly("sizes", &Collector::sizes)
         .def_property_readonly("batch", &Collector::batch)
@@ -245,13 +250,8 @@ void register_calibrate(py::module_ & module) {
             return self.sums().count(input.first_record + group);
         });
 
-    py::class_<ResidualStream>(module, "ResidualStream")
+    observer<ResidualStream>(module, "ResidualStream")
         .def(py::init<>())
-        .def_property_readonly("address",
-                               [](const ResidualStream & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback",
-            [](const py::object &) { return reinterpret_cast<uintptr_t>(&ResidualStream::evaluate); })
         .def_property_readonly("logarithms", [](const ResidualStream & self) {
             std::map<std::string, double> means;
             for (const auto & [name, size] : self.sizes()) {
@@ -262,13 +262,8 @@ void register_calibrate(py::module_ & module) {
             return means;
         });
 
-    py::class_<RunningWeights>(module, "RunningWeights")
+    observer<RunningWeights>(module, "RunningWeights")
         .def(py::init<>())
-        .def_property_readonly("address",
-                               [](const RunningWeights & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback",
-            [](const py::object &) { return reinterpret_cast<uintptr_t>(&RunningWeights::evaluate); })
         .def_property_readonly("tensors", [](const RunningWeights & self) {
             std::map<std::string, py::array_t<uint8_t>> views;
             for (const auto & [name, tensor] : self.tensors()) {
@@ -277,12 +272,7 @@ void register_calibrate(py::module_ & module) {
             return views;
         });
 
-    py::class_<Bf16Pass>(module, "Bf16Pass")
-        .def(py::init<>())
-        .def_property_readonly("address",
-                               [](const Bf16Pass & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&Bf16Pass::evaluate); });
+    observer<Bf16Pass>(module, "Bf16Pass").def(py::init<>());
 
     py::class_<Stage>(module, "Stage")
         .def_property_readonly("matrices", &names_of)
@@ -297,13 +287,9 @@ void register_calibrate(py::module_ & module) {
         .def(py::init<int64_t, int64_t, int64_t, int>(), py::arg("n_states"), py::kw_only(),
              py::arg("n_bytes"), py::arg("memory"), py::arg("file"));
 
-    py::class_<StagedPass>(module, "StagedPass")
+    observer<StagedPass>(module, "StagedPass")
         .def(py::init<std::set<std::string>, bool>(), py::arg("matrices"), py::kw_only(),
              py::arg("allows_bf16"))
-        .def_property_readonly("address",
-                               [](const StagedPass & self) { return reinterpret_cast<uintptr_t>(&self); })
-        .def_property_readonly_static(
-            "callback", [](const py::object &) { return reinterpret_cast<uintptr_t>(&StagedPass::evaluate); })
         .def("learn", &StagedPass::learn)
         .def("end_learning", &StagedPass::end_learning)
         .def_property_readonly("stages", &StagedPass::stages)

@@ -47,8 +47,6 @@ class Mixer:
 
     Parameters
     ----------
-    baseline
-        Gives the model's, on the text that KLDs are measured on; called when one is.
     sensitivity
         How much KLD errors in each tensor cause; tensors of which it is None keep the type of the
         nearest stock mixture.
@@ -58,17 +56,22 @@ class Mixer:
         What each part of the work took so far.
     errors
         What types do to tensors, as far as it was measured.
+
+    Attributes
+    ----------
+    baseline
+        The model's, on the text that KLDs are measured on; `check` needs none.
     """
 
     model: ModelFile
     calibration: Calibration
-    baseline: Callable[[], Baseline]
     sensitivity: Callable[[str], float | None]
     allowed: Sequence[Type] | None = None
     threads: int | None = None
     progress: Progress = lambda what, done, total: None
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, dict[Type, float]] = field(default_factory=dict)
+    baseline: Baseline = field(init=False)
 
     def find(self, target: WantedSize) -> Mix:
         """Find the mixture of the least KLD.
@@ -142,7 +145,7 @@ class _Search:
         first = self._try("round 1", solution.types)
         with mixer.timed("kinds") as progress:
             made = ModelFile(self._path(first.name))
-            measured = measure_contributions(mixer.model, made, mixer.baseline(), progress)
+            measured = measure_contributions(mixer.model, made, mixer.baseline, progress)
         solver.factors = corrections(measured, solver.by_kind(first.types))
         solution = solver.solve(self._wanted)
         trials = [first]
@@ -185,7 +188,7 @@ class _Search:
                 mixer.model, path, mode, threads=mixer.threads,
                 progress=lambda done, total, _name: progress(done, total),
             )  # fmt: skip
-            kld = mixer.baseline().kld_of(path, progress=partial(mixer.progress, "KLD of trials")).kld
+            kld = mixer.baseline.kld_of(path, progress=partial(mixer.progress, "KLD of trials")).kld
             return Trial(name, types, result.output_bytes, kld.mean, kld.error)
 
     def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:

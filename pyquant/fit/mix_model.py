@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -97,17 +97,13 @@ def mix_model(
         if equalize:
             source, stats = stack.enter_context(equalized_files(source, known.path, threads))
             known = Calibration.read(stats)
-
-        @cache
-        def baseline() -> Baseline:
-            its = Baseline(
-                source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
-                progress=partial(progress, "the base"),
-            )  # fmt: skip
-            return stack.enter_context(its)
-
-        mixer = Mixer(source, known, baseline, lambda name: 1.0, allowed, threads, progress)
+        mixer = Mixer(source, known, lambda name: 1.0, allowed, threads, progress)
         mixer.check(target)
+        baseline = Baseline(
+            source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
+            progress=partial(progress, "the base"),
+        )  # fmt: skip
+        mixer.baseline = stack.enter_context(baseline)
         with mixer.timed("sensitivities") as advance:
             mixer.sensitivity = _sensitivities(
                 source, known, texts, sensitivity, threads, checkpoint, advance

@@ -50,7 +50,9 @@ def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callab
     with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
 
         def make(of: Callable[[str], float | None] = sensitivity.of, **options) -> Mixer:
-            return Mixer(model, Calibration.read(stats), lambda: baseline, of, errors=errors, **options)
+            mixer = Mixer(model, Calibration.read(stats), of, errors=errors, **options)
+            mixer.baseline = baseline
+            return mixer
 
         yield make
 
@@ -107,7 +109,7 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     quantize_model(mixer.model, tmp_path / "out.gguf", mode)
     assert (tmp_path / "out.gguf").stat().st_size == found.best.n_bytes == found.recipe.n_bytes
     assert found.best.n_bytes <= found.wanted_bytes
-    measured = mixer.baseline().kld_of(tmp_path / "out.gguf").kld
+    measured = mixer.baseline.kld_of(tmp_path / "out.gguf").kld
     assert measured.mean == pytest.approx(found.best.kld, rel=1e-3)
     assert found.stock is not None
     assert found.stock.n_bytes <= found.wanted_bytes

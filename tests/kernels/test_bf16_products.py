@@ -42,7 +42,7 @@ def weights(kind: Type, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("n_tokens", "n_rows", "n_in"),
-    [(16, 70, 32), (33, 70, 96), (64, 64, 1024), (100, 600, 2080)],
+    [(16, 70, 32), (32, 1, 32), (33, 70, 96), (64, 64, 1024), (100, 600, 2080)],
 )
 def test_the_kernel_equals_its_twin(
     kind: Type, n_threads: int, n_tokens: int, n_rows: int, n_in: int

@@ -28,7 +28,7 @@ from pyquant.fit.method.forecast_time import (
     rounding,
 )
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
-from pyquant.fit.method.probe import Probe
+from pyquant.fit.method.probe import Probe, products_per_second
 from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.cache import cache_memory
@@ -178,10 +178,10 @@ def forecast(
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
         of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
-    seconds = 0 if texts.texts else probed.step_seconds * n_steps(n_chunks, n_ctx)
+    seconds = probed.step_seconds * n_steps(n_chunks, n_ctx)
     if n_output_side:
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
-        seconds += BESIDE_PRODUCTS * its / probed.products
+        seconds += BESIDE_PRODUCTS * its / products_per_second()
     if mixed:
         passes += passes_of_mix(matrices, n_chunks, n_ctx) + TRIALS * STAGED * n_kept * (not keeps)
         of_cores += TRIALS * (rounding(inputs) + collecting(inputs, n_ctx * n_kept) * (not keeps))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -28,26 +29,28 @@ class Probe:
     """What short runs tell.
 
     chunk_seconds: what a pass over a chunk takes. step_seconds: what texts take that are written together,
-    for a token of each. products: numpy's of float32, a second. collector: knows the matrices' inputs.
+    for a token of each; 0 where none are. collector: knows the matrices' inputs.
     """
 
     chunk_seconds: float
     step_seconds: float
-    products: float
     collector: _core.Collector
 
 
-def probe(model: ModelFile, n_ctx: int, threads: int | None) -> Probe:
-    """Run short passes over chunks of n_ctx tokens. Raises ModelFileError: the model cannot be run."""
+def probe(model: ModelFile, n_ctx: int, threads: int | None, *, writes: bool) -> Probe:
+    """Run short passes over chunks of n_ctx tokens.
+
+    writes: whether the model writes texts. Raises ModelFileError: it cannot be run.
+    """
     collector = _core.Collector(
         quantizable(model), with_output=True, n_threads=n_threads(threads), on_device=False
     )
     with Model(model.path) as running:
         token = _pass_seconds(running, TOKENS, threads) / TOKENS
-        step = _pass_seconds(running, TOGETHER, threads, _core.Bf16Pass())
+        step = _pass_seconds(running, TOGETHER, threads, _core.Bf16Pass()) if writes else 0.0
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             learn_inputs(context, Chunks(np.zeros((1, n_ctx), np.int32)), collector)
-    return Probe(token * n_ctx, step, _products(), collector)
+    return Probe(token * n_ctx, step, collector)
 
 
 def _pass_seconds(
@@ -63,7 +66,9 @@ def _pass_seconds(
         return _quickest(run)
 
 
-def _products() -> float:
+@cache
+def products_per_second() -> float:
+    """Time numpy's products of float32."""
     x = np.zeros((SIDE, SIDE), np.float32)
     return SIDE**3 / _quickest(lambda: x @ x)
 

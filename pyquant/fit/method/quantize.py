@@ -207,7 +207,8 @@ def quantize(
     if method != "rtn":
         expecting = partial(
             forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
-            mixed=not isinstance(type, str), probed=probe(model, parts.held_out.n_ctx, threads),
+            mixed=not isinstance(type, str),
+            probed=probe(model, parts.held_out.n_ctx, threads, writes=parts.texts is None),
             threads=threads,
         )  # fmt: skip
         expected = expecting(parts, memory=memory)

@@ -17,7 +17,6 @@ from tests.support.command import ENVIRONMENT
 from tests.support.methods import STAGES, made
 
 
-@pytest.mark.ci
 def test_a_call_that_ended_goes_on_to_the_same_bytes(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
