@@ -23,7 +23,7 @@ from pyquant.data import excerpts
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.text import Text, make_text, read_text
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import write_tokens
+from pyquant.llama.own_texts import OwnText, write_tokens
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
@@ -138,7 +138,8 @@ class Lab:
                 return [*(question if n_ends else opening), *asked, *answer]
 
             n_chunks = self.measured + 1  # spelled and cut again, tokens may be fewer
-            tokens = write_tokens(model, n_chunks, self.n_ctx, begin, seed=SEED, threads=self.threads)
+            texts = [OwnText(SEED, number, begin) for number in range(n_chunks)]
+            tokens = write_tokens(model, texts, self.n_ctx, threads=self.threads)
             spelled = (model.vocabulary.piece(token, special=True) for token in tokens.ravel())
             path.write_bytes(b"".join(spelled))
 

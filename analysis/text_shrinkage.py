@@ -17,6 +17,7 @@ from analysis.few_tokens import N_CTX, N_ROWS, cost, gptq_encoder, inputs_of, me
 from pyquant import _core
 from pyquant.calibration.shrinkage import BetweenTexts, go_to_diagonal, sampled_columns
 from pyquant.calibration.sources import MIXTURE
+from pyquant.calibration.wanted import chunks_of, wanted_texts
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
@@ -35,7 +36,9 @@ def main() -> None:
     by_name = {tensor.name: tensor for tensor in ModelFile(arguments.model).tensors}
     type_ = TensorType[arguments.type]
     with Model(arguments.model, staged=True) as model:
-        texts = {text.name: text.take(model, N_CTX, arguments.chunks, None, None).tokens for text in MIXTURE}
+        wanted = wanted_texts(list(MIXTURE), None, arguments.chunks)
+        cuts = chunks_of(wanted, model, N_CTX, None, None)
+        texts = {text.name: chunks.tokens for text, chunks in zip(MIXTURE, cuts)}
         for path in arguments.new_texts:
             texts[path.name] = cut(model, read_text(path), n_ctx=N_CTX, n_chunks=arguments.chunks).tokens
         for name in arguments.tensors:

@@ -63,6 +63,8 @@ py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int
     return sums;
 }
 
+constexpr const char * kTypes[] = {"float32", "float16", "uint16"};  // by kernels::Number
+
 void require_bf16() {
     if (!Bf16Strips::supported()) {
         throw py::value_error("this CPU does not multiply BF16");
@@ -102,18 +104,33 @@ void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampe
     solve_damped(of_hessian, n, dampening, of_moved, n_moved);
 }
 
-// (n_x, n_w) float32.
-py::array_t<float> multiply(const Array<float> & x, const Array<float> & w, int n_threads) {
-    if (x.ndim() != 2 || w.ndim() != 2 || x.shape(1) != w.shape(1)) {
-        throw py::value_error("x, w: expected rows of one width");
+// Rows of float32, of float16, or of BF16 in uint16.
+Numbers numbers_of(const py::array & w) {
+    const std::string type = py::str(w.dtype().attr("name"));
+    const bool contiguous = (w.flags() & py::array::c_style) != 0;
+    const auto known = std::find(std::begin(kTypes), std::end(kTypes), type);
+    if (w.ndim() != 2 || !contiguous || known == std::end(kTypes)) {
+        throw py::value_error("w: expected rows of float32, of float16, or of BF16 in uint16");
+    }
+    return {static_cast<const char *>(w.data()), w.shape(0), size_t(w.strides(0)),
+            kernels::Number(known - std::begin(kTypes))};
+}
+
+// (n_x, n_w) float32, of w (n_w, n) or, by_columns, (n, n_w).
+template <bool by_columns>
+py::array_t<float> multiply(const Array<float> & x, const py::array & w, int n_threads) {
+    const Numbers of_w = numbers_of(w);
+    if (x.ndim() != 2 || x.shape(1) != w.shape(by_columns ? 0 : 1)) {
+        throw py::value_error(by_columns ? "x: expected rows as wide as w has rows"
+                                         : "x, w: expected rows of one width");
     }
     require_bf16();
-    py::array_t<float> out({x.shape(0), w.shape(0)});
+    py::array_t<float> out({x.shape(0), w.shape(by_columns ? 1 : 0)});
     float * data = out.mutable_data();
-    const Rows of_x = rows_of(x), of_w = rows_of(w);
-    const int64_t n_in = x.shape(1);
+    const Rows of_x = rows_of(x);
+    const int64_t width = w.shape(1);
     const py::gil_scoped_release release;
-    multiply_rows(of_x, of_w, n_in, n_threads, data);
+    (by_columns ? multiply_columns : multiply_rows)(of_x, of_w, width, n_threads, data);
     return out;
 }
 
@@ -206,7 +223,9 @@ void register_calibrate(py::module_ & module) {
                py::arg("n_threads"));
     module.def("solve_damped", &solve, py::arg("hessian").noconvert(), py::arg("moved").noconvert(),
                py::arg("dampening"));
-    module.def("multiply_rows", &multiply, py::arg("x").noconvert(), py::arg("w").noconvert(), py::kw_only(),
+    module.def("multiply_rows", &multiply<false>, py::arg("x").noconvert(), py::arg("w"), py::kw_only(),
+               py::arg("n_threads"));
+    module.def("multiply_columns", &multiply<true>, py::arg("x").noconvert(), py::arg("w"), py::kw_only(),
                py::arg("n_threads"));
 
     py::class_<Input>(module, "Input")
@@ -218,8 +237,8 @@ void register_calibrate(py::module_ & module) {
         .def_readonly("first_tokens", &Input::first_tokens);
 
     observer<Collector>(module, "Collector")
-        .def(py::init<std::set<std::string>, bool, int, bool>(), py::arg("wanted"), py::kw_only(),
-             py::arg("with_output"), py::arg("n_threads"), py::arg("on_device"))
+        .def(py::init<std::set<std::string>, bool, int, bool, bool>(), py::arg("wanted"), py::kw_only(),
+             py::arg("with_output"), py::arg("n_threads"), py::arg("on_device"), py::arg("allows_bf16"))
         .def_property_readonly("inputs", &Collector::inputs)
         .def_property_readonly("sizes", &Collector::sizes)
         .def_property_readonly("batch", &Collector::batch)

@@ -2,33 +2,18 @@
 
 #include <algorithm>
 
-#include "kernels/half.h"
-
 namespace pyquant::calibrate {
 
 using namespace kernels;
 
 namespace {
 
+constexpr int64_t kAhead = 16;  // rows that are asked of memory before they are read
+
 const TileKernel * const kKernel = tile_kernel();
 
 int64_t round_up(int64_t n, int64_t step) {
     return (n + step - 1) / step * step;
-}
-
-uint32_t rounded_bits(float x) {
-    const uint32_t bits = bits_of(x);
-    return bits + 0x7fff + ((bits >> 16) & 1);  // the upper half is the BF16
-}
-
-uint32_t pair_of(float first, float second) {
-    return (rounded_bits(first) >> 16) | (rounded_bits(second) & 0xffff0000);
-}
-
-void round_strip(const float * first, const float * second, int64_t n, uint32_t * pairs) {
-    for (int64_t j = 0; j < n; ++j) {
-        pairs[j] = pair_of(first[j], second[j]);
-    }
 }
 
 }  // namespace
@@ -37,72 +22,59 @@ bool Bf16Strips::supported() {
     return kKernel != nullptr;
 }
 
-void Bf16Strips::resize(int64_t n, int64_t n_columns) {
+void Bf16Strips::resize(int64_t n, int64_t n_columns, bool as_rows) {
     n_ = n;
-    n_pairs_ = round_up((n + 1) / 2, kKernel->n_pairs);
+    n_pairs_ = round_up((n + 1) / 2, kLinePairs);
     pairs_.resize(size_t(round_up(n_columns, kStrip) * n_pairs_ / kLinePairs));
-    by_step_.resize(kKernel->by_step ? pairs_.size() : 0);
+    by_step_.resize(as_rows && kKernel->copy_step != nullptr ? pairs_.size() : 0);
 }
 
 const uint32_t * Bf16Strips::as_row(int64_t column, int64_t pair) const {
-    return kKernel->by_step ? by_step_.data()->pairs + place_by_step(column, pair) : as_column(column, pair);
+    return by_step_.empty() ? as_column(column, pair) : by_step_.data()->pairs + place_by_step(column, pair);
 }
 
 size_t Bf16Strips::place_by_step(int64_t column, int64_t pair) const {
-    const int64_t n_rows = kKernel->n_rows, n_together = kKernel->n_pairs;
-    const int64_t step = column / n_rows * (n_pairs_ / n_together) + pair / n_together;
-    return size_t((step * n_rows + column % n_rows) * n_together + pair % n_together);
+    const int64_t n_rows = kKernel->n_rows;
+    const int64_t step = column / n_rows * (n_pairs_ / kLinePairs) + pair / kLinePairs;
+    return size_t((step * n_rows + column % n_rows) * kLinePairs + pair % kLinePairs);
 }
 
 size_t Bf16Strips::place(int64_t column, int64_t pair) const {
     return size_t((column / kStrip * n_pairs_ + pair) * kStrip + column % kStrip);
 }
 
-void Bf16Strips::round(const Rows & rows, Span columns) {
-    static constexpr float no_row[kStrip] = {};
-    for (int64_t column = columns.begin; column < columns.end; column += kStrip) {
-        const int64_t width = std::min<int64_t>(kStrip, columns.end - column);
-        for (int64_t pair = 0; pair < n_pairs_; ++pair) {
-            const float * first = rows.data + 2 * pair * rows.stride + column;
-            const float * second = 2 * pair + 1 < rows.n ? first + rows.stride : no_row;
-            uint32_t * pairs = pairs_.data()->pairs + place(column, pair);
-            round_strip(2 * pair < rows.n ? first : no_row, second, width, pairs);
-            std::fill(pairs + width, pairs + kStrip, 0);
-        }
-        copy_by_step(column, {0, n_pairs_});
-    }
-}
-
-void Bf16Strips::round_rows(const Rows & rows, Span columns) {
-    constexpr int64_t together = 16;  // pairs: a strip of them stays in L1 while all its rows are read
-    for (int64_t column = columns.begin; column < columns.end; column += kStrip) {
-        for (int64_t begin = 0; begin < n_pairs_; begin += together) {
-            const int64_t end = std::min(begin + together, n_pairs_);
-            for (int64_t i = column; i < column + kStrip; ++i) {
-                const float * row = rows.data + i * rows.stride;
-                const int64_t n = i < columns.end ? n_ : 0;
-                for (int64_t pair = begin; pair < end; ++pair) {
-                    const float first = 2 * pair < n ? row[2 * pair] : 0;
-                    const float second = 2 * pair + 1 < n ? row[2 * pair + 1] : 0;
-                    pairs_.data()->pairs[place(i, pair)] = pair_of(first, second);
-                }
+void Bf16Strips::round(const Numbers & rows, Span columns) {
+    static constexpr char no_row[kStrip * sizeof(float)] = {};
+    for (int64_t pair = 0; pair < n_pairs_; ++pair) {
+        for (int64_t column = columns.begin; column < columns.end; column += kStrip) {
+            const char * first = 2 * pair < rows.n ? rows.at(2 * pair, column) : no_row;
+            const char * second = 2 * pair + 1 < rows.n ? rows.at(2 * pair + 1, column) : no_row;
+            const int64_t width = std::min<int64_t>(kStrip, columns.end - column);
+            for (int64_t row = 2 * pair + kAhead; row < std::min(2 * pair + kAhead + 2, rows.n); ++row) {
+                __builtin_prefetch(rows.at(row, column));
+                __builtin_prefetch(rows.at(row, column) + sizeof(Line));
             }
-            copy_by_step(column, {begin, end});
+            kKernel->pairing[rows.type].columns(first, second, width, pairs_at(column, pair));
         }
     }
+    copy_by_step(columns);
 }
 
-void Bf16Strips::copy_by_step(int64_t strip, Span pairs) {
-    if (!kKernel->by_step) {
+void Bf16Strips::round_rows(const Numbers & rows, Span columns) {
+    for (int64_t column = columns.begin; column < columns.end; column += kStrip) {
+        kKernel->pairing[rows.type].rows(rows.at(column, 0), rows.stride, columns.end - column, n_,
+                                         pairs_at(column, 0));
+    }
+    copy_by_step(columns);
+}
+
+void Bf16Strips::copy_by_step(Span columns) {
+    if (by_step_.empty()) {
         return;
     }
-    for (int64_t j = 0; j < kStrip; ++j) {
-        for (int64_t pair = pairs.begin; pair < pairs.end; pair += kKernel->n_pairs) {
-            const uint32_t * numbers = as_column(strip + j, pair);
-            uint32_t * to = by_step_.data()->pairs + place_by_step(strip + j, pair);
-            for (int i = 0; i < kKernel->n_pairs; ++i) {
-                to[i] = numbers[i * kStrip];
-            }
+    for (int64_t column = columns.begin; column < columns.end; column += kLinePairs) {
+        for (int64_t pair = 0; pair < n_pairs_; pair += kLinePairs) {
+            kKernel->copy_step(as_column(column, pair), by_step_.data()->pairs + place_by_step(column, pair));
         }
     }
 }

@@ -22,12 +22,12 @@ class Bf16Strips {
 public:
     static bool supported();  // by this CPU
 
-    // Makes room for columns of n numbers each.
-    void resize(int64_t n, int64_t n_columns);
+    // Makes room for columns of n numbers each. as_rows: whether they are a tile's rows too.
+    void resize(int64_t n, int64_t n_columns, bool as_rows = true);
     // Rounds columns of rows, to nearest and ties to even: a column's numbers are in as many rows.
-    void round(const Rows & rows, Span columns);
+    void round(const Numbers & rows, Span columns);
     // The same where each column is a row: its n numbers lie together.
-    void round_rows(const Rows & rows, Span columns);
+    void round_rows(const Numbers & rows, Span columns);
 
     // A column's pairs from one on, where it is a tile's row, and where it is a tile's column
     // (kernels/bf16_tile.h).
@@ -40,7 +40,8 @@ public:
 private:
     size_t place(int64_t column, int64_t pair) const;
     size_t place_by_step(int64_t column, int64_t pair) const;
-    void copy_by_step(int64_t strip, Span pairs);
+    uint32_t * pairs_at(int64_t column, int64_t pair) { return pairs_.data()->pairs + place(column, pair); }
+    void copy_by_step(Span columns);
 
     int64_t n_ = 0;
     int64_t n_pairs_ = 0;

@@ -6,6 +6,7 @@
 
 #include "calibrate/nodes.h"
 #include "ggml.h"
+#include "ggml/bf16_products.h"
 
 namespace pyquant::calibrate {
 namespace {
@@ -70,9 +71,11 @@ auto timed(double & seconds, const Work & work) {
 
 }  // namespace
 
-Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device)
+Collector::Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device,
+                     bool allows_bf16)
     : wanted_(std::move(wanted)),
       with_output_(with_output),
+      allows_bf16_(allows_bf16),
       n_threads_(n_threads),
       devices_(on_device ? std::make_unique<DeviceSums>() : nullptr) {}
 
@@ -80,6 +83,9 @@ bool Collector::evaluate(ggml_tensor * node, bool ask, void * self) noexcept {
     auto & collector = *static_cast<Collector *>(self);
     try {
         if (ask) {
+            if (collector.allows_bf16_) {
+                in_ggml::allow_bf16(node);
+            }
             return collector.failure_ || collector.ask(node);
         }
         if (collector.failure_ || std::strcmp(node->name, kLastHiddenState) == 0) {

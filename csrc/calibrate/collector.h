@@ -46,8 +46,9 @@ class Collector {
 public:
     // wanted: names of the matrices whose inputs' Hessians are asked for; of the others only sums of
     // squares are kept. with_output: also the output matrix, which then has to be computed. on_device: sums
-    // up what a device computes there.
-    Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device);
+    // up what a device computes there. allows_bf16: to the products of each pass (ggml/bf16_products.h).
+    Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device,
+              bool allows_bf16);
 
     // A ggml_backend_sched_eval_callback; self: a Collector. No exception leaves it: the pass ends, and
     // rethrow() has it: to be called behind each pass, also where decoding failed, as it waits for the sums.
@@ -107,6 +108,7 @@ private:
 
     std::set<std::string> wanted_;
     bool with_output_;
+    bool allows_bf16_;
     int n_threads_;
 
     std::vector<Input> inputs_;

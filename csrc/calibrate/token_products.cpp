@@ -1,13 +1,16 @@
 #include "calibrate/token_products.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "calibrate/bf16_strips.h"
+#include "kernels/bf16_tile.h"
 #include "stream/chunks.h"
 
 namespace pyquant::calibrate {
 
+using namespace kernels;
 using namespace stream;
 
 namespace {
@@ -54,6 +57,32 @@ void add_all(const std::vector<Sums> & all, int n_threads) {
     });
 }
 
+// Rounds some columns of a matrix into strips of these alone.
+using Round = std::function<void(Bf16Strips & strips, const Span & columns)>;
+
+// Writes the products of rows of x, n_in wide, with n_out columns of a matrix: a thread rounds some of these,
+// and multiplies them with all rows.
+void multiply(const Rows & x, int64_t n_in, int64_t n_out, int n_threads, float * out, const Round & round) {
+    Bf16Strips of_x;
+    of_x.resize(n_in, x.n);
+    const std::vector<Span> in_x = spans(x.n, kBlockColumns);
+    share_each(int64_t(in_x.size()), n_threads, [&](int64_t i) { of_x.round_rows(x, in_x[size_t(i)]); });
+    std::fill_n(out, x.n * n_out, 0.0f);
+    const int64_t each = std::min(kBlockColumns, (n_out / n_threads + kStrip - 1) / kStrip * kStrip);
+    const std::vector<Span> parts = spans(n_out, std::max<int64_t>(each, kStrip));
+    share_each(int64_t(parts.size()), n_threads, [&](int64_t i) {
+        const Span & columns = parts[size_t(i)];
+        const int64_t n = columns.end - columns.begin;
+        Bf16Strips of_w;
+        of_w.resize(n_in, n, /*as_rows=*/false);
+        round(of_w, columns);
+        for (const Span & rows : spans(x.n, kBlockRows)) {
+            add_products(of_x, of_w, {rows, {0, n}, false}, 1, out + rows.begin * n_out + columns.begin,
+                         n_out);
+        }
+    });
+}
+
 }  // namespace
 
 void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z, int n_threads,
@@ -69,17 +98,17 @@ void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z
     add_all({{of_y, of_y, hessian, n_y, n_y, true}, {of_z, of_y, moved, n_z, n_y, false}}, n_threads);
 }
 
-void multiply_rows(const Rows & x, const Rows & w, int64_t n_in, int n_threads, float * out) {
-    Bf16Strips of_x, of_w;
-    of_x.resize(n_in, x.n);
-    of_w.resize(n_in, w.n);
-    const std::vector<Span> in_x = spans(x.n, kBlockColumns), in_w = spans(w.n, kBlockColumns);
-    share_each(int64_t(in_x.size() + in_w.size()), n_threads, [&](int64_t i) {
-        const auto part = size_t(i);
-        part < in_x.size() ? of_x.round_rows(x, in_x[part]) : of_w.round_rows(w, in_w[part - in_x.size()]);
+void multiply_rows(const Rows & x, const Numbers & w, int64_t n_in, int n_threads, float * out) {
+    multiply(x, n_in, w.n, n_threads, out, [&](Bf16Strips & strips, const Span & columns) {
+        const int64_t n = columns.end - columns.begin;
+        strips.round_rows({w.at(columns.begin, 0), n, w.stride, w.type}, {0, n});
     });
-    std::fill_n(out, x.n * w.n, 0.0f);
-    add_all({{of_x, of_w, out, x.n, w.n, false}}, n_threads);
+}
+
+void multiply_columns(const Rows & x, const Numbers & w, int64_t n_out, int n_threads, float * out) {
+    multiply(x, w.n, n_out, n_threads, out, [&](Bf16Strips & strips, const Span & columns) {
+        strips.round({w.at(0, columns.begin), w.n, w.stride, w.type}, {0, columns.end - columns.begin});
+    });
 }
 
 }  // namespace pyquant::calibrate

@@ -13,6 +13,9 @@ void add_token_products(const Rows & y, int64_t n_y, const Rows & z, int64_t n_z
                         float * hessian, float * moved);
 
 // out: (x.n, w.n), the products of each row of x with each row of w, both n_in wide.
-void multiply_rows(const Rows & x, const Rows & w, int64_t n_in, int n_threads, float * out);
+void multiply_rows(const Rows & x, const Numbers & w, int64_t n_in, int n_threads, float * out);
+
+// out: (x.n, n_out), x times w, whose rows are n_out wide.
+void multiply_columns(const Rows & x, const Numbers & w, int64_t n_out, int n_threads, float * out);
 
 }  // namespace pyquant::calibrate

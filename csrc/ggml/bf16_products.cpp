@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "ggml/batches.h"
-#include "ggml/bf16_products_x86.h"
 #include "ggml/operations.h"
+#include "kernels/bf16_round_x86.h"
 
 namespace pyquant::in_ggml {
 namespace {
@@ -49,6 +49,7 @@ public:
         : params_(params),
           op_(op),
           kernel_(*tile_kernel()),
+          pairing_(kernel_.pairing[op->src[0]->type == GGML_TYPE_BF16 ? kBf16 : kFloat16]),
           layout_(op, kernel_, params->nth),
           columns_(op, work<void>(0)),
           products_(work<float *>(layout_.products)),
@@ -87,8 +88,8 @@ private:
             for (int64_t token = 0; token < batch.n_columns; ++token) {
                 if ((batch.first + token) % params_->nth == params_->ith) {
                     const Column column = columns_.column(batch.first + token);
-                    uint32_t * to = tile_of(i, batch, token, 0) + token % kernel_.n_rows * kPairs;
-                    round_row(column.x, layout_.n_pairs, kernel_.n_rows * kPairs, to);
+                    uint32_t * to = tile_of(i, batch, token, 0) + token % kernel_.n_rows * kLinePairs;
+                    round_row(column.x, layout_.n_pairs, kernel_.n_rows * kLinePairs, to);
                     products_[batch.first + token] = column.y;
                 }
             }
@@ -104,11 +105,7 @@ private:
                 const size_t row_bytes = op_->src[0]->nb[1];
                 const char * weights =
                     batch.matrix + size_t(row) * row_bytes + size_t(pair) * sizeof(uint32_t);
-                if (op_->src[0]->type == GGML_TYPE_BF16) {
-                    columns_of<true>(weights, row_bytes, n_rows, n_pairs, strip_);
-                } else {
-                    columns_of<false>(weights, row_bytes, n_rows, n_pairs, strip_);
-                }
+                pairing_.rows(weights, row_bytes, n_rows, 2 * n_pairs, strip_);
                 multiply_strip(i, batch, pair, n_pairs, row, n_rows);
             }
         }
@@ -141,6 +138,7 @@ private:
     const ggml_compute_params * params_;
     const ggml_tensor * op_;
     const TileKernel & kernel_;
+    const Pairing & pairing_;  // of weights
     const Layout<Columns> layout_;
     Columns columns_;
     float ** products_;  // of each token
@@ -175,7 +173,7 @@ ggml::cpu::tensor_traits * provide(const ggml_tensor * op) {
     const int64_t n_matrices = weights->ne[2] * weights->ne[3];
     const bool known = (weights->type == GGML_TYPE_F16 || weights->type == GGML_TYPE_BF16) &&
                        weights->op == GGML_OP_NONE && weights->nb[0] == sizeof(uint16_t) &&
-                       weights->ne[0] % kNumbers == 0;
+                       weights->ne[0] % (2 * kLinePairs) == 0;
     const bool many = ggml_nelements(op) >= kFewest * n_matrices * op->ne[0];
     return known && many && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) ? &products : nullptr;
 }

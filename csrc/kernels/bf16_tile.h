@@ -1,6 +1,7 @@
 // A tile of a product of BF16 matrices: sums over pairs of products, in float32.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace pyquant::kernels {
@@ -17,20 +18,34 @@ struct alignas(64) Line {
 
 using Tile = float[kMostRows][kStrip];
 
-// How a CPU multiplies. begin, end: called by each thread around its tiles.
+// Types of numbers that are rounded.
+enum Number { kFloat32, kFloat16, kBf16 };
+inline constexpr size_t kNumberBytes[] = {4, 2, 2};
+
+// Rounds numbers to pairs.
+struct Pairing {
+    // n numbers of two rows become a strip of pairs, filled up with zeros.
+    void (*columns)(const char * first, const char * second, int64_t n, uint32_t * pairs);
+    // n numbers of rows, which are `stride` bytes apart, become pairs of a strip's columns. Rows that are
+    // missing are zeros, and so is what fills up the last kLinePairs pairs.
+    void (*rows)(const char * rows, size_t stride, int64_t n_rows, int64_t n, uint32_t * pairs);
+};
+
+// How a CPU multiplies. Pairs are filled up with zeros to a multiple of kLinePairs.
 struct TileKernel {
-    int n_rows;   // of a tile
-    int n_pairs;  // of a step: pairs are filled up with zeros to a multiple of these
-    // How rows lie: as columns do, or step by step, where a step of a tile's rows is together: all pairs of
-    // the first, then of the next.
-    bool by_step;
+    int n_rows;  // of a tile
     // Pairs whose products are summed up before they are added to others: few enough for a block's columns of
     // them to stay in L2, and so many that sums are seldom read and written.
     int64_t n_together;
+    // Called by each thread around its tiles.
     void (*begin)();
     void (*end)();
     // rows, columns: where those of the first pair stand. Columns of the next pair are kStrip behind.
     void (*multiply)(const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile);
+    Pairing pairing[3];  // by type
+    // Lays kLinePairs columns of as many pairs as a tile's rows: all pairs of the first, then of the next.
+    // Null: rows lie as columns do.
+    void (*copy_step)(const uint32_t * pairs, uint32_t * step);
 };
 
 // This CPU's, or null.

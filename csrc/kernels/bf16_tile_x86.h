@@ -1,19 +1,15 @@
 // A tile on x86-64: compiled for CPUs that the rest of the library does not ask for, called on these.
 #pragma once
 
-#include <immintrin.h>
-
-#include "kernels/bf16_tile.h"
+#include "kernels/bf16_round_x86.h"
 
 namespace pyquant::kernels {
 namespace {
 
 constexpr int kRegisterRows = 4;  // 16 registers of sums: enough to hide the products' latency
 
-__attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(const uint32_t * rows,
-                                                                                const uint32_t * columns,
-                                                                                int64_t n_pairs,
-                                                                                Tile & tile) {
+PYQUANT_AVX512_BF16 inline void multiply_by_registers(const uint32_t * rows, const uint32_t * columns,
+                                                      int64_t n_pairs, Tile & tile) {
     constexpr int lanes = 16, registers = kStrip / lanes;  // to a row
     __m512 sum[kRegisterRows][registers];
 #pragma GCC unroll 16
@@ -49,13 +45,18 @@ __attribute__((target("avx512f,avx512bf16"))) inline void multiply_by_registers(
 
 inline void needs_nothing() {}
 
-constexpr TileKernel kByRegisters{kRegisterRows,        1, false, 256, needs_nothing, needs_nothing,
-                                  multiply_by_registers};
+constexpr TileKernel kByRegisters{kRegisterRows,
+                                  256,
+                                  needs_nothing,
+                                  needs_nothing,
+                                  multiply_by_registers,
+                                  {kOfFloat32, kOfFloat16, kOfBf16},
+                                  nullptr};
 
 #if defined(PYQUANT_HAS_AMX)
 // AMX: eight registers of 16 rows of 64 bytes. Four of sums, 16 x 16 each, are fed by two of rows and two of
 // columns: so each that is read is used twice.
-constexpr int kAmxRows = 16, kAmxColumns = 16, kAmxPairs = 16;
+constexpr int kAmxRows = 16, kAmxColumns = 16, kAmxPairs = kLinePairs;
 
 struct alignas(64) AmxLayout {
     uint8_t palette = 1, start_row = 0, unused[14] = {};
@@ -100,7 +101,8 @@ __attribute__((target("amx-tile,amx-bf16"))) inline void multiply_by_amx(const u
     }
 }
 
-constexpr TileKernel kByAmx{2 * kAmxRows, kAmxPairs, true, 512, begin_amx, end_amx, multiply_by_amx};
+constexpr TileKernel kByAmx{
+    2 * kAmxRows, 512, begin_amx, end_amx, multiply_by_amx, {kOfFloat32, kOfFloat16, kOfBf16}, copy_step};
 #endif
 
 }  // namespace

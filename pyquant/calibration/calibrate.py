@@ -28,7 +28,7 @@ from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import forget, importance_of, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
-from pyquant.calibration.wanted import Progress, wanted_texts
+from pyquant.calibration.wanted import Progress, chunks_of, wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, Chunks, make_context
@@ -146,8 +146,8 @@ def calibrate_model(
     imatrix_only
         Collect sums of squares alone, the diagonals of Hessians. GPTQ then collects Hessians while it rounds.
     diagonal_chunks
-        With `imatrix_only`: run over so many chunks alone, at even distances, each counting for several. The
-        tokens of all are kept. None: over all.
+        With `imatrix_only`: run over so many chunks alone, at even distances, each counting for several, with
+        products in BF16 where they are quicker. The tokens of all are kept. None: over all.
     process_output
         Collect the output matrix's input as well.
     output_side
@@ -165,7 +165,7 @@ def calibrate_model(
     checkpoint_seconds
         How often sums are made safe against an interruption.
     progress
-        Called with what is done (a text that the model writes, gradients, RUNNING), and its steps done and
+        Called with what is done (WRITING, gradients, RUNNING), and its steps done and
         all.
 
     Raises
@@ -192,12 +192,13 @@ def calibrate_model(
         check_output(path, sources=[*source.paths, *files], force=force)
     whole = set() if imatrix_only else quantizable(source)  # matrices whose whole Hessians are wanted
     collector = _core.Collector(
-        whole, with_output=process_output, n_threads=n_threads(threads), on_device=sums_on_gpu
-    )
+        whole, with_output=process_output, n_threads=n_threads(threads), on_device=sums_on_gpu,
+        allows_bf16=bool(imatrix_only and diagonal_chunks),
+    )  # fmt: skip
     with ExitStack() as stack, Model(source) as running:
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        cuts = [wish.chunks(running, n_ctx, threads, progress) for wish in wanted]
+        cuts = chunks_of(wanted, running, n_ctx, threads, progress)
         used = [wish.of(chunks) for wish, chunks in zip(wanted, cuts)]
         weights = [wish.weight for wish in wanted]
         n_of_texts = len(list_work(cuts, weights))

@@ -7,7 +7,7 @@ import io
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from pyquant.files.npz import read_npz
 from pyquant.files.output_file import write_bytes
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import TOGETHER, write_together
+from pyquant.llama.own_texts import OwnText, most_together, write_together
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.caches import cache_folder
 
@@ -53,43 +53,65 @@ class Asked:
 
 
 def write_texts(
-    model: Model, asked: Asked, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
-) -> Chunks:
+    model: Model,
+    wanted: Sequence[tuple[Asked, int]],
+    n_ctx: int,
+    threads: int | None,
+    progress: Written | None,
+) -> list[Chunks]:
     """Let a model write chunks of n_ctx tokens, or take those of them that it wrote before.
 
-    Chunks that are written together are kept when they are done. Raises ModelFileError: it cannot be run.
+    Chunks that are written together, of whatever is asked, are kept when they are done.
+
+    wanted: what is asked, and how many chunks of each. Returns: the chunks of each. Raises ModelFileError: it
+    cannot be run.
     """
-    folder, openings = cache_folder(), asked.openings(model.vocabulary)
-    written = np.empty((n_chunks, n_ctx), np.int32)
-    for first in range(0, n_chunks, TOGETHER):
-        part = written[first : first + TOGETHER]
-        path = folder and folder / "texts" / f"{_key(model, asked, first, part.shape)}.npz"
-        known = _read(path, part.shape, model.n_vocab) if path else None
+    folder = cache_folder()
+    begins = [_Beginnings(asked.openings(model.vocabulary), asked.turns) for asked, _ in wanted]
+    numbers = [(i, number) for i, (_, n_chunks) in enumerate(wanted) for number in range(n_chunks)]
+    written = np.empty((len(numbers), n_ctx), np.int32)
+    step = most_together(model.file, n_ctx)
+    for first in range(0, len(numbers), step):
+        together, part = numbers[first : first + step], written[first : first + step]
+        asked = [(wanted[i][0], number) for i, number in together]
+        path = folder and folder / "texts" / f"{_key(model, asked, n_ctx)}.npz"
+        known = _read(path, part.shape, len(wanted), model.n_vocab) if path else None
         if known is not None:
             part[:], n_openings = known
-            deque(islice(openings, n_openings), maxlen=0)
+            for begin, n in zip(begins, n_openings):
+                begin.skip(n)
             continue
-        begin = _Beginnings(openings, asked.turns)
+        texts = [OwnText(wanted[i][0].seed, number, begins[i]) for i, number in together]
         part[:] = write_together(
-            model, len(part), n_ctx, begin, seed=asked.seed, first=first, threads=threads,
-            progress=progress and _behind(progress, first * n_ctx, written.size), observer=_core.Bf16Pass(),
+            model, texts, n_ctx, threads=threads, observer=_core.Bf16Pass(),
+            progress=progress and _behind(progress, first * n_ctx, written.size),
         )  # fmt: skip
         if path:
-            _keep(path, part, begin.n_openings)
-    return Chunks(written)
+            _keep(path, part, [begin.count() for begin in begins])
+    ends = np.cumsum([n_chunks for _, n_chunks in wanted])
+    return [Chunks(of_one) for of_one in np.split(written, ends[:-1])] if wanted else []
 
 
 class _Beginnings:
     """What stands at the beginning of a text, and where the model ends one; counts openings."""
 
     def __init__(self, openings: Iterator[list[int]], turns: tuple[list[int], ...]) -> None:
-        self._openings, self._turns, self.n_openings = openings, turns, 0
+        self._openings, self._turns, self._n_openings = openings, turns, 0
 
     def __call__(self, n_ends: int) -> list[int]:
         if n_ends and self._turns:
             return self._turns[(n_ends - 1) % len(self._turns)]
-        self.n_openings += 1
+        self._n_openings += 1
         return next(self._openings)
+
+    def count(self) -> int:
+        """Count the openings since this was asked last."""
+        n, self._n_openings = self._n_openings, 0
+        return n
+
+    def skip(self, n_openings: int) -> None:
+        """Leave out the next openings."""
+        deque(islice(self._openings, n_openings), maxlen=0)
 
 
 def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]:
@@ -97,28 +119,32 @@ def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]
     return lambda done: progress(before + done, total)
 
 
-def _key(model: Model, asked: Asked, first: int, shape: tuple[int, ...]) -> str:
-    made_of = [model.file.sha256(), asdict(asked), first, shape, _core.build_info()["pyquant"]]
+def _key(model: Model, asked: Sequence[tuple[Asked, int]], n_ctx: int) -> str:
+    what = [(asdict(each), number) for each, number in asked]
+    made_of = [model.file.sha256(), what, n_ctx, _core.build_info()["pyquant"]]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
 
-def _read(path: Path, shape: tuple[int, ...], n_vocab: int) -> tuple[NDArray[np.int32], int] | None:
+def _read(
+    path: Path, shape: tuple[int, ...], n_asked: int, n_vocab: int
+) -> tuple[NDArray[np.int32], list[int]] | None:
     try:
         arrays = read_npz(path)
         tokens, n_openings = arrays["tokens"], arrays["n_openings"]
-        if (tokens.shape, tokens.dtype, n_openings.shape) != (shape, np.int32, ()):
+        if (tokens.shape, tokens.dtype, n_openings.shape) != (shape, np.int32, (n_asked,)):
             raise ValueError("has other texts")
-        if tokens.min() < 0 or tokens.max() >= n_vocab or not 0 <= n_openings <= tokens.size:
+        n_most = n_openings.max()
+        if tokens.min() < 0 or tokens.max() >= n_vocab or not 0 <= n_openings.min() <= n_most <= tokens.size:
             raise ValueError("has impossible numbers")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError) as error:
         logger.warning("%s: written anew, as what was kept cannot be used: %s", path, error)
         return None
-    return tokens, int(n_openings)
+    return tokens, n_openings.tolist()
 
 
-def _keep(path: Path, tokens: NDArray[np.int32], n_openings: int) -> None:
+def _keep(path: Path, tokens: NDArray[np.int32], n_openings: list[int]) -> None:
     data = io.BytesIO()
     np.savez(data, tokens=tokens, n_openings=np.array(n_openings))
     try:

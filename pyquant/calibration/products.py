@@ -14,6 +14,12 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.machine.cpu import n_threads
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_type import TensorType as Type
+
+# What a matrix is, (n_out, n_in): float32, or where BF16 is multiplied also float16, or BF16 in uint16.
+Matrix = NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint16]
+STORED = {Type.F32: np.float32, Type.F16: np.float16, Type.BF16: np.uint16}
 
 PORTION = 4096  # tokens that are summed up together, where all are at hand
 
@@ -46,10 +52,44 @@ def add_products(
         moved += z.T @ y
 
 
+class Stored:
+    """A matrix, (n_out, n_in), of which products take rows as they are stored where they can, else decoded.
+
+    Rows in a GGUF are mapped once: a page that was read is there the next time.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._rows, self._decoder, self._n_in = tensor.stored_rows(), tensor.decoder(), tensor.n_per_row
+        self._type = STORED.get(tensor.type) if _core.HAS_BF16_PRODUCTS else None
+        self.n_rows = tensor.n_rows
+
+    def blocks(self, n_bytes: int) -> Iterator[slice]:
+        """Cut all rows into those that take about n_bytes decoded; where none are, they are one."""
+        step = self.n_rows if self._type else max(1, n_bytes // (4 * self._n_in))
+        return (slice(begin, begin + step) for begin in range(0, self.n_rows, step))
+
+    def __getitem__(self, rows: slice) -> Matrix:
+        """Give some rows."""
+        return self._rows[rows].view(self._type) if self._type else self.decoded(rows)
+
+    def decoded(self, rows: slice | NDArray[np.int32]) -> NDArray[np.float32]:
+        """Decode some rows, or those with these numbers."""
+        return self._decoder.decode(self._rows[rows], n_per_row=self._n_in)
+
+
 def multiply(
-    matrix: NDArray[np.float32], tokens: NDArray[np.float32], *, threads: int | None = None
+    matrix: Matrix, tokens: NDArray[np.float32], *, threads: int | None = None
 ) -> NDArray[np.float32]:
     """Multiply a matrix, (n_out, n_in), with each token, (n_tokens, n_in): (n_tokens, n_out) float32."""
     if _core.HAS_BF16_PRODUCTS:
         return _core.multiply_rows(np.ascontiguousarray(tokens), matrix, n_threads=n_threads(threads))
     return tokens @ matrix.T
+
+
+def multiply_back(
+    matrix: Matrix, outputs: NDArray[np.float32], *, threads: int | None = None
+) -> NDArray[np.float32]:
+    """Multiply a matrix from the other side, with (n_tokens, n_out): (n_tokens, n_in) float32."""
+    if _core.HAS_BF16_PRODUCTS:
+        return _core.multiply_columns(np.ascontiguousarray(outputs), matrix, n_threads=n_threads(threads))
+    return outputs @ matrix

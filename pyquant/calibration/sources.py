@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyquant.calibration.kept_texts import Asked, Written, write_texts
+from pyquant.calibration.kept_texts import Asked
 from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
@@ -25,9 +25,9 @@ class BuiltIn:
     """A text that needs no file."""
 
     name: str  # what HESSIAN says in place of a file's name
-    # Called with a model, the tokens of a chunk, the chunks that are wanted, the number of threads, and what
-    # is called where the model writes; returns the chunks, or fewer if there are no more.
-    take: Callable[[Model, int, int, int | None, Written | None], Chunks]
+    # Called with a model, the tokens of a chunk and the chunks that are wanted; returns these, or fewer if
+    # there are no more, or what the model has to write for them.
+    take: Callable[[Model, int, int], Chunks | Asked]
 
 
 def chunks_hash(chunks: Chunks) -> str:
@@ -52,11 +52,11 @@ def _excerpts(model: Model, texts: Iterable[str], n_ctx: int, n_chunks: int, mos
     return Chunks(np.stack(chunks))
 
 
-def _code(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
+def _code(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     return _excerpts(model, excerpts.code(), n_ctx, n_chunks, most=2)
 
 
-def _prose(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
+def _prose(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     return _excerpts(model, excerpts.prose(), n_ctx, n_chunks, most=4)
 
 
@@ -71,29 +71,23 @@ def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     return Chunks(np.concatenate([code.tokens, prose.tokens]))
 
 
-def _texts(model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None) -> Chunks:
-    return write_texts(model, _asked(model, OPENINGS, SEED), n_ctx, n_chunks, threads, progress)
+def _texts(model: Model, n_ctx: int, n_chunks: int) -> Asked:
+    return _asked(model, OPENINGS, SEED)
 
 
-def _programs(
-    model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
-) -> Chunks:
-    return write_texts(model, _asked(model, FILES, SEED + 1), n_ctx, n_chunks, threads, progress)
+def _programs(model: Model, n_ctx: int, n_chunks: int) -> Asked:
+    return _asked(model, FILES, SEED + 1)
 
 
-def _dialogues(
-    model: Model, n_ctx: int, n_chunks: int, threads: int | None, progress: Written | None
-) -> Chunks:
+def _dialogues(model: Model, n_ctx: int, n_chunks: int) -> Asked:
     """Dialogues in the model's chat template, of which it writes all but the first question; else texts.
 
     A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
     """
     if (marks := dialogue_marks(model)) is None:
-        asked = _asked(model, OPENINGS, SEED + 2)
-    else:
-        opening, answer, question = marks
-        asked = Asked(QUESTIONS, SEED, opening, answer, turns=(question, answer))
-    return write_texts(model, asked, n_ctx, n_chunks, threads, progress)
+        return _asked(model, OPENINGS, SEED + 2)
+    opening, answer, question = marks
+    return Asked(QUESTIONS, SEED, opening, answer, turns=(question, answer))
 
 
 def _asked(model: Model, forms: tuple[str, ...], seed: int) -> Asked:
@@ -138,5 +132,9 @@ DIALOGUES = BuiltIn("dialogues about words, by the model", _dialogues)
 
 # Texts that are calibrated on where nobody names one: the share of each in the chunks.
 MIXTURE: Mapping[BuiltIn, float] = dict.fromkeys((CODE, PROSE, TEXTS, PROGRAMS, DIALOGUES), 0.2)
-WRITTEN = [MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES)]  # shares that the model writes
 MIXTURE_CHUNKS = 128
+
+
+def n_written(n_chunks: int) -> int:
+    """Count the chunks that the model writes itself, for the mixture of n_chunks."""
+    return round(n_chunks * sum(MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES)))

@@ -10,11 +10,14 @@ from itertools import accumulate, pairwise
 
 from pyquant import limits
 from pyquant.calibration.hessian_file import CalibrationText
+from pyquant.calibration.kept_texts import Asked, write_texts
 from pyquant.calibration.sources import MIXTURE, MIXTURE_CHUNKS, BuiltIn, chunks_hash
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
+
+WRITING = "texts by the model"
 
 # Called with what is done, and its steps done and all.
 Progress = Callable[[str, int, int], None]
@@ -28,21 +31,36 @@ class WantedText:
     weight: float
     n_chunks: int | None
 
-    def chunks(self, model: Model, n_ctx: int, threads: int | None, progress: Progress | None) -> Chunks:
-        """Cut it into chunks, or take them where it has no file, which a model may have to write first.
-
-        progress: called with the text's name, what of it is written, and all. Errors are those of `cut`.
-        """
-        if isinstance(self.text, Text):
-            return cut(model, self.text, n_ctx=n_ctx, n_chunks=self.n_chunks)
-        written = partial(progress, self.text.name) if progress else None
-        return self.text.take(model, n_ctx, self.n_chunks or MIXTURE_CHUNKS, threads, written)
-
     def of(self, chunks: Chunks) -> CalibrationText:
         """Say what was used of it."""
         if isinstance(self.text, Text):
             return CalibrationText(str(self.text.path), self.text.sha256, self.weight, chunks.n_chunks)
         return CalibrationText(self.text.name, chunks_hash(chunks), self.weight, chunks.n_chunks)
+
+
+def chunks_of(
+    wanted: Sequence[WantedText], model: Model, n_ctx: int, threads: int | None, progress: Progress | None
+) -> list[Chunks]:
+    """Cut texts into chunks, or take them where they have no file; the model writes its own together.
+
+    progress: called with WRITING, the tokens that are written, and all. Errors are those of `cut` and of
+    `write_texts`.
+    """
+
+    def take(wish: WantedText) -> Chunks | Asked:
+        if isinstance(wish.text, Text):
+            return cut(model, wish.text, n_ctx=n_ctx, n_chunks=wish.n_chunks)
+        return wish.text.take(model, n_ctx, wish.n_chunks or MIXTURE_CHUNKS)
+
+    taken = [take(wish) for wish in wanted]
+    asked = [
+        (each, wish.n_chunks or MIXTURE_CHUNKS)
+        for each, wish in zip(taken, wanted)
+        if isinstance(each, Asked)
+    ]
+    told = partial(progress, WRITING) if progress else None
+    written = iter(write_texts(model, asked, n_ctx, threads, told))
+    return [next(written) if isinstance(each, Asked) else each for each in taken]
 
 
 def wanted_texts(

@@ -6,6 +6,7 @@ Modules of the library are imported inside the commands, so that `pyquant --help
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -115,6 +116,8 @@ def main() -> None:
     SIGTERM ends it as Ctrl-C does, but the process dies of that signal, as others expect it to.
     """
     warnings.simplefilter("ignore")  # they are for programmers
+    # Threads of numpy's OpenBLAS that wait spin else, on cores that other work needs.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         streams.prepare()
         signals.prepare()

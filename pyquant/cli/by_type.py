@@ -94,7 +94,7 @@ class MethodOptions:
         typer.Option(
             metavar="SIZE",
             help="Memory for activations of error propagation, such as 2GB; the rest is on disk, beside the "
-            "output; default: 1 GiB.",
+            "output; default: 512 MiB.",
             rich_help_panel=EXPERT,
         ),
     ] = None

@@ -16,7 +16,7 @@ from pyquant.evaluate.samples import Named
 from pyquant.files.text import NamedText, read_text
 from pyquant.llama.chat_template import render, rendered_tokens
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import write_tokens
+from pyquant.llama.own_texts import OwnText, write_tokens
 
 N_QUESTIONS = 16  # which are answered together
 ANSWER_TOKENS = 96  # of an answer, at most
@@ -65,7 +65,8 @@ def _answers(model: Model, prompts: list[NDArray[np.int32]], threads: int | None
         return next(beginnings).tolist() if n_ends == 0 else [int(ends[0])]
 
     n_tokens = max(map(len, prompts)) + ANSWER_TOKENS
-    written = write_tokens(model, len(prompts), n_tokens, begin, seed=SEED, threads=threads)
+    texts = [OwnText(SEED, number, begin) for number in range(len(prompts))]
+    written = write_tokens(model, texts, n_tokens, threads=threads)
     pieces = model.vocabulary.pieces()
     answers = []
     for tokens, prompt in zip(written, prompts):

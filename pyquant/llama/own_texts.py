@@ -1,79 +1,82 @@
-"""Texts that a model writes itself: sequences of so many tokens, which go on where the model would end."""
+"""Texts that a model writes itself: of so many tokens each, which go on where the model would end."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.llama.cache import cache_memory
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.model import Model
+from pyquant.machine.cpu import n_threads
+from pyquant.models.model_file import ModelFile
 
-TOGETHER = 32  # sequences that are continued together: each keeps its keys and values
+# Texts that are continued together: a step reads all weights once for all of them. Each keeps its keys and
+# values, of which some memory holds fewer of a large model.
+FEWEST, MOST = 16, 64
+CACHE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """A text that a model is to write.
+
+    Attributes
+    ----------
+    seed, number
+        What its random numbers depend on.
+    begin
+        Called with 0 at the beginning, and wherever the model ends with how often it has ended; returns the
+        tokens that stand there, in place of the end: one at least.
+    """
+
+    seed: int
+    number: int
+    begin: Callable[[int], list[int]]
+
+
+def most_together(model: ModelFile, n_tokens: int) -> int:
+    """Say how many texts of n_tokens a model continues together."""
+    return min(max(FEWEST, CACHE_BYTES // max(1, cache_memory(model, n_tokens, 1))), MOST)
 
 
 def write_tokens(
-    model: Model,
-    n_sequences: int,
-    n_tokens: int,
-    begin: Callable[[int], list[int]],
-    *,
-    seed: int = 0,
-    threads: int | None = None,
+    model: Model, texts: Sequence[OwnText], n_tokens: int, *, threads: int | None = None
 ) -> NDArray[np.int32]:
-    """Let a model write sequences of tokens, TOGETHER at a time.
-
-    Parameters
-    ----------
-    n_sequences
-        How many sequences.
-    n_tokens, begin, seed, threads
-        As for `write_together`.
-
-    Returns
-    -------
-    (n_sequences, n_tokens) int32
-
-    Raises
-    ------
-    ModelFileError
-    """
-    written = np.empty((n_sequences, n_tokens), np.int32)
-    for first in range(0, n_sequences, TOGETHER):
-        part = written[first : first + TOGETHER]
-        part[:] = write_together(model, len(part), n_tokens, begin, seed=seed, first=first, threads=threads)
+    """Let a model write any number of texts; arguments, result and errors are those of `write_together`."""
+    written = np.empty((len(texts), n_tokens), np.int32)
+    step = most_together(model.file, n_tokens)
+    for first in range(0, len(texts), step):
+        part = slice(first, first + step)
+        written[part] = write_together(model, texts[part], n_tokens, threads=threads)
     return written
 
 
 def write_together(
     model: Model,
-    n_sequences: int,
+    texts: Sequence[OwnText],
     n_tokens: int,
-    begin: Callable[[int], list[int]],
     *,
-    seed: int,
-    first: int,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     observer: _core.Bf16Pass | None = None,
 ) -> NDArray[np.int32]:
-    """Let a model write sequences of tokens, all of them token by token.
+    """Let a model write texts, all of them token by token.
 
     Tokens are drawn from all ordinary ones and from those that end a text, with the probabilities that the
     model gives them.
 
     Parameters
     ----------
-    n_sequences, n_tokens
-        How many sequences, TOGETHER at most, and the tokens of each.
-    begin
-        Called with 0 at the beginning of a sequence, and wherever the model ends with how often it has
-        ended; returns the tokens that stand there, in place of the end: one at least.
-    seed, first
-        What the random numbers depend on: the second is the number of the first sequence.
+    texts, n_tokens
+        What to write, `most_together` at most, and the tokens of each.
     progress
         Called with the tokens written.
     observer
@@ -81,35 +84,39 @@ def write_together(
 
     Returns
     -------
-    (n_sequences, n_tokens) int32
+    (len(texts), n_tokens) int32
 
     Raises
     ------
     ModelFileError
     """
-    written = np.empty((n_sequences, n_tokens), np.int32)
+    written = np.empty((len(texts), n_tokens), np.int32)
     vocabulary = model.vocabulary
     ends = frozenset(vocabulary.end_tokens().tolist())
     allowed = np.zeros(vocabulary.n_tokens, bool)
     allowed[[*vocabulary.ordinary_tokens(), *ends]] = True
-    given = [deque(begin(0)) for _ in written]  # tokens that come next, whatever the model says
-    n_ends = [0] * len(written)
-    drawn = [0] * len(written)
-    with model.context(
-        n_ctx=n_tokens, n_seq=n_sequences, n_batch=n_sequences, n_ubatch=n_sequences, threads=threads,
-        observer=observer,
-    ) as context:  # fmt: skip
+    given = [deque(text.begin(0)) for text in texts]  # tokens that come next, whatever the model says
+    n_ends = [0] * len(texts)
+    drawn = [0] * len(texts)
+    with (
+        model.context(
+            n_ctx=n_tokens, n_seq=len(texts), n_batch=len(texts), n_ubatch=len(texts), threads=threads,
+            observer=observer,
+        ) as context,
+        ThreadPoolExecutor(n_threads(threads)) as pool,
+    ):  # fmt: skip
         for position in range(n_tokens):
             for i, token in enumerate(drawn):
                 if not given[i] and token in ends:
                     n_ends[i] += 1
-                    given[i].extend(begin(n_ends[i]))
+                    given[i].extend(texts[i].begin(n_ends[i]))
                 written[i, position] = given[i].popleft() if given[i] else token
             logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
             check_logits(model.path, logits, "what it writes")
-            drawn = [draw(row, allowed, uniform(seed, first + i, position)) for i, row in enumerate(logits)]
+            numbers = [uniform(text.seed, text.number, position) for text in texts]
+            drawn = list(pool.map(draw, logits, repeat(allowed), numbers))
             if progress:
-                progress((position + 1) * n_sequences)
+                progress((position + 1) * len(texts))
     return written
 
 

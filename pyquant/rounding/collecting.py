@@ -56,7 +56,7 @@ def write_collected(
     done
         Names of matrices that are written already: the pass begins behind them.
     memory
-        Bytes that what is kept of pieces may take in memory; None: 1 GiB. The result is the same.
+        Bytes that what is kept of pieces may take in memory; None: 512 MiB. The result is the same.
     tell
         Told how much memory and disk it takes, before it begins, and then how long its parts took.
 

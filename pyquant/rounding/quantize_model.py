@@ -70,7 +70,7 @@ def quantize_model(
         shards of `source`. They are called `output` less its suffix, and -00001-of-00002.gguf.
     memory
         With error propagation: bytes that activations may take in memory, the rest being beside `output`;
-        None: 1 GiB. The file does not depend on it.
+        None: 512 MiB. The file does not depend on it.
     checkpoint
         A file that lists finished tensors. With it a call that ends early leaves them, and the same call goes
         on behind them; the caller removes it. None: an unfinished output is removed.

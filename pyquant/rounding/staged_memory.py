@@ -27,7 +27,7 @@ CORRECTING = 8  # for each element of a stage's Hessian: sums and equations that
 
 COPIES = 16  # for each number that enters a stage, of a GPU: two pieces' inputs, and what these are added to
 
-MEMORY = 1 << 30  # that states take unless more is allowed; the others are on disk
+MEMORY = 1 << 29  # that states take unless more is allowed; the others are on disk
 
 
 @dataclass(frozen=True)

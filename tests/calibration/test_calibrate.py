@@ -248,6 +248,16 @@ def stock_imatrix(
     oracle.run("llama-imatrix", *arguments, "--no-ppl", *options)
 
 
+def test_diagonals_of_chosen_chunks_may_be_of_rounded_products(text: Path, tmp_path: Path) -> None:
+    options = {"n_ctx": 64, "n_chunks": 4, "threads": 1, "imatrix_only": True}
+    calibrate_model(model_path(), [text], tmp_path / "exact", **options)
+    calibrate_model(model_path(), [text], tmp_path / "chosen", diagonal_chunks=4, **options)  # all of them
+    exact, chosen = (Calibration.read(tmp_path / name) for name in ("exact", "chosen"))
+    apart = [np.abs(chosen.diagonal(name) / exact.diagonal(name) - 1).max() for name in exact.matrices]
+    assert max(apart) < 0.05
+    assert (max(apart) > 0) == _core.HAS_AMX_PRODUCTS
+
+
 def test_an_imatrix_is_read_for_its_diagonal(dense: Path, text: Path, tmp_path: Path) -> None:
     calibrate_model(dense, [text], tmp_path / "stats", imatrix=tmp_path / "i.gguf", n_ctx=64, n_chunks=4)
     stats, imatrix = Calibration.read(tmp_path / "stats"), Calibration.read(tmp_path / "i.gguf")

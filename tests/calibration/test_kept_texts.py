@@ -15,7 +15,7 @@ from pyquant.calibration.kept_texts import Asked, write_texts
 from pyquant.calibration.prompts import OPENINGS
 from pyquant.data import model_path
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import TOGETHER
+from pyquant.llama.own_texts import MOST, OwnText
 from pyquant.machine.caches import CACHE
 
 ASKED = Asked(OPENINGS, seed=3, before=[], after=[])
@@ -24,11 +24,13 @@ N_CTX = 12
 # Prints when a token is written.
 PROGRAM = """
 import sys
-from pyquant.calibration.sources import TEXTS
+from pyquant.calibration.kept_texts import Asked, write_texts
+from pyquant.calibration.prompts import OPENINGS
 from pyquant.data import model_path
 from pyquant.llama.model import Model
+asked = [(Asked(OPENINGS, seed=3, before=[], after=[]), int(sys.argv[1]))]
 with Model(model_path()) as model:
-    TEXTS.take(model, 12, int(sys.argv[1]), 1, lambda done, total: print(done, flush=True))
+    write_texts(model, asked, 12, 1, lambda done, total: print(done, flush=True))
 """
 
 
@@ -41,12 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _written(n_chunks: int, asked: Asked = ASKED) -> tuple[np.ndarray, list[tuple[int, int]]]:
     told: list[tuple[int, int]] = []
     with Model(model_path()) as model:
-        chunks = write_texts(model, asked, N_CTX, n_chunks, 1, lambda *done: told.append(done))
+        (chunks,) = write_texts(model, [(asked, n_chunks)], N_CTX, 1, lambda *done: told.append(done))
     return chunks.tokens, told
 
 
 def test_what_was_written_is_taken_again(folder: Path) -> None:
-    n = 2 * TOGETHER + 1
+    n = 2 * MOST + 1
     first, told = _written(n)
     assert [total for _, total in told] == [n * N_CTX] * len(told)
     done = [done for done, _ in told]
@@ -60,13 +62,30 @@ def test_what_was_written_is_taken_again(folder: Path) -> None:
 
 
 def test_fewer_and_more_share_what_is_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, _ = _written(2 * TOGETHER)
-    more, told = _written(2 * TOGETHER + 3)
-    assert told[0][0] > 2 * TOGETHER * N_CTX
+    few, _ = _written(2 * MOST)
+    more, told = _written(2 * MOST + 3)
+    assert told[0][0] > 2 * MOST * N_CTX
     np.testing.assert_array_equal(more[: len(few)], few)
     monkeypatch.setenv(CACHE, "")
-    anew, _ = _written(2 * TOGETHER + 3)  # openings go on where those of the kept chunks ended
+    anew, _ = _written(2 * MOST + 3)  # openings go on where those of the kept chunks ended
     np.testing.assert_array_equal(more, anew)
+
+
+def test_what_is_asked_differently_is_written_together(folder: Path) -> None:
+    other = Asked(OPENINGS, seed=4, before=[], after=[])
+    told: list[tuple[int, int]] = []
+    with Model(model_path()) as model:
+        for _ in range(2):  # written, and taken
+            one, two = write_texts(
+                model, [(ASKED, MOST - 3), (other, 5)], N_CTX, 1, lambda *done: told.append(done)
+            )
+            assert (one.n_chunks, two.n_chunks) == (MOST - 3, 5)
+            assert len(told) == 2 * N_CTX
+        assert len(list(folder.iterdir())) == 2
+        for asked, chunks in ((ASKED, one), (other, two)):
+            for opening, chunk in zip(asked.openings(model.vocabulary), chunks.tokens[:2]):
+                assert chunk[: len(opening)].tolist() == opening[:N_CTX]
+        assert write_texts(model, [], N_CTX, 1, None) == []
 
 
 def test_turns_stand_where_the_model_ends_and_take_no_opening(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +102,9 @@ def test_turns_stand_where_the_model_ends_and_take_no_opening(monkeypatch: pytes
 
 
 def _all_ends(ends: list[list[int]]) -> object:
-    def write(model: Model, n: int, n_tokens: int, begin: object, **_: object) -> np.ndarray:
-        ends.extend(begin(i) for i in range(4))  # type: ignore[operator]
-        return np.zeros((n, n_tokens), np.int32)
+    def write(model: Model, texts: list[OwnText], n_tokens: int, **_: object) -> np.ndarray:
+        ends.extend(texts[0].begin(i) for i in range(4))
+        return np.zeros((len(texts), n_tokens), np.int32)
 
     return write
 
@@ -103,7 +122,7 @@ def test_what_cannot_be_used_is_written_anew(
     else:
         tokens = first[:1] if damage == "other" else first + 1_000_000
         with path.open("wb") as file:
-            np.savez(file, tokens=tokens, n_openings=np.array(2))
+            np.savez(file, tokens=tokens, n_openings=np.array([2]))
     again, told = _written(2)
     np.testing.assert_array_equal(again, first)
     assert told
@@ -120,16 +139,16 @@ def test_a_folder_that_cannot_be_written_is_named_once(
 
 
 def test_killed_it_goes_on_behind_what_was_written_together(folder: Path) -> None:
-    n = TOGETHER + 2
+    n = MOST + 2
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(n)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     assert process.stdout is not None
     for line in process.stdout:
-        if int(line) > TOGETHER * N_CTX:
+        if int(line) > MOST * N_CTX:
             break
     process.kill()
     process.communicate()
     assert len(list(folder.iterdir())) == 1
     ran = subprocess.run([sys.executable, "-c", PROGRAM, str(n)], capture_output=True, text=True, check=True)
-    assert int(ran.stdout.split()[0]) > TOGETHER * N_CTX
+    assert int(ran.stdout.split()[0]) > MOST * N_CTX

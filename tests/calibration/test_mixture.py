@@ -15,7 +15,7 @@ from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS, prompts
 from pyquant.calibration.sources import CODE, DIALOGUES, MIXTURE, PROGRAMS, SEED, TEXTS, dialogue_marks
-from pyquant.calibration.wanted import wanted_texts
+from pyquant.calibration.wanted import chunks_of, wanted_texts
 from pyquant.data import model_path
 from pyquant.errors import ConfigError
 from pyquant.llama.model import Model
@@ -59,7 +59,7 @@ def test_texts_without_a_file_go_with_others(text: Path, tmp_path: Path) -> None
 
 def test_code_is_of_many_modules() -> None:
     with Model(model_path()) as model:
-        chunks = CODE.take(model, 64, 20, 1, None)
+        chunks = CODE.take(model, 64, 20)
         assert chunks.tokens.shape == (20, 64)
         assert len({tuple(chunk) for chunk in chunks.tokens}) == 20
 
@@ -69,8 +69,10 @@ def test_a_model_without_a_template_writes_texts() -> None:
         assert dialogue_marks(model) is None
         bos = [] if model.vocabulary.bos is None else [model.vocabulary.bos]
         written = []
-        for source, forms, seed in ((TEXTS, OPENINGS, 0), (PROGRAMS, FILES, 1), (DIALOGUES, OPENINGS, 2)):
-            chunk = source.take(model, 32, 1, 1, None).tokens[0].tolist()
+        sources = {TEXTS: (OPENINGS, 0), PROGRAMS: (FILES, 1), DIALOGUES: (OPENINGS, 2)}
+        taken = chunks_of(wanted_texts(list(sources), None, 1), model, 32, 1, None)
+        for (forms, seed), chunks in zip(sources.values(), taken):
+            chunk = chunks.tokens[0].tolist()
             begun = [*bos, *next(prompts(model.vocabulary, forms, SEED + seed))]
             assert chunk[: len(begun)] == begun
             written.append(chunk)
@@ -94,7 +96,8 @@ def test_turns_are_told_apart_by_the_template(monkeypatch: pytest.MonkeyPatch) -
             "<|im_end|>\n<|im_start|>assistant\n",
             "<|im_end|>\n<|im_start|>user\n",
         ]
-        dialogue = DIALOGUES.take(model, 48, 1, 1, None).tokens[0]
+        (dialogues,) = chunks_of(wanted_texts([DIALOGUES], None, 1), model, 48, 1, None)
+        dialogue = dialogues.tokens[0]
         asked = next(prompts(model.vocabulary, QUESTIONS, SEED))
         begun = [*marks[0], *asked, *marks[1]]
         assert dialogue[: len(begun)].tolist() == begun

@@ -13,6 +13,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
+from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients import output_hessians as module
@@ -43,6 +44,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return MODEL.write(tmp_path_factory.mktemp("model") / "model.gguf")
 
 
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Round no products, for what is compared to be exact."""
+    monkeypatch.setattr(_core, "HAS_BF16_PRODUCTS", False)
+
+
 def loss(tensors: dict[str, NDArray[np.float64]], targets: NDArray[np.int64]) -> float:
     """The negative logarithm of all targets' probability, by the twin in float64."""
     names = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_expert")
@@ -52,6 +59,7 @@ def loss(tensors: dict[str, NDArray[np.float64]], targets: NDArray[np.int64]) ->
     return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), targets]).sum())
 
 
+@pytest.mark.usefixtures("in_float32")
 @pytest.mark.parametrize("kind", MATRICES)
 def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
     graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(2)
@@ -101,6 +109,26 @@ def test_hessians_are_in_the_statistics(model: Path, text: Path, tmp_path: Path)
             assert values[0] > -1e-6 * values[-1]
     for name in unknown.matrices:
         np.testing.assert_array_equal(known.hessian(name), unknown.hessian(name))
+
+
+@pytest.mark.skipif(not _core.HAS_BF16_PRODUCTS, reason="this CPU does not multiply BF16")
+def test_rounded_products_leave_gradients_much_as_they_are(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = LlamaGraph(ModelFile(model))
+
+    def gradients() -> dict[str, NDArray[np.float32]]:
+        given: dict[str, NDArray[np.float32]] = {}
+        streams = graph.streams(TOKENS)
+        logits = graph.logits(streams[-1])
+        graph.backwards(streams, np.cos(np.arange(logits.size, dtype=np.float32)).reshape(logits.shape),
+                        given.__setitem__)  # fmt: skip
+        return given
+
+    rounded = gradients()
+    monkeypatch.setattr(_core, "HAS_BF16_PRODUCTS", False)
+    for name, exact in gradients().items():
+        assert 1e-4 < np.linalg.norm(rounded[name] - exact) / np.linalg.norm(exact) < 0.03, name
 
 
 def test_hessians_of_some_matrices_are_those_of_all(model: Path, text: Path, tmp_path: Path) -> None:
@@ -223,8 +251,8 @@ def test_a_model_that_computes_otherwise_is_refused(
     model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Turned(LlamaGraph):
-        def __init__(self, file: ModelFile) -> None:
-            super().__init__(file)
+        def __init__(self, file: ModelFile, **options: Any) -> None:
+            super().__init__(file, **options)
             self._frequencies = self._frequencies / 3
 
     monkeypatch.setattr(module, "LlamaGraph", Turned)
@@ -233,6 +261,7 @@ def test_a_model_that_computes_otherwise_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("in_float32")
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Qwen2", "Qwen3"])
 def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits are llama.cpp's, which a calibration checks, and gradients those of the logits' differences."""

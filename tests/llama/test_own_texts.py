@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -9,14 +11,20 @@ from scipy.stats import chisquare
 from pyquant import _core
 from pyquant.data import model_path
 from pyquant.llama import own_texts
+from pyquant.llama.cache import cache_memory
 from pyquant.llama.model import Model
-from pyquant.llama.own_texts import TOGETHER, draw, uniform, write_tokens
+from pyquant.llama.own_texts import MOST, OwnText, draw, most_together, uniform, write_tokens
+from pyquant.models.model_file import ModelFile
+
+
+def own(n: int, begin: Callable[[int], list[int]], seed: int = 0) -> list[OwnText]:
+    return [OwnText(seed, number, begin) for number in range(n)]
 
 
 def test_what_a_model_writes_depends_on_the_seed_alone() -> None:
     with Model(model_path()) as model:
         first, again, other = (
-            write_tokens(model, 3, 24, lambda _: [5, 6], seed=seed, threads=1) for seed in (0, 0, 1)
+            write_tokens(model, own(3, lambda _: [5, 6], seed), 24, threads=1) for seed in (0, 0, 1)
         )
         assert first.shape == (3, 24)
         assert first.dtype == np.int32
@@ -24,8 +32,16 @@ def test_what_a_model_writes_depends_on_the_seed_alone() -> None:
         np.testing.assert_array_equal(first, again)
         assert (first != other).any()
         assert len({tuple(sequence) for sequence in first}) == 3
-        more = write_tokens(model, TOGETHER + 4, 4, lambda _: [5], threads=1)
-        assert len({tuple(sequence) for sequence in more}) > TOGETHER / 2
+        more = write_tokens(model, own(MOST + 4, lambda _: [5]), 4, threads=1)
+        assert len({tuple(sequence) for sequence in more}) > MOST / 2
+
+
+def test_texts_together_are_as_many_as_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ModelFile(model_path())
+    assert most_together(file, 512) == MOST
+    monkeypatch.setattr(own_texts, "CACHE_BYTES", 40 * cache_memory(file, 512, 1))
+    assert most_together(file, 512) == 40
+    assert most_together(file, 1 << 20) == own_texts.FEWEST
 
 
 def test_where_it_ends_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +54,7 @@ def test_where_it_ends_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) 
     with Model(model_path()) as model:
         end = int(model.vocabulary.end_tokens()[0])
         monkeypatch.setattr(own_texts, "draw", lambda *_: end)
-        written = write_tokens(model, 1, 10, begin, threads=1)
+        written = write_tokens(model, own(1, begin), 10, threads=1)
     assert written.tolist() == [[7, 8, 9, 7, 8, 9, 7, 8, 9, 7]]
     assert asked == [0, 1, 2, 3]
 
@@ -61,11 +77,11 @@ def test_the_ends_of_the_sum_are_allowed_tokens(number: float, token: int) -> No
 
 
 def test_an_observer_lets_products_be_of_bf16() -> None:
-    tokens = np.arange(TOGETHER, dtype=np.int32)[:, None]
+    tokens = np.arange(MOST, dtype=np.int32)[:, None]
     with Model(model_path()) as model:
         logits = []
         for observer in (None, _core.Bf16Pass()):
-            with model.context(n_ctx=1, n_seq=TOGETHER, threads=1, observer=observer) as context:
+            with model.context(n_ctx=1, n_seq=MOST, threads=1, observer=observer) as context:
                 logits.append(context.decode(tokens, 0, np.ones(1, bool)).copy())
     difference = np.abs(logits[0] - logits[1]).max()
     assert 1e-4 < difference < 0.2 if _core.HAS_AMX_PRODUCTS else difference == 0

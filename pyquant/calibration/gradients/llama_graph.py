@@ -6,13 +6,15 @@ computes inside is computed again when its gradients are wanted, so that only th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.products import Matrix, Stored, multiply, multiply_back
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -83,12 +85,14 @@ def gradient_memory(model: ModelFile, n_ctx: int) -> int:
 class LlamaGraph:
     """A model of architecture llama, qwen2 or qwen3, without experts."""
 
-    def __init__(self, model: ModelFile) -> None:
+    def __init__(self, model: ModelFile, *, threads: int | None = None) -> None:
         """Read sizes.
 
         model: the model. Weights are read whenever they are needed.
+        threads: of products with matrices; None: all cores.
         Raises ConfigError: see `why_unknown`.
         """
+        self._threads = threads
         if why := why_unknown(model):
             raise ConfigError(why)
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
@@ -103,8 +107,8 @@ class LlamaGraph:
         self._frequencies = base ** (-np.arange(0, self._width, 2) / self._width)
         if FACTORS in self._tensors:
             self._frequencies /= self._tensors[FACTORS].weights().ravel()
-        self._embeddings = _Vocabulary(self._tensors[EMBEDDINGS])
-        self._output = _Vocabulary(self._tensors.get(OUTPUT, self._tensors[EMBEDDINGS]))
+        self._stored = {name: Stored(self._tensors[name]) for name in [*self.n_out, EMBEDDINGS]}
+        self._output = Stored(self._tensors[OUTPUT]) if OUTPUT in self._tensors else self._stored[EMBEDDINGS]
         self._output_norm = self._tensors["output_norm.weight"].weights().ravel()
 
     @property
@@ -115,33 +119,35 @@ class LlamaGraph:
 
     def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
         """Give the residual stream before each layer, and behind the last."""
-        streams = [self._embeddings.of(tokens)]
+        streams = [self._stored[EMBEDDINGS].decoded(tokens)]
         for i in range(self.n_layers):
             its = self._inside(i, streams[-1])
-            neurons = its.gate * its.opened * its.up
-            streams.append(its.between + neurons @ its.weights["ffn_down"].T)
+            neurons = its.gate * its.opened
+            neurons *= its.up
+            streams.append(its.between + self._times(its.matrices["ffn_down"], neurons))
         return streams
 
     def logits(self, last: Array) -> Array:
         """Give logits, (n_tokens, n_vocab), of the residual stream behind the last layer."""
         normed = last * self._scale(last) * self._output_norm
-        logits = np.empty((len(last), self._output.n_rows), np.float32)
-        for rows, weights in self._output.blocks():
-            np.matmul(normed, weights.T, out=logits[:, rows])
-        return logits
+        parts = [self._times(self._output[rows], normed) for rows in self._output.blocks(BLOCK_BYTES)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
         """Follow gradients of logits back through all layers, and hand on those of what each matrix gives."""
         last = streams[-1]
         of_last = np.zeros_like(last)
-        for rows, weights in self._output.blocks():
-            of_last += logits[:, rows] @ weights
+        for rows in self._output.blocks(BLOCK_BYTES):
+            of_last += self._times_back(self._output[rows], logits[:, rows])
         back = self._norm_back(last, self._output_norm, of_last)
         for i in reversed(range(self.n_layers)):
             back = self._layer_back(i, streams[i], back, take)
 
-    def _weights(self, layer: int) -> dict[str, Array]:
-        weights = {kind: self._tensors[f"blk.{layer}.{kind}.weight"].weights() for kind in MATRICES}
+    def _matrices(self, layer: int) -> dict[str, Matrix]:
+        return {kind: self._stored[f"blk.{layer}.{kind}.weight"][:] for kind in MATRICES}
+
+    def _vectors(self, layer: int) -> dict[str, Array]:
+        weights = {}
         vectors = (*(f"{kind}.weight" for kind in VECTORS), *(f"{kind}_norm.weight" for kind in NORMED))
         for name in (*vectors, *(f"{kind}.bias" for kind in BIASED)):
             if (tensor := self._tensors.get(f"blk.{layer}.{name}")) is not None:
@@ -149,10 +155,11 @@ class LlamaGraph:
         return weights
 
     def _inside(self, layer: int, stream: Array) -> _Inside:
-        of, n = self._weights(layer), len(stream)
+        matrices, of, n = self._matrices(layer), self._vectors(layer), len(stream)
         x = stream * self._scale(stream) * of["attn_norm"]
+        zero = np.float32(0)
         of_q, of_k, v = (
-            (x @ of[kind].T + of.get(f"{kind}.bias", np.float32(0))).reshape(n, -1, self._width)
+            (self._times(matrices[kind], x) + of.get(f"{kind}.bias", zero)).reshape(n, -1, self._width)
             for kind in ("attn_q", "attn_k", "attn_v")
         )
         q, k = (
@@ -165,23 +172,29 @@ class LlamaGraph:
         for head in range(self._n_heads):
             shares[head] = _softmax(q[:, head] @ k[:, head // group].T * self._over_root)
             mixed[:, head] = shares[head] @ v[:, head // group]
-        between = stream + mixed.reshape(n, -1) @ of["attn_output"].T
+        between = stream + self._times(matrices["attn_output"], mixed.reshape(n, -1))
         y = between * self._scale(between) * of["ffn_norm"]
-        gate, up = y @ of["ffn_gate"].T, y @ of["ffn_up"].T
-        return _Inside(of, of_q, of_k, q, k, v, shares, between, gate, up, opened=1 / (1 + np.exp(-gate)))
+        gate, up = self._times(matrices["ffn_gate"], y), self._times(matrices["ffn_up"], y)
+        return _Inside(matrices, of, of_q, of_k, q, k, v, shares, between, gate, up, _sigmoid(gate))
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)
-        of, opened, group = its.weights, its.opened, self._n_heads // self._n_kv
+        of, opened, group = its.vectors, its.opened, self._n_heads // self._n_kv
 
         def give(kind: str, gradients: Array) -> Array:
             take(f"blk.{layer}.{kind}.weight", gradients)
-            return gradients @ of[kind]
+            return self._times_back(its.matrices[kind], gradients)
 
         neurons = give("ffn_down", back)
-        of_gate = give("ffn_gate", neurons * its.up * opened * (1 + its.gate * (1 - opened)))
-        of_up = give("ffn_up", neurons * its.gate * opened)
-        back = back + self._norm_back(its.between, of["ffn_norm"], of_gate + of_up)
+        slope = 1 - opened  # of the gate: opened * (1 + gate * (1 - opened))
+        slope *= its.gate
+        slope += 1
+        for factor in (opened, its.up, neurons):
+            slope *= factor
+        neurons *= its.gate
+        neurons *= opened
+        of_both = give("ffn_gate", slope) + give("ffn_up", neurons)
+        back = back + self._norm_back(its.between, of["ffn_norm"], of_both)
         mixed = give("attn_output", back).reshape(n, -1, self._width)
         q, k, v = np.empty_like(its.q), np.zeros_like(its.k), np.zeros_like(its.v)
         for head in range(self._n_heads):
@@ -199,6 +212,12 @@ class LlamaGraph:
         entered = give("attn_q", q.reshape(n, -1)) + give("attn_k", k.reshape(n, -1))
         entered += give("attn_v", v.reshape(n, -1))
         return back + self._norm_back(stream, of["attn_norm"], entered)
+
+    def _times(self, matrix: Matrix, x: Array) -> Array:
+        return multiply(matrix, x, threads=self._threads)
+
+    def _times_back(self, matrix: Matrix, gradients: Array) -> Array:
+        return multiply_back(matrix, gradients, threads=self._threads)
 
     @property
     def _over_root(self) -> np.float32:
@@ -225,28 +244,12 @@ class LlamaGraph:
         return turned
 
 
-class _Vocabulary:
-    """A matrix with a row for each token, of which a part is decoded at a time."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._rows, self._decoder, self._n_in = tensor.stored_rows(), tensor.decoder(), tensor.n_per_row
-        self.n_rows = tensor.n_rows
-
-    def of(self, tokens: NDArray[np.int32]) -> Array:
-        return self._decoder.decode(self._rows[tokens], n_per_row=self._n_in)
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        step = max(1, BLOCK_BYTES // (4 * self._n_in))
-        for begin in range(0, self.n_rows, step):
-            rows = slice(begin, begin + step)
-            yield rows, self._decoder.decode(self._rows[rows], n_per_row=self._n_in)
-
-
 @dataclass(frozen=True)
 class _Inside:
-    """What a layer computed: weights by kind, Q, K, attention, the residual stream between, neurons."""
+    """What a layer computed: its weights by kind, Q, K, attention, the residual stream between, neurons."""
 
-    weights: dict[str, Array]
+    matrices: dict[str, Matrix]
+    vectors: dict[str, Array]
     of_q: Array
     of_k: Array
     q: Array
@@ -259,9 +262,22 @@ class _Inside:
     opened: Array
 
 
+def _sigmoid(x: Array) -> Array:
+    y = -x
+    np.exp(y, out=y)
+    y += 1
+    return np.reciprocal(y, out=y)
+
+
+@lru_cache(maxsize=1)
+def _later(n: int) -> Array:
+    """(n, n): minus infinity for tokens behind each one, else 0."""
+    return np.triu(np.full((n, n), -np.inf, np.float32), 1)
+
+
 def _softmax(scores: Array) -> Array:
     """Give shares of the tokens up to each one."""
-    scores[np.triu_indices(len(scores), 1)] = -np.inf
+    scores += _later(len(scores))
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)

@@ -65,7 +65,7 @@ def output_hessians(
         The model is of another architecture, or computes something else than it.
     NotEnoughMemory
     """
-    graph = LlamaGraph(model.file)
+    graph = LlamaGraph(model.file, threads=threads)
     n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
     floats = sum(n * n for n in n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")

@@ -22,7 +22,6 @@ from pyquant.fit.method.forecast_time import (
     collecting,
     correcting,
     n_products_backwards,
-    n_steps,
     passes_of_mix,
     quantizing,
     rounding,
@@ -33,7 +32,6 @@ from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
-from pyquant.llama.own_texts import TOGETHER
 from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
@@ -136,7 +134,7 @@ def forecast(
     mixed
         Whether types are mixed for a size, which is measured on files that are tried.
     memory
-        Bytes that what is kept of tokens between layers may take; None: 1 GiB.
+        Bytes that what is kept of tokens between layers may take; None: 512 MiB.
     threads
         None: one for each core.
     """
@@ -173,12 +171,13 @@ def forecast(
 
     cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
     passes = texts.held_out.n_chunks * (1.0 + len(names))
-    passes += COLLECTING * n_chunks if keeps else min(DIAGONAL_CHUNKS, n_chunks)
+    passes += COLLECTING * n_chunks if keeps else STAGED * min(DIAGONAL_CHUNKS, n_chunks)
     passes += PROPAGATING * n_propagated if keeps else STAGED * (n_collected + 2 * n_propagated)
     of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
     if not keeps:
         of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
-    seconds = probed.step_seconds * n_steps(n_chunks, n_ctx)
+    n_together = probed.n_together
+    seconds = probed.step_seconds * n_ctx * -(-texts.n_written // max(1, n_together))
     if n_output_side:
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
         seconds += BESIDE_PRODUCTS * its / products_per_second()
@@ -190,7 +189,7 @@ def forecast(
     calibration = (
         sums
         + 2 * output_hessians
-        + max(gradients, context_memory(model, n_ctx, BATCH), cache_memory(model, n_ctx, TOGETHER))
+        + max(gradients, context_memory(model, n_ctx, BATCH), cache_memory(model, n_ctx, n_together))
     )
     widest = max(each.n_in for each in inputs)
     of_token = 4 * (2 * width + widest)  # kept between matrices

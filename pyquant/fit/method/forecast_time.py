@@ -9,17 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyquant import _core
-from pyquant.calibration.sources import WRITTEN
 from pyquant.fit.method.types_for_size import MEASURED
 from pyquant.fit.mix_model import CTX, chunks_for
-from pyquant.llama.own_texts import TOGETHER
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.rounding.correction import ENOUGH
 
 # Beside llama.cpp's pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, PROPAGATING = 1.9, 2.0 if _core.HAS_AMX_PRODUCTS else 3.0
-# And a pass that stops at each matrix: `benchmarks passes`, 0.29 billion weights.
+# And a pass that stops at each matrix, or is for diagonals alone: `benchmarks passes`, 0.29 billion weights.
 STAGED = 0.25 if _core.HAS_AMX_PRODUCTS else 1.0
 # Operations per second: sums over tokens of x x^T, n_in² for each, Cholesky factors, error feedback.
 SUMS = 3.5e11 if _core.HAS_AMX_PRODUCTS else 1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10
@@ -27,7 +25,7 @@ FACTORS, FEEDBACK = 3.2e10, 7e10
 # Seconds for each weight: GPTQ's search for scales, and GGML's own quantizers.
 SEARCH, GGML = 3e-8, 1.1e-7
 MAKING = 5e-9  # and for each element of an expert's Hessian, beside the sums
-BESIDE_PRODUCTS = 1.3  # what a pass backwards takes, beside its products alone
+BESIDE_PRODUCTS = 1.5  # what a pass backwards takes, beside its products alone
 TRIALS = 3  # files that are made to find a mix of types
 
 
@@ -100,11 +98,6 @@ def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor
     of_layers = sum(tensor.n_weights for tensor in tensors if tensor.layer >= 0)
     vocabulary = sum(tensor.n_weights for tensor in tensors if tensor.name == EMBEDDINGS)
     return n_tokens * (3 * of_layers + 2 * vocabulary + sum(tensor.n_rows**2 for tensor in output_side))
-
-
-def n_steps(n_chunks: int, n_ctx: int) -> int:
-    """Count the tokens that the model writes one after the other, for the default mixture of n_chunks."""
-    return sum(-(-round(n_chunks * share) // TOGETHER) * n_ctx for share in WRITTEN)
 
 
 def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int) -> float:

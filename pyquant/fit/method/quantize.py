@@ -149,7 +149,7 @@ def quantize(
         Write shards, as `quantize_model` does: their most bytes, or "keep".
     memory
         For "gptq" and "best": bytes that activations may take in memory, the rest being beside `output`;
-        None: 1 GiB. The file does not depend on it.
+        None: 512 MiB. The file does not depend on it.
     threads
         None: one for each core. The file does not depend on it.
     dry_run
@@ -208,7 +208,7 @@ def quantize(
         expecting = partial(
             forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
             mixed=not isinstance(type, str),
-            probed=probe(model, parts.held_out.n_ctx, threads, writes=parts.texts is None),
+            probed=probe(model, parts.held_out.n_ctx, threads, n_written=parts.n_written),
             threads=threads,
         )  # fmt: skip
         expected = expecting(parts, memory=memory)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pyquant.calibration.sample import MOST_CHUNKS, spread
-from pyquant.calibration.sources import MIXTURE, BuiltIn, chunks_hash, held_out_mixture
+from pyquant.calibration.sources import MIXTURE, BuiltIn, chunks_hash, held_out_mixture, n_written
 from pyquant.errors import TextError
 from pyquant.files.text import Text
 from pyquant.llama.chunks import Chunks, cut
@@ -44,6 +44,11 @@ class SplitText:
     held_out: Chunks
     key: str
     calibration: Sequence[Chunks] = ()
+
+    @property
+    def n_written(self) -> int:
+        """How many chunks the model itself writes."""
+        return n_written(self.n_chunks) if self.texts is None else 0
 
 
 def widest_columns(model: ModelFile) -> int:

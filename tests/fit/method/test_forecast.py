@@ -65,7 +65,7 @@ def test_what_a_family_has_not_is_no_stage(generated, text: Path, tmp_path: Path
 
 def test_a_mix_of_types_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One for both: a busy machine's two probes differ by more than the mix.
-    probed = replace(probe(ModelFile(data.model_path()), 512, None, writes=True), chunk_seconds=1.0)
+    probed = replace(probe(ModelFile(data.model_path()), 512, None, n_written=10), chunk_seconds=1.0)
     monkeypatch.setattr("pyquant.fit.method.quantize.probe", lambda *_, **__: probed)
     options = {"method": "gptq", "n_chunks": 16, "dry_run": True}
     typed, sized = (

@@ -203,7 +203,7 @@ def test_held_out_chunks_are_not_calibrated_on(source: Path, short: Path) -> Non
     with Model(source) as model:
         read = make_text(short, short.read_bytes())
         split = split_text(model, [read], 64, 1000)
-        (taken,) = [built_in.take(model, 64, 1000, None, None) for built_in in split.texts or ()]
+        (taken,) = [built_in.take(model, 64, 1000) for built_in in split.texts or ()]
         seen = {chunk.tobytes() for chunk in taken.tokens}
         assert split.held_out.n_chunks == 3
         assert not seen & {chunk.tobytes() for chunk in split.held_out.tokens}
