@@ -144,8 +144,8 @@ void multiply_tokens(const float * x, int64_t n_weights) {
             const int64_t n_z = n_y / 2 + 1;
             expect(n * n_y <= n_weights, "there are enough weights");
             const auto y = exactly(x, size_t(n * n_y)), z = exactly(x, size_t(n * n_z));
-            std::vector<float> hessian(size_t(n_y * n_y)), moved(size_t(n_z * n_y)), product(size_t(n * n)),
-                row(size_t(n_y));
+            std::vector<float> hessian(size_t(n_y * n_y)), moved(size_t(n_z * n_y)), product(size_t(n * n));
+            auto row = std::vector<float>(size_t(n_y));
             const Rows of_y{y.get(), n, n_y}, of_z{z.get(), n, n_z};
             add_token_products(of_y, n_y, of_z, n_z, 2, hessian.data(), moved.data());
             multiply_rows(of_y, of_y, n_y, 2, product.data());
