@@ -20,7 +20,7 @@ from pyquant.models.model_file import ModelFile
 
 # Texts that are continued together: a step reads all weights once for all of them. Each keeps its keys and
 # values, of which some memory holds fewer of a large model.
-FEWEST, MOST = 16, 64
+FEWEST, MOST = 16, 96
 CACHE_BYTES = 2 << 30
 
 
