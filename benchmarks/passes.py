@@ -64,7 +64,8 @@ def passes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     gradients, in_float32 = (Runs(f"gradients of {N_CTX} tokens{how}", []) for how in ("", IN_FLOAT32))
     has_products = _core.HAS_BF16_PRODUCTS
     for _ in range(arguments.rounds + 1):
-        for runs, _core.HAS_BF16_PRODUCTS in ((gradients, has_products), (in_float32, False)):
+        for runs, of_bf16 in ((gradients, has_products), (in_float32, False)):
+            _core.HAS_BF16_PRODUCTS = of_bf16
             _clock(runs, partial(_follow, LlamaGraph(ModelFile(source), threads=threads), tokens[0]))
     _core.HAS_BF16_PRODUCTS = has_products
     pairs = (calibration, stock), (texts, exact), (gradients, in_float32)

@@ -63,8 +63,6 @@ py::array_t<float> sum_rows(const Array<float> & x, float weight, bool bf16, int
     return sums;
 }
 
-constexpr const char * kTypes[] = {"float32", "float16", "uint16"};  // by kernels::Number
-
 void require_bf16() {
     if (!Bf16Strips::supported()) {
         throw py::value_error("this CPU does not multiply BF16");
@@ -103,6 +101,8 @@ void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampe
     const py::gil_scoped_release release;
     solve_damped(of_hessian, n, dampening, of_moved, n_moved);
 }
+
+constexpr const char * kTypes[] = {"float32", "float16", "uint16"};  // by kernels::Number
 
 // Rows of float32, of float16, or of BF16 in uint16.
 Numbers numbers_of(const py::array & w) {

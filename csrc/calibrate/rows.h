@@ -26,7 +26,7 @@ struct Numbers {
         : Numbers(reinterpret_cast<const char *>(rows.data), rows.n, size_t(rows.stride) * sizeof(float),
                   kernels::kFloat32) {}
 
-    // From a row's number on, where those are that are left.
+    // Where a row's numbers stand, those before `number` left out.
     const char * at(int64_t row, int64_t number) const {
         return data + size_t(row) * stride + size_t(number) * kernels::kNumberBytes[type];
     }

@@ -46,7 +46,7 @@ class Asked:
     after: list[int]
     turns: tuple[list[int], ...] = ()
 
-    def openings(self, vocabulary: Vocabulary) -> Iterator[list[int]]:
+    def prompts(self, vocabulary: Vocabulary) -> Iterator[list[int]]:
         """Yield prompts without end, with what is around them."""
         for prompt in prompts(vocabulary, self.forms, self.seed):
             yield [*self.before, *prompt, *self.after]
@@ -67,7 +67,7 @@ def write_texts(
     cannot be run.
     """
     folder = cache_folder()
-    begins = [_Beginnings(asked.openings(model.vocabulary), asked.turns) for asked, _ in wanted]
+    begins = [_Beginnings(asked.prompts(model.vocabulary), asked.turns) for asked, _ in wanted]
     numbers = [(i, number) for i, (_, n_chunks) in enumerate(wanted) for number in range(n_chunks)]
     written = np.empty((len(numbers), n_ctx), np.int32)
     step = most_together(model.file, n_ctx)
@@ -77,11 +77,11 @@ def write_texts(
         path = folder and folder / "texts" / f"{_key(model, asked, n_ctx)}.npz"
         known = _read(path, part.shape, len(wanted), model.n_vocab) if path else None
         if known is not None:
-            part[:], n_openings = known
-            for begin, n in zip(begins, n_openings):
+            part[:], n_prompts = known
+            for begin, n in zip(begins, n_prompts):
                 begin.skip(n)
             continue
-        texts = [OwnText(wanted[i][0].seed, number, begins[i]) for i, number in together]
+        texts = [OwnText(each.seed, number, begins[i]) for (each, number), (i, _) in zip(asked, together)]
         part[:] = write_together(
             model, texts, n_ctx, threads=threads, observer=_core.Bf16Pass(),
             progress=progress and _behind(progress, first * n_ctx, written.size),
@@ -93,25 +93,25 @@ def write_texts(
 
 
 class _Beginnings:
-    """What stands at the beginning of a text, and where the model ends one; counts openings."""
+    """What stands at the beginning of a text, and where the model ends one; counts prompts."""
 
-    def __init__(self, openings: Iterator[list[int]], turns: tuple[list[int], ...]) -> None:
-        self._openings, self._turns, self._n_openings = openings, turns, 0
+    def __init__(self, prompts: Iterator[list[int]], turns: tuple[list[int], ...]) -> None:
+        self._prompts, self._turns, self._n_prompts = prompts, turns, 0
 
     def __call__(self, n_ends: int) -> list[int]:
         if n_ends and self._turns:
             return self._turns[(n_ends - 1) % len(self._turns)]
-        self._n_openings += 1
-        return next(self._openings)
+        self._n_prompts += 1
+        return next(self._prompts)
 
     def count(self) -> int:
-        """Count the openings since this was asked last."""
-        n, self._n_openings = self._n_openings, 0
+        """Return how many prompts were taken since the last call."""
+        n, self._n_prompts = self._n_prompts, 0
         return n
 
-    def skip(self, n_openings: int) -> None:
-        """Leave out the next openings."""
-        deque(islice(self._openings, n_openings), maxlen=0)
+    def skip(self, n_prompts: int) -> None:
+        """Leave out the next prompts."""
+        deque(islice(self._prompts, n_prompts), maxlen=0)
 
 
 def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]:
@@ -130,23 +130,23 @@ def _read(
 ) -> tuple[NDArray[np.int32], list[int]] | None:
     try:
         arrays = read_npz(path)
-        tokens, n_openings = arrays["tokens"], arrays["n_openings"]
-        if (tokens.shape, tokens.dtype, n_openings.shape) != (shape, np.int32, (n_asked,)):
+        tokens, n_prompts = arrays["tokens"], arrays["n_prompts"]
+        if (tokens.shape, tokens.dtype, n_prompts.shape) != (shape, np.int32, (n_asked,)):
             raise ValueError("has other texts")
-        n_most = n_openings.max()
-        if tokens.min() < 0 or tokens.max() >= n_vocab or not 0 <= n_openings.min() <= n_most <= tokens.size:
+        n_most = n_prompts.max()
+        if tokens.min() < 0 or tokens.max() >= n_vocab or not 0 <= n_prompts.min() <= n_most <= tokens.size:
             raise ValueError("has impossible numbers")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError) as error:
         logger.warning("%s: written anew, as what was kept cannot be used: %s", path, error)
         return None
-    return tokens, n_openings.tolist()
+    return tokens, n_prompts.tolist()
 
 
-def _keep(path: Path, tokens: NDArray[np.int32], n_openings: list[int]) -> None:
+def _keep(path: Path, tokens: NDArray[np.int32], n_prompts: list[int]) -> None:
     data = io.BytesIO()
-    np.savez(data, tokens=tokens, n_openings=np.array(n_openings))
+    np.savez(data, tokens=tokens, n_prompts=np.array(n_prompts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, data.getvalue(), sources=[], force=True)

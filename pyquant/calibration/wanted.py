@@ -47,17 +47,16 @@ def chunks_of(
     `write_texts`.
     """
 
+    def without_end(wish: WantedText) -> int:
+        return wish.n_chunks or MIXTURE_CHUNKS
+
     def take(wish: WantedText) -> Chunks | Asked:
         if isinstance(wish.text, Text):
             return cut(model, wish.text, n_ctx=n_ctx, n_chunks=wish.n_chunks)
-        return wish.text.take(model, n_ctx, wish.n_chunks or MIXTURE_CHUNKS)
+        return wish.text.take(model, n_ctx, without_end(wish))
 
     taken = [take(wish) for wish in wanted]
-    asked = [
-        (each, wish.n_chunks or MIXTURE_CHUNKS)
-        for each, wish in zip(taken, wanted)
-        if isinstance(each, Asked)
-    ]
+    asked = [(each, without_end(wish)) for each, wish in zip(taken, wanted) if isinstance(each, Asked)]
     told = partial(progress, WRITING) if progress else None
     written = iter(write_texts(model, asked, n_ctx, threads, told))
     return [next(written) if isinstance(each, Asked) else each for each in taken]

@@ -67,7 +67,7 @@ def test_fewer_and_more_share_what_is_written_together(monkeypatch: pytest.Monke
     assert told[0][0] > 2 * MOST * N_CTX
     np.testing.assert_array_equal(more[: len(few)], few)
     monkeypatch.setenv(CACHE, "")
-    anew, _ = _written(2 * MOST + 3)  # openings go on where those of the kept chunks ended
+    anew, _ = _written(2 * MOST + 3)  # prompts go on where those of the kept chunks ended
     np.testing.assert_array_equal(more, anew)
 
 
@@ -83,12 +83,12 @@ def test_what_is_asked_differently_is_written_together(folder: Path) -> None:
             assert len(told) == 2 * N_CTX
         assert len(list(folder.iterdir())) == 2
         for asked, chunks in ((ASKED, one), (other, two)):
-            for opening, chunk in zip(asked.openings(model.vocabulary), chunks.tokens[:2]):
-                assert chunk[: len(opening)].tolist() == opening[:N_CTX]
+            for prompt, chunk in zip(asked.prompts(model.vocabulary), chunks.tokens[:2]):
+                assert chunk[: len(prompt)].tolist() == prompt[:N_CTX]
         assert write_texts(model, [], N_CTX, 1, None) == []
 
 
-def test_turns_stand_where_the_model_ends_and_take_no_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_stand_where_the_model_ends_and_take_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[list[int]] = []
     monkeypatch.setattr(kept_texts, "write_together", _all_ends(ends))
     asked = Asked(OPENINGS, seed=3, before=[1], after=[2], turns=([5], [6, 7]))
@@ -122,7 +122,7 @@ def test_what_cannot_be_used_is_written_anew(
     else:
         tokens = first[:1] if damage == "other" else first + 1_000_000
         with path.open("wb") as file:
-            np.savez(file, tokens=tokens, n_openings=np.array([2]))
+            np.savez(file, tokens=tokens, n_prompts=np.array([2]))
     again, told = _written(2)
     np.testing.assert_array_equal(again, first)
     assert told
