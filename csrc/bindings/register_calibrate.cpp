@@ -283,13 +283,19 @@ void register_calibrate(py::module_ & module) {
 
     observer<RunningWeights>(module, "RunningWeights")
         .def(py::init<>())
-        .def_property_readonly("tensors", [](const RunningWeights & self) {
-            std::map<std::string, py::array_t<uint8_t>> views;
-            for (const auto & [name, tensor] : self.tensors()) {
-                views.emplace(name, stored_rows(tensor, tensor->data));
-            }
-            return views;
-        });
+        .def_property_readonly("names",
+                               [](const RunningWeights & self) {
+                                   std::vector<std::string> names;
+                                   for (const auto & [name, tensor] : self.tensors()) {
+                                       names.push_back(name);
+                                   }
+                                   return names;
+                               })
+        .def("own",
+             [](RunningWeights & self, const std::string & name) {
+                 return stored_rows(self.tensors().at(name), self.own(name));
+             })
+        .def("give_back", &RunningWeights::give_back);
 
     observer<Bf16Pass>(module, "Bf16Pass").def(py::init<>());
 

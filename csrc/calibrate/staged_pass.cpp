@@ -1,9 +1,6 @@
 #include "calibrate/staged_pass.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <stdexcept>
 
 #include "ggml.h"
@@ -115,44 +112,32 @@ StagedPass::Seen StagedPass::seen(size_t node, HostValues & values) {
 StagedPass::Own StagedPass::own(size_t stage, size_t i) {
     ggml_tensor * matrix = stages_.at(stage).matrices.at(i);
     for (const Owned & owned : owned_) {
-        if (owned.matrix == matrix) {
-            return {matrix, owned.values.get()};
+        if (owned.room.matrix() == matrix) {
+            return {matrix, owned.room.values()};
         }
     }
-    constexpr size_t kAlignment = 64;  // of the widest vectors
-    const size_t size = (ggml_nbytes(matrix) + kAlignment - 1) / kAlignment * kAlignment;
-    void * values = std::aligned_alloc(kAlignment, size);
-    if (!values) {
-        throw std::bad_alloc();
-    }
-    owned_.push_back({stage, matrix, matrix->data, {values, std::free}});
-    if (is_on_host(matrix)) {
-        std::memcpy(values, matrix->data, ggml_nbytes(matrix));
-        matrix->data = values;
-    } else {
-        ggml_backend_tensor_get(matrix, values, 0, ggml_nbytes(matrix));
-    }
-    return {matrix, values};
+    owned_.push_back({stage, OwnRoom(matrix)});
+    return {matrix, owned_.back().room.values()};
 }
 
 void StagedPass::write_to_device() {
     const auto on_device = std::stable_partition(
-        owned_.begin(), owned_.end(), [](const Owned & owned) { return is_on_host(owned.matrix); });
+        owned_.begin(), owned_.end(), [](const Owned & owned) { return is_on_host(owned.room.matrix()); });
     for (auto owned = on_device; owned != owned_.end(); ++owned) {
-        ggml_backend_tensor_set(owned->matrix, owned->values.get(), 0, ggml_nbytes(owned->matrix));
+        ggml_tensor * matrix = owned->room.matrix();
+        ggml_backend_tensor_set(matrix, owned->room.values(), 0, ggml_nbytes(matrix));
     }
     owned_.erase(on_device, owned_.end());
 }
 
 void StagedPass::disown_before(size_t stage) {
+    const auto is_behind = [&](const Owned & owned) { return owned.stage < stage; };
     for (const Owned & owned : owned_) {
-        if (owned.stage < stage) {
-            owned.matrix->data = owned.mapped;
+        if (is_behind(owned)) {
+            owned.room.give_back();
         }
     }
-    owned_.erase(std::remove_if(owned_.begin(), owned_.end(),
-                                [&](const Owned & owned) { return owned.stage < stage; }),
-                 owned_.end());
+    owned_.erase(std::remove_if(owned_.begin(), owned_.end(), is_behind), owned_.end());
 }
 
 }  // namespace pyquant::calibrate

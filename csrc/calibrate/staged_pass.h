@@ -8,7 +8,6 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "calibrate/graph_stages.h"
 #include "calibrate/host_values.h"
+#include "calibrate/own_room.h"
 #include "calibrate/pass_states.h"
 
 struct ggml_tensor;
@@ -60,9 +60,8 @@ public:
         const ggml_tensor * matrix;
         void * values;
     };
-    // Gives a stage's matrix room of its own, with the values that it has: there it can be changed, where the
-    // model is mapped from its file. disown_before() gives matrices of earlier stages the model's values
-    // again, which no pass that goes on behind them sees. Not to be called when the model is gone.
+    // Gives a stage's matrix room of its own. disown_before() gives matrices of earlier stages the model's
+    // values again, which no pass that goes on behind them sees. Not to be called when the model is gone.
     // On a device the matrix itself is changed, when the next pass begins, which ends the room.
     Own own(size_t stage, size_t i);
     void disown_before(size_t stage);
@@ -70,9 +69,7 @@ public:
 private:
     struct Owned {
         size_t stage;
-        ggml_tensor * matrix;
-        void * mapped;  // the model's
-        std::unique_ptr<void, void (*)(void *)> values;
+        OwnRoom room;
     };
 
     bool ask(ggml_tensor * node);

@@ -12,7 +12,7 @@ from pyquant import _core
 from pyquant.evaluate.baseline import Baseline
 from pyquant.fit.shrink import shrink
 from pyquant.llama.model import Model
-from pyquant.llama.running_weights import running_weights
+from pyquant.llama.running_weights import RunningWeights
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
@@ -29,7 +29,7 @@ def measure_contributions(
     baseline: Baseline,
     progress: Progress | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Quantize all tensors of one kind at a time in a running copy, and compare it with the model.
+    """Quantize all tensors of one kind at a time while the model runs, and compare it with what it was.
 
     baseline: the model's, on some text.
     progress: called with kinds done and all kinds.
@@ -37,19 +37,18 @@ def measure_contributions(
     """
     became = {tensor.name: tensor for tensor in quantized.tensors}
     caused = {}
-    with Model(model, writable=True) as copy:
-        held = running_weights(copy)
+    with Model(model, changing=True) as running:
+        weights = RunningWeights(running)
         kinds: dict[str, list[Tensor]] = {}
         for tensor in model.tensors:
-            if tensor.name in held and became[tensor.name].type != tensor.type:
+            if tensor.name in weights.names and became[tensor.name].type != tensor.type:
                 kinds.setdefault(kind_of(tensor.name), []).append(tensor)
         for i, (kind, tensors) in enumerate(kinds.items()):
             with ExitStack() as stack:
                 for tensor in tensors:
-                    at, before = held[tensor.name], held[tensor.name].copy()
-                    stack.callback(np.copyto, at, before)
-                    at[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
-                caused[kind] = baseline.kld_by_chunk(copy)
+                    own = stack.enter_context(weights.own(tensor.name))
+                    own[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
+                caused[kind] = baseline.kld_by_chunk(running)
             if progress:
                 progress(i + 1, len(kinds))
     return caused

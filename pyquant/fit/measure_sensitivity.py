@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
-from pyquant.llama.running_weights import running_weights
+from pyquant.llama.running_weights import RunningWeights
 from pyquant.machine.memory import BlasRoom
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
@@ -53,7 +53,7 @@ def measure_sensitivity(
     checkpoint: Path | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Round one tensor after the other in a running copy, and compare it with the model.
+    """Round one tensor after the other while the model runs, and compare it with what it was.
 
     Every tensor's step is such that its outputs err by a hundredth of their power, as at about 4 bits. The
     KLD that this causes, divided by the error, is the tensor's sensitivity; of several texts it is the
@@ -61,9 +61,8 @@ def measure_sensitivity(
     chunk otherwise than that of other tensors. By that it is drawn
     towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
 
-    What is computed before a tensor is kept (`KeptPrefixes`). A copy of the model is held in memory. The
-    folder for temporary files needs room for the logits of all scored tokens, and for what is kept, where
-    either takes more than 64 MiB.
+    What is computed before a tensor is kept (`KeptPrefixes`). The folder for temporary files needs room for
+    the logits of all scored tokens, and for what is kept, where either takes more than 64 MiB.
 
     Parameters
     ----------
@@ -97,15 +96,15 @@ def measure_sensitivity(
     source, known = open_model(model), open_calibration(hessian)
     known.check_model(source, source.sha256())
     texts = read_texts(text)
-    with Model(source, writable=True) as copy:
-        held = running_weights(copy)
-        rounded = quantizable(source) & held.keys()
+    with Model(source, changing=True) as running:
+        running_weights = RunningWeights(running)
+        rounded = quantizable(source) & running_weights.names
         tensors = [tensor for tensor in source.tensors if tensor.name in rounded and _may_be_rounded(tensor)]
         if not any(tensor.name in known.matrices for tensor in tensors):
             raise ConfigError(
                 f"{known.path}: knows the input of no matrix of {source.path}; calibrate this model"
             )
-        parts = [cut(copy, of, n_ctx=n_ctx, n_chunks=n_chunks).tokens for of in texts]
+        parts = [cut(running, of, n_ctx=n_ctx, n_chunks=n_chunks).tokens for of in texts]
         chunks = Chunks(np.concatenate(parts))
         lengths = np.array([len(part) for part in parts])
         # Of each chunk, in a mean where texts count alike.
@@ -115,7 +114,7 @@ def measure_sensitivity(
         kept = _kept(checkpoint, source, known, chunks, rows) if checkpoint else None
         before = dict(kept.entries) if kept else {}
         with ExitStack() as stack:
-            runs = stack.enter_context(KeptPrefixes(copy, rows, chunks, threads))
+            runs = stack.enter_context(KeptPrefixes(running, rows, chunks, threads))
             measured = [tensors[rows[name]] for name in runs.in_order(rows)]
             left = [tensor for tensor in measured if tensor.name not in before]
             wanted = [matrix for tensor in left for matrix in matrices(tensor, TOGETHER)]
@@ -128,7 +127,8 @@ def measure_sensitivity(
                     per_error[rows[name]] = before[name]
                     continue
                 runs.go_to(name)
-                with _rounded(source, tensor, known, factors, held[name]) as step:
+                with running_weights.own(name) as own:
+                    step = _round(source, tensor, known, factors, own)
                     caused = runs.kld_by_chunk()
                 per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
                 if kept:
@@ -160,27 +160,22 @@ def _may_be_rounded(tensor: Tensor) -> bool:
     return tensor.type in UNQUANTIZED and len(tensor.shape) > 1 and tensor.n_per_row % TOGETHER[2] == 0
 
 
-@contextmanager
-def _rounded(
-    model: ModelFile, tensor: Tensor, known: Calibration, factors: Factors, held: NDArray[np.uint8]
-) -> Iterator[float]:
-    """Hold a rounded tensor in the running copy, and yield the step of mode ecsq that it has."""
+def _round(
+    model: ModelFile, tensor: Tensor, known: Calibration, factors: Factors, to: NDArray[np.uint8]
+) -> float:
+    """Write a rounded tensor in the type that it has, and give the step of mode ecsq."""
     weights = tensor.weights()
     step = math.sqrt(12 * NOISE * output_power(tensor, weights, known) / tensor.n_weights)
     scheme, stored = ecsq(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
     row_weights = RowWeights(model, known)
-    before = held.copy()
     rows = tensor.shape[1]
-    try:
-        with weight_errors(model, tensor):
-            for matrix in matrices(tensor, TOGETHER):
-                part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
-                encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
-                noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)
-                held[part] = stored.encode(noisy)
-        yield step
-    finally:
-        held[:] = before
+    with weight_errors(model, tensor):
+        for matrix in matrices(tensor, TOGETHER):
+            part = slice(matrix.expert * rows, (matrix.expert + 1) * rows)
+            encoder = scheme.searched(tensor.name, factors.of(matrix), row_weights.of(matrix))
+            noisy = encoder.decode(encoder.encode(weights[part]), n_per_row=tensor.n_per_row)
+            to[part] = stored.encode(noisy)
+    return step
 
 
 def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibration) -> float:

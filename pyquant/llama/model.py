@@ -56,8 +56,8 @@ class Model:
     ----------
     model
         A GGUF or .pqz file, or a ModelFile.
-    writable
-        Let its weights be a copy in memory, as they are in the file, for whoever changes them.
+    changing
+        Let `RunningWeights` change its matrices: they are mapped as they are in the file, on the CPU.
     as_stored
         Let them be mapped as they are in the file: else llama.cpp may put some types in another order.
     on_cpu
@@ -99,7 +99,7 @@ class Model:
         self,
         model: AnyModel,
         *,
-        writable: bool = False,
+        changing: bool = False,
         as_stored: bool = False,
         on_cpu: bool = False,
         staged: bool = False,
@@ -112,9 +112,9 @@ class Model:
         check_vocabulary(file)
         require_for_model(file)
         parameters = llama.llama_model_default_params()
-        parameters.load_mode = llama.LLAMA_LOAD_MODE_NONE if writable else llama.LLAMA_LOAD_MODE_MMAP
-        parameters.use_extra_bufts = not writable and not as_stored
-        offload = ON_CPU if on_cpu else _offload_of(file, writable=writable, staged=staged)
+        parameters.load_mode = llama.LLAMA_LOAD_MODE_MMAP
+        parameters.use_extra_bufts = not changing and not as_stored
+        offload = ON_CPU if on_cpu else _offload_of(file, changing=changing, staged=staged)
         held = offload.place(llama, parameters)
         if offload.gpu_layers and any(tensor.type.name == "Q4_T" for tensor in file.tensors):
             say_once(f"{self.path}: tensors of type Q4_T are computed on the CPU")
@@ -213,9 +213,9 @@ class Model:
             self._llama.llama_model_free(self._model)
 
 
-def _offload_of(file: ModelFile, *, writable: bool, staged: bool) -> Offload:
+def _offload_of(file: ModelFile, *, changing: bool, staged: bool) -> Offload:
     offload = offload_here()
-    if offload.gpu_layers and writable:
+    if offload.gpu_layers and changing:
         say_once("what changes a model's weights again and again is computed on the CPU")
         return ON_CPU
     if offload.gpu_layers and staged and not offload.is_whole(file.hyperparameter("block_count")):

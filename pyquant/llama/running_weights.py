@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,16 +12,29 @@ from pyquant import _core, limits
 from pyquant.llama.model import Model
 
 
-def running_weights(model: Model) -> dict[str, NDArray[np.uint8]]:
-    """Find where llama.cpp holds the matrices that a model is run with. It runs over a few tokens.
+class RunningWeights:
+    """The matrices that a model is run with. It runs over a few tokens to find them.
 
-    model: loaded as `writable`.
-    Returns: by name, (n_rows, row_bytes) uint8: llama.cpp's memory, in the tensor's type. It may be written
-    to, and is valid as long as the model.
+    model: loaded as `changing`.
+    names: of these matrices.
     Raises ModelFileError: llama.cpp cannot run the model.
     """
-    observer = _core.RunningWeights()
-    n_tokens = int(limits.CTX.low)
-    with model.context(n_ctx=n_tokens, threads=1, observer=observer) as context:
-        context.decode(np.zeros((1, n_tokens), np.int32), 0, np.ones(n_tokens, bool))
-    return observer.tensors
+
+    def __init__(self, model: Model) -> None:
+        self._found = _core.RunningWeights()
+        n_tokens = int(limits.CTX.low)
+        with model.context(n_ctx=n_tokens, threads=1, observer=self._found) as context:
+            context.decode(np.zeros((1, n_tokens), np.int32), 0, np.ones(n_tokens, bool))
+        self.names = frozenset(self._found.names)
+
+    @contextmanager
+    def own(self, name: str) -> Iterator[NDArray[np.uint8]]:
+        """Let a matrix have room of its own, which takes as much memory, until the block ends.
+
+        Yields (n_rows, row_bytes) uint8: what the model is run with, in the tensor's type, to be written to.
+        """
+        own = self._found.own(name)
+        try:
+            yield own
+        finally:
+            self._found.give_back(name)

@@ -12,7 +12,7 @@ from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
-from pyquant.llama.running_weights import running_weights
+from pyquant.llama.running_weights import RunningWeights
 from pyquant.models.model_file import ModelFile
 from pyquant.models.type_policy import quantizable
 from tests.support.families import FAMILIES
@@ -35,18 +35,18 @@ def test_what_is_left_as_it_is_has_no_sensitivity(
 def test_kept_prefixes_give_what_whole_runs_give(
     name: str, family: Callable[[str], Path], texts: tuple[Path, Path]
 ) -> None:
-    with Model(family(name), writable=True) as copy:
-        held = running_weights(copy)
-        chunks = cut(copy, read_text(texts[1]), n_ctx=64, n_chunks=33)  # two pieces, the second of one chunk
-        names = quantizable(copy.file) & held.keys()
-        with KeptPrefixes(copy, names, chunks, 1) as runs, KeptPrefixes(copy, [], chunks, 1) as whole:
+    with Model(family(name), changing=True) as running:
+        weights = RunningWeights(running)
+        # Two pieces, the second of one chunk.
+        chunks = cut(running, read_text(texts[1]), n_ctx=64, n_chunks=33)
+        names = quantizable(running.file) & weights.names
+        with KeptPrefixes(running, names, chunks, 1) as runs, KeptPrefixes(running, [], chunks, 1) as whole:
             for tensor in runs.in_order(names):
                 runs.go_to(tensor)
-                before = held[tensor].copy()
-                held[tensor][:] = before[::-1]
-                expected = whole.kld_by_chunk()
-                assert (runs.kld_by_chunk() == expected).all(), tensor
-                held[tensor][:] = before
+                with weights.own(tensor) as own:
+                    own[:] = own[::-1].copy()
+                    expected = whole.kld_by_chunk()
+                    assert (runs.kld_by_chunk() == expected).all(), tensor
                 if tensor.startswith("blk."):
                     assert expected.max() > 0
             assert not runs.kld_by_chunk().any()

@@ -210,12 +210,16 @@ def forecast(
             on_disk = max(on_disk, states + routed - in_memory)
     columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)
-    copy = (model.n_bytes + context_memory(model, n_ctx)) * mixed  # whose tensors are rounded one by one
+    # To find a mix, all tensors of a kind are held, rounded, beside the mapped model.
+    of_kinds: dict[str, int] = {}
+    for tensor in model.tensors:
+        of_kinds[kind_of(tensor.name)] = of_kinds.get(kind_of(tensor.name), 0) + tensor.n_bytes
+    mixing = (max(of_kinds.values()) + context_memory(model, n_ctx)) * mixed
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
         ["mix of types", *names] if mixed else names,
         seconds=seconds + passes * chunk_seconds + of_cores / cores,
-        memory=int(PROCESS) + max(calibration, held_out + max(rounds, copy)),
+        memory=int(PROCESS) + max(calibration, held_out + max(rounds, mixing)),
         hessian=sums + output_hessians,
         # Files, activations, and the equalized model.
         beside=n_files * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
