@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "calibrate/rows.h"
 #include "kernels/bf16_tile.h"
@@ -16,6 +16,24 @@ namespace pyquant::calibrate {
 
 struct Span {
     int64_t begin, end;
+};
+
+// Room for lines, which nobody fills before they are written: that would be a good part of a product's time.
+class Lines {
+public:
+    void resize(size_t n) {
+        if (n > capacity_) {
+            lines_.reset(new kernels::Line[n]);
+            capacity_ = n;
+        }
+        size_ = n;
+    }
+    size_t size() const { return size_; }
+    uint32_t * pairs() const { return lines_[0].pairs; }
+
+private:
+    std::unique_ptr<kernels::Line[]> lines_;
+    size_t capacity_ = 0, size_ = 0;
 };
 
 class Bf16Strips {
@@ -33,22 +51,22 @@ public:
     // (kernels/bf16_tile.h).
     const uint32_t * as_row(int64_t column, int64_t pair) const;
     const uint32_t * as_column(int64_t column, int64_t pair) const {
-        return pairs_.data()->pairs + place(column, pair);
+        return pairs_.pairs() + place(column, pair);
     }
     int64_t n_pairs() const { return n_pairs_; }
 
 private:
     size_t place(int64_t column, int64_t pair) const;
     size_t place_by_step(int64_t column, int64_t pair) const;
-    uint32_t * pairs_at(int64_t column, int64_t pair) { return pairs_.data()->pairs + place(column, pair); }
+    uint32_t * pairs_at(int64_t column, int64_t pair) { return pairs_.pairs() + place(column, pair); }
     void copy_by_step(Span columns);
 
     int64_t n_ = 0;
     int64_t n_pairs_ = 0;
     // Two numbers of a column in each element. Strips of columns stand one after the other, a pair of numbers
     // after the other in each: so what the inner loop reads is contiguous. Filled up with zeros.
-    std::vector<kernels::Line> pairs_;
-    std::vector<kernels::Line> by_step_;  // the same, for CPUs that want rows so
+    Lines pairs_;
+    Lines by_step_;  // the same, for CPUs that want rows so
 };
 
 // The products that are added up: those of columns `rows` of one with columns `columns` of another. Both

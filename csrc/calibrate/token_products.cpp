@@ -67,7 +67,6 @@ void multiply(const Rows & x, int64_t n_in, int64_t n_out, int n_threads, float 
     of_x.resize(n_in, x.n);
     const std::vector<Span> in_x = spans(x.n, kBlockColumns);
     share_each(int64_t(in_x.size()), n_threads, [&](int64_t i) { of_x.round_rows(x, in_x[size_t(i)]); });
-    std::fill_n(out, x.n * n_out, 0.0f);
     const int64_t each = std::min(kBlockColumns, (n_out / n_threads + kStrip - 1) / kStrip * kStrip);
     const std::vector<Span> parts = spans(n_out, std::max<int64_t>(each, kStrip));
     share_each(int64_t(parts.size()), n_threads, [&](int64_t i) {
@@ -76,6 +75,9 @@ void multiply(const Rows & x, int64_t n_in, int64_t n_out, int n_threads, float 
         Bf16Strips of_w;
         of_w.resize(n_in, n, /*as_rows=*/false);
         round(of_w, columns);
+        for (int64_t row = 0; row < x.n; ++row) {
+            std::fill_n(out + row * n_out + columns.begin, n, 0.0f);
+        }
         for (const Span & rows : spans(x.n, kBlockRows)) {
             add_products(of_x, of_w, {rows, {0, n}, false}, 1, out + rows.begin * n_out + columns.begin,
                          n_out);

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.gradients.row_blocks import in_blocks
 from pyquant.calibration.panels import triangle_size
 from pyquant.calibration.products import Matrix, Stored, multiply, multiply_back
 from pyquant.errors import ConfigError
@@ -26,6 +27,7 @@ VECTORS = ("attn_norm", "ffn_norm")
 BIASED = ("attn_q", "attn_k", "attn_v")
 NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
+NEURONS_OF = 32  # tokens at a time
 BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time, in float32
 # Whether positions turn pairs of neighbors, or of numbers half a head apart.
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
@@ -122,8 +124,13 @@ class LlamaGraph:
         streams = [self._stored[EMBEDDINGS].decoded(tokens)]
         for i in range(self.n_layers):
             its = self._inside(i, streams[-1])
-            neurons = its.gate * its.opened
-            neurons *= its.up
+            neurons = its.gate
+
+            def multiply(rows: slice, its: _Inside = its, neurons: Array = neurons) -> None:
+                neurons[rows] *= _sigmoid(neurons[rows])
+                neurons[rows] *= its.up[rows]
+
+            in_blocks(len(neurons), NEURONS_OF, multiply, threads=self._threads)
             streams.append(its.between + self._times(its.matrices["ffn_down"], neurons))
         return streams
 
@@ -175,25 +182,32 @@ class LlamaGraph:
         between = stream + self._times(matrices["attn_output"], mixed.reshape(n, -1))
         y = between * self._scale(between) * of["ffn_norm"]
         gate, up = self._times(matrices["ffn_gate"], y), self._times(matrices["ffn_up"], y)
-        return _Inside(matrices, of, of_q, of_k, q, k, v, shares, between, gate, up, _sigmoid(gate))
+        return _Inside(matrices, of, of_q, of_k, q, k, v, shares, between, gate, up)
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)
-        of, opened, group = its.vectors, its.opened, self._n_heads // self._n_kv
+        of, group = its.vectors, self._n_heads // self._n_kv
 
         def give(kind: str, gradients: Array) -> Array:
             take(f"blk.{layer}.{kind}.weight", gradients)
             return self._times_back(its.matrices[kind], gradients)
 
-        neurons = give("ffn_down", back)
-        slope = 1 - opened  # of the gate: opened * (1 + gate * (1 - opened))
-        slope *= its.gate
-        slope += 1
-        for factor in (opened, its.up, neurons):
-            slope *= factor
-        neurons *= its.gate
-        neurons *= opened
-        of_both = give("ffn_gate", slope) + give("ffn_up", neurons)
+        of_up = give("ffn_down", back)
+        of_gate = np.empty_like(of_up)
+
+        def through_neurons(rows: slice) -> None:
+            gate, neurons, slope = its.gate[rows], of_up[rows], of_gate[rows]
+            opened = _sigmoid(gate)
+            np.subtract(1, opened, out=slope)  # opened * (1 + gate * (1 - opened))
+            slope *= gate
+            slope += 1
+            for factor in (opened, its.up[rows], neurons):
+                slope *= factor
+            neurons *= gate
+            neurons *= opened
+
+        in_blocks(n, NEURONS_OF, through_neurons, threads=self._threads)
+        of_both = give("ffn_gate", of_gate) + give("ffn_up", of_up)
         back = back + self._norm_back(its.between, of["ffn_norm"], of_both)
         mixed = give("attn_output", back).reshape(n, -1, self._width)
         q, k, v = np.empty_like(its.q), np.zeros_like(its.k), np.zeros_like(its.v)
@@ -259,7 +273,6 @@ class _Inside:
     between: Array
     gate: Array
     up: Array
-    opened: Array
 
 
 def _sigmoid(x: Array) -> Array:

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
+from pyquant.calibration.gradients.row_blocks import in_blocks
+from pyquant.calibration.products import add_products
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
 from pyquant.machine.memory import BlasRoom
 
 SEED = 0
-TOGETHER = 64  # tokens whose predictions are drawn at a time
+TOGETHER = 16  # tokens whose predictions are drawn at a time
 SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1
 
 # (chunks done, all chunks)
@@ -79,7 +81,9 @@ def output_hessians(
         level = np.median(squares)
         if level > 0:
             weighted = gradients / np.sqrt(squares + level)
-            hessian[name] = hessian.get(name, np.float32(0)) + weighted.T @ weighted
+            its = hessian.setdefault(name, np.zeros((n_out[name],) * 2, np.float32))
+            nothing = weighted[:, :0]
+            add_products(weighted, nothing, its, np.empty((0, n_out[name]), np.float32), threads=threads)
 
     tokens = chunks.given_to(model)
     for number, sequence in enumerate(tokens):
@@ -90,24 +94,28 @@ def output_hessians(
         logits = graph.logits(streams[-1])
         if number == 0:
             _check(model, Chunks(chunks.tokens[:1]), logits, threads)
-        graph.backwards(streams, drawn(logits, rng), take)
+        graph.backwards(streams, drawn(logits, rng, threads=threads), take)
         kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
     for its in hessian.values():
         its /= np.float32(tokens.size)
+        its[:] = np.tril(its) + np.tril(its, -1).T
     return hessian
 
 
-def drawn(logits: Array, rng: np.random.Generator) -> Array:
+def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None) -> Array:
     """Draw a token for each position; give the gradients of its negative logarithm in the place of logits."""
     numbers = _numbers(rng, len(logits))
-    for begin in range(0, len(logits), TOGETHER):
-        shares, number = logits[begin : begin + TOGETHER], numbers[begin : begin + TOGETHER]
+
+    def draw(rows: slice) -> None:
+        shares = logits[rows]
         shares[:] = _softmax(shares)
         sums = np.cumsum(shares, axis=1)
-        drawn = (sums < number * sums[:, -1:]).sum(axis=1)
+        drawn = (sums < numbers[rows] * sums[:, -1:]).sum(axis=1)
         shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
+
+    in_blocks(len(logits), TOGETHER, draw, threads=threads)
     return logits
 
 
