@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
@@ -51,6 +50,8 @@ class Baseline:
 
     Attributes
     ----------
+    chunks : Chunks
+        Of all texts.
     scores : Scores
         What the base said: all KLDs are 0.
 
@@ -75,11 +76,11 @@ class Baseline:
         with ExitStack() as stack:
             self._base = stack.enter_context(Model(base))
             self._parts = [(cut(self._base, text, n_ctx=n_ctx, n_chunks=n_chunks), text) for text in texts]
-            self._chunks = Chunks(np.concatenate([chunks.tokens for chunks, _ in self._parts]))
+            self.chunks = Chunks(np.concatenate([chunks.tokens for chunks, _ in self._parts]))
             advance = self._advance(progress)
-            self._run = stack.enter_context(BaseRun(self._base, self._chunks, threads, advance))
+            self._run = stack.enter_context(BaseRun(self._base, self.chunks, threads, advance))
             self.scores = self._run.scores
-            self.scores.check(self._base.path, self._chunks.n_scored)
+            self.scores.check(self._base.path, self.chunks.n_scored)
             self._stack = stack.pop_all()
 
     def kld_of(self, model: AnyModel, *, progress: Progress | None = None) -> Kld:
@@ -101,32 +102,16 @@ class Baseline:
             for chunks, text in self._parts:
                 check_vocabulary(self._base, candidate, chunks, text)
             scores = self._run.score(candidate, self._advance(progress))
-        scores.check(candidate.path, self._chunks.n_scored)
+        scores.check(candidate.path, self.chunks.n_scored)
         return kld(str(candidate.path), self.scores, scores)
 
     def _advance(self, progress: Progress | None) -> Advance:
-        return in_chunks(progress, self.n_chunks, self.n_chunks * self._chunks.n_scored)
+        return in_chunks(progress, self.n_chunks, self.n_chunks * self.chunks.n_scored)
 
     @property
     def n_chunks(self) -> int:
         """Number of chunks, of all texts."""
-        return self._chunks.n_chunks
-
-    def kld_by_chunk(self, running: Model) -> NDArray[np.float64]:
-        """Run a copy of the base whose weights were changed in memory.
-
-        Returns
-        -------
-        (n_chunks,) float64
-            The mean KLD per token of each chunk, in nats.
-
-        Raises
-        ------
-        ModelFileError
-        """
-        scores = self._run.score(running, lambda n_tokens: None)
-        scores.check(running.path, self._chunks.n_scored)
-        return scores.kld_by_chunk(self._chunks.n_scored)
+        return self.chunks.n_chunks
 
     def __enter__(self) -> Baseline:
         return self

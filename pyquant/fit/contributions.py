@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.evaluate.baseline import Baseline
+from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.shrink import shrink
+from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
 from pyquant.models.model_file import ModelFile
@@ -26,18 +27,21 @@ Progress = Callable[[int, int], None]
 def measure_contributions(
     model: ModelFile,
     quantized: ModelFile,
-    baseline: Baseline,
+    chunks: Chunks,
+    threads: int | None,
     progress: Progress | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Quantize all tensors of one kind at a time while the model runs, and compare it with what it was.
 
-    baseline: the model's, on some text.
     progress: called with kinds done and all kinds.
     Returns: by kind: (n_chunks,) the mean KLD per token of each chunk, in nats.
     """
     became = {tensor.name: tensor for tensor in quantized.tensors}
     caused = {}
-    with Model(model, changing=True) as running:
+    with (
+        Model(model, changing=True) as running,
+        KeptPrefixes(running, [], chunks, threads, allows_bf16=True) as runs,
+    ):
         weights = RunningWeights(running)
         kinds: dict[str, list[Tensor]] = {}
         for tensor in model.tensors:
@@ -48,7 +52,7 @@ def measure_contributions(
                 for tensor in tensors:
                     own = stack.enter_context(weights.own(tensor.name))
                     own[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
-                caused[kind] = baseline.kld_by_chunk(running)
+                caused[kind] = runs.kld_by_chunk()
             if progress:
                 progress(i + 1, len(kinds))
     return caused

@@ -30,10 +30,19 @@ class KeptPrefixes:
 
     matrices: names of those that will be changed.
     chunks: what it is run over.
+    allows_bf16: to products. It adds some 1e-4 to KLDs, as much as a matrix alone may cause.
     Raises ModelFileError: the model cannot be run. OutputError: the folder for temporary files has no room.
     """
 
-    def __init__(self, running: Model, matrices: Iterable[str], chunks: Chunks, threads: int | None) -> None:
+    def __init__(
+        self,
+        running: Model,
+        matrices: Iterable[str],
+        chunks: Chunks,
+        threads: int | None,
+        *,
+        allows_bf16: bool = False,
+    ) -> None:
         self._path, self._chunks, self._threads = running.path, chunks, n_threads(threads)
         tokens, step = chunks.given_to(running), together(chunks.n_ctx)
         self._pieces = [tokens[begin : begin + step] for begin in range(0, len(tokens), step)]
@@ -44,7 +53,7 @@ class KeptPrefixes:
             self._context = stack.enter_context(
                 StagedContext(
                     running, set(matrices) - {EMBEDDINGS}, self._pieces, threads,
-                    wanted=np.arange(chunks.n_ctx) >= chunks.n_ctx // 2,
+                    wanted=np.arange(chunks.n_ctx) >= chunks.n_ctx // 2, allows_bf16=allows_bf16,
                 )
             )  # fmt: skip
             stages = self._context.stages

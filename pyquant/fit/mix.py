@@ -145,7 +145,9 @@ class _Search:
         first = self._try("round 1", solution.types)
         with mixer.timed("kinds") as progress:
             made = ModelFile(self._path(first.name))
-            measured = measure_contributions(mixer.model, made, mixer.baseline, progress)
+            measured = measure_contributions(
+                mixer.model, made, mixer.baseline.chunks, mixer.threads, progress
+            )
         solver.factors = corrections(measured, solver.by_kind(first.types))
         solution = solver.solve(self._wanted)
         trials = [first]

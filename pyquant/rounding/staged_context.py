@@ -41,17 +41,18 @@ class StagedContext:
         threads: int | None,
         *,
         wanted: NDArray[np.bool_] | None = None,
+        allows_bf16: bool = True,
     ) -> None:
         """Prepare to run it.
 
         matrices: the names of those where the pass is to stop.
         pieces: tokens, each (n_chunks, n_ctx), the first the largest.
         wanted: after which tokens of a chunk `finish` gives logits, (n_ctx,); None: it is not called.
+        allows_bf16: to products, where the CPU is faster with it.
         Raises ModelFileError.
         """
         self._pieces = pieces
-        # Logits tell files apart that differ in one matrix: they are llama.cpp's own.
-        self._pass = _core.StagedPass(set(matrices), allows_bf16=wanted is None)
+        self._pass = _core.StagedPass(set(matrices), allows_bf16=allows_bf16)
         largest = pieces[0]
         self.path, self.n_vocab, self.n_ctx = model.path, model.n_vocab, largest.shape[1]
         self.on_gpu = model.on_gpu

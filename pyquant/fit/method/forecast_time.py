@@ -108,4 +108,5 @@ def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int) -> floa
     """
     of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
     kinds = {kind_of(tensor.name) for tensor in matrices}
-    return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + len(kinds))
+    of_kinds = STAGED * (1 + len(kinds))
+    return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + of_kinds)
