@@ -52,6 +52,11 @@ def add_products(
         moved += z.T @ y
 
 
+def add_squares(y: NDArray[np.float32], hessian: NDArray[np.float32], *, threads: int | None = None) -> None:
+    """Add sums over tokens of y y^T to `hessian`, as `add_products` does."""
+    add_products(y, y[:, :0], hessian, np.empty((0, y.shape[1]), np.float32), threads=threads)
+
+
 class Stored:
     """A matrix, (n_out, n_in), of which products take rows as they are stored where they can, else decoded.
 

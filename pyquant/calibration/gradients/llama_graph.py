@@ -124,14 +124,7 @@ class LlamaGraph:
         streams = [self._stored[EMBEDDINGS].decoded(tokens)]
         for i in range(self.n_layers):
             its = self._inside(i, streams[-1])
-            neurons = its.gate
-
-            def multiply(rows: slice, its: _Inside = its, neurons: Array = neurons) -> None:
-                neurons[rows] *= _sigmoid(neurons[rows])
-                neurons[rows] *= its.up[rows]
-
-            in_blocks(len(neurons), NEURONS_OF, multiply, threads=self._threads)
-            streams.append(its.between + self._times(its.matrices["ffn_down"], neurons))
+            streams.append(its.between + self._times(its.matrices["ffn_down"], self._neurons(its)))
         return streams
 
     def logits(self, last: Array) -> Array:
@@ -183,6 +176,17 @@ class LlamaGraph:
         y = between * self._scale(between) * of["ffn_norm"]
         gate, up = self._times(matrices["ffn_gate"], y), self._times(matrices["ffn_up"], y)
         return _Inside(matrices, of, of_q, of_k, q, k, v, shares, between, gate, up)
+
+    def _neurons(self, its: _Inside) -> Array:
+        """Give what neurons give, in the place of the gate."""
+        neurons = its.gate
+
+        def multiply(rows: slice) -> None:
+            neurons[rows] *= _sigmoid(neurons[rows])
+            neurons[rows] *= its.up[rows]
+
+        in_blocks(len(neurons), NEURONS_OF, multiply, threads=self._threads)
+        return neurons
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)

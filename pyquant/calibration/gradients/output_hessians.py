@@ -16,7 +16,7 @@ from pyquant import _core
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
 from pyquant.calibration.gradients.row_blocks import in_blocks
-from pyquant.calibration.products import add_products
+from pyquant.calibration.products import add_squares
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
@@ -82,8 +82,7 @@ def output_hessians(
         if level > 0:
             weighted = gradients / np.sqrt(squares + level)
             its = hessian.setdefault(name, np.zeros((n_out[name],) * 2, np.float32))
-            nothing = weighted[:, :0]
-            add_products(weighted, nothing, its, np.empty((0, n_out[name]), np.float32), threads=threads)
+            add_squares(weighted, its, threads=threads)
 
     tokens = chunks.given_to(model)
     for number, sequence in enumerate(tokens):
