@@ -210,11 +210,11 @@ def forecast(
             on_disk = max(on_disk, states + routed - in_memory)
     columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)
-    # To find a mix, all tensors of a kind are held, rounded, beside the mapped model.
+    # All tensors of a kind are held, rounded, beside the mapped model, while a mix is found.
     of_kinds: dict[str, int] = {}
     for tensor in model.tensors:
         of_kinds[kind_of(tensor.name)] = of_kinds.get(kind_of(tensor.name), 0) + tensor.n_bytes
-    mixing = (max(of_kinds.values()) + context_memory(model, n_ctx)) * mixed
+    mixing = (max(of_kinds.values()) + context_memory(model, n_ctx, BATCH)) * mixed
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
         ["mix of types", *names] if mixed else names,
