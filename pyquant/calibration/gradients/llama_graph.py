@@ -27,7 +27,7 @@ VECTORS = ("attn_norm", "ffn_norm")
 BIASED = ("attn_q", "attn_k", "attn_v")
 NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
-NEURONS_OF = 32  # tokens at a time
+NEURONS_OF = 32  # tokens, whose neurons are computed together
 BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time, in float32
 # Whether positions turn pairs of neighbors, or of numbers half a head apart.
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
