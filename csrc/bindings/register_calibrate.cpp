@@ -291,11 +291,11 @@ void register_calibrate(py::module_ & module) {
                                    }
                                    return names;
                                })
-        .def("own",
+        .def("copy",
              [](RunningWeights & self, const std::string & name) {
-                 return stored_rows(self.tensors().at(name), self.own(name));
+                 return stored_rows(self.tensors().at(name), self.copy(name));
              })
-        .def("give_back", &RunningWeights::give_back);
+        .def("restore", &RunningWeights::restore);
 
     observer<Bf16Pass>(module, "Bf16Pass").def(py::init<>());
 

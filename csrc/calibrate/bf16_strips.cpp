@@ -30,7 +30,7 @@ void Bf16Strips::resize(int64_t n, int64_t n_columns, bool as_rows) {
 }
 
 const uint32_t * Bf16Strips::as_row(int64_t column, int64_t pair) const {
-    return by_step_.size() == 0 ? as_column(column, pair) : by_step_.pairs() + place_by_step(column, pair);
+    return by_step_.empty() ? as_column(column, pair) : by_step_.pairs() + place_by_step(column, pair);
 }
 
 size_t Bf16Strips::place_by_step(int64_t column, int64_t pair) const {
@@ -69,7 +69,7 @@ void Bf16Strips::round_rows(const Numbers & rows, Span columns) {
 }
 
 void Bf16Strips::copy_by_step(Span columns) {
-    if (by_step_.size() == 0) {
+    if (by_step_.empty()) {
         return;
     }
     for (int64_t column = columns.begin; column < round_up(columns.end, kStrip); column += kLinePairs) {

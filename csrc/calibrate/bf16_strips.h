@@ -18,7 +18,7 @@ struct Span {
     int64_t begin, end;
 };
 
-// Room for lines, which nobody fills before they are written: that would be a good part of a product's time.
+// Lines without initial values: filling them took a good part of a product's time.
 class Lines {
 public:
     void resize(size_t n) {
@@ -29,6 +29,7 @@ public:
         size_ = n;
     }
     size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
     uint32_t * pairs() const { return lines_[0].pairs; }
 
 private:

@@ -46,7 +46,8 @@ class Collector {
 public:
     // wanted: names of the matrices whose inputs' Hessians are asked for; of the others only sums of
     // squares are kept. with_output: also the output matrix, which then has to be computed. on_device: sums
-    // up what a device computes there. allows_bf16: to the products of each pass (ggml/bf16_products.h).
+    // up what a device computes there. allows_bf16: whether products may round to BF16
+    // (ggml/bf16_products.h).
     Collector(std::set<std::string> wanted, bool with_output, int n_threads, bool on_device,
               bool allows_bf16);
 

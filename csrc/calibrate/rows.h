@@ -26,7 +26,7 @@ struct Numbers {
         : Numbers(reinterpret_cast<const char *>(rows.data), rows.n, size_t(rows.stride) * sizeof(float),
                   kernels::kFloat32) {}
 
-    // Where a row's numbers stand, those before `number` left out.
+    // The address of a row's numbers from `number` on.
     const char * at(int64_t row, int64_t number) const {
         return data + size_t(row) * stride + size_t(number) * kernels::kNumberBytes[type];
     }

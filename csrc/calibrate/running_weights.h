@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "calibrate/own_room.h"
+#include "calibrate/weights_copy.h"
 
 struct ggml_tensor;
 
@@ -19,18 +19,18 @@ public:
     // Tensors that the passes so far multiplied by or took rows of, by name.
     const std::map<std::string, ggml_tensor *> & tensors() const { return tensors_; }
 
-    // Gives one room of its own, and returns its values, to be changed; until give_back().
-    void * own(const std::string & name) {
-        return rooms_.try_emplace(name, tensors_.at(name)).first->second.values();
+    // Has one use a copy of its weights until restore(); returns the copy, to be changed.
+    void * copy(const std::string & name) {
+        return copies_.try_emplace(name, tensors_.at(name)).first->second.values();
     }
-    void give_back(const std::string & name) {
-        rooms_.at(name).give_back();
-        rooms_.erase(name);
+    void restore(const std::string & name) {
+        copies_.at(name).restore();
+        copies_.erase(name);
     }
 
 private:
     std::map<std::string, ggml_tensor *> tensors_;
-    std::map<std::string, OwnRoom> rooms_;
+    std::map<std::string, WeightsCopy> copies_;
 };
 
 }  // namespace pyquant::calibrate

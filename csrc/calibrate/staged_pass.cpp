@@ -112,20 +112,20 @@ StagedPass::Seen StagedPass::seen(size_t node, HostValues & values) {
 StagedPass::Own StagedPass::own(size_t stage, size_t i) {
     ggml_tensor * matrix = stages_.at(stage).matrices.at(i);
     for (const Owned & owned : owned_) {
-        if (owned.room.matrix() == matrix) {
-            return {matrix, owned.room.values()};
+        if (owned.copy.matrix() == matrix) {
+            return {matrix, owned.copy.values()};
         }
     }
-    owned_.push_back({stage, OwnRoom(matrix)});
-    return {matrix, owned_.back().room.values()};
+    owned_.push_back({stage, WeightsCopy(matrix)});
+    return {matrix, owned_.back().copy.values()};
 }
 
 void StagedPass::write_to_device() {
     const auto on_device = std::stable_partition(
-        owned_.begin(), owned_.end(), [](const Owned & owned) { return is_on_host(owned.room.matrix()); });
+        owned_.begin(), owned_.end(), [](const Owned & owned) { return is_on_host(owned.copy.matrix()); });
     for (auto owned = on_device; owned != owned_.end(); ++owned) {
-        ggml_tensor * matrix = owned->room.matrix();
-        ggml_backend_tensor_set(matrix, owned->room.values(), 0, ggml_nbytes(matrix));
+        ggml_tensor * matrix = owned->copy.matrix();
+        ggml_backend_tensor_set(matrix, owned->copy.values(), 0, ggml_nbytes(matrix));
     }
     owned_.erase(on_device, owned_.end());
 }
@@ -134,7 +134,7 @@ void StagedPass::disown_before(size_t stage) {
     const auto is_behind = [&](const Owned & owned) { return owned.stage < stage; };
     for (const Owned & owned : owned_) {
         if (is_behind(owned)) {
-            owned.room.give_back();
+            owned.copy.restore();
         }
     }
     owned_.erase(std::remove_if(owned_.begin(), owned_.end(), is_behind), owned_.end());

@@ -15,8 +15,8 @@
 
 #include "calibrate/graph_stages.h"
 #include "calibrate/host_values.h"
-#include "calibrate/own_room.h"
 #include "calibrate/pass_states.h"
+#include "calibrate/weights_copy.h"
 
 struct ggml_tensor;
 
@@ -24,7 +24,7 @@ namespace pyquant::calibrate {
 
 class StagedPass {
 public:
-    // allows_bf16: to the products of each pass (ggml/bf16_products.h).
+    // allows_bf16: whether products of each pass may round to BF16 (ggml/bf16_products.h).
     StagedPass(std::set<std::string> matrices, bool allows_bf16)
         : matrices_(std::move(matrices)),
           allows_bf16_(allows_bf16) {}
@@ -60,16 +60,17 @@ public:
         const ggml_tensor * matrix;
         void * values;
     };
-    // Gives a stage's matrix room of its own. disown_before() gives matrices of earlier stages the model's
-    // values again, which no pass that goes on behind them sees. Not to be called when the model is gone.
-    // On a device the matrix itself is changed, when the next pass begins, which ends the room.
+    // Gives a stage's matrix a copy of its values, to be changed. disown_before() gives matrices of earlier
+    // stages the model's values again, which no pass that goes on behind them sees. Not to be called when the
+    // model is gone. On a device the matrix itself is changed, when the next pass begins, which ends the
+    // copy.
     Own own(size_t stage, size_t i);
     void disown_before(size_t stage);
 
 private:
     struct Owned {
         size_t stage;
-        OwnRoom room;
+        WeightsCopy copy;
     };
 
     bool ask(ggml_tensor * node);

@@ -50,8 +50,8 @@ def measure_contributions(
         for i, (kind, tensors) in enumerate(kinds.items()):
             with ExitStack() as stack:
                 for tensor in tensors:
-                    own = stack.enter_context(weights.own(tensor.name))
-                    own[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
+                    copy = stack.enter_context(weights.copied(tensor.name))
+                    copy[:] = _core.ggml_encoder(int(tensor.type)).encode(became[tensor.name].weights())
                 caused[kind] = runs.kld_by_chunk()
             if progress:
                 progress(i + 1, len(kinds))

@@ -30,7 +30,7 @@ class KeptPrefixes:
 
     matrices: names of those that will be changed.
     chunks: what it is run over.
-    allows_bf16: to products. It adds some 1e-4 to KLDs, as much as a matrix alone may cause.
+    allows_bf16: whether products may round to BF16, which adds some 1e-4 to KLDs: one matrix may cause less.
     Raises ModelFileError: the model cannot be run. OutputError: the folder for temporary files has no room.
     """
 

@@ -127,8 +127,8 @@ def measure_sensitivity(
                     per_error[rows[name]] = before[name]
                     continue
                 runs.go_to(name)
-                with running_weights.own(name) as own:
-                    step = _round(source, tensor, known, factors, own)
+                with running_weights.copied(name) as copy:
+                    step = _round(source, tensor, known, factors, copy)
                     caused = runs.kld_by_chunk()
                 per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
                 if kept:

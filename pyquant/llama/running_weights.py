@@ -28,13 +28,13 @@ class RunningWeights:
         self.names = frozenset(self._found.names)
 
     @contextmanager
-    def own(self, name: str) -> Iterator[NDArray[np.uint8]]:
-        """Let a matrix have room of its own, which takes as much memory, until the block ends.
+    def copied(self, name: str) -> Iterator[NDArray[np.uint8]]:
+        """Run the model with a copy of a matrix, which takes as much memory, until the block ends.
 
-        Yields (n_rows, row_bytes) uint8: what the model is run with, in the tensor's type, to be written to.
+        Yields (n_rows, row_bytes) uint8: the copy, in the tensor's type, to be written to.
         """
-        own = self._found.own(name)
+        copy = self._found.copy(name)
         try:
-            yield own
+            yield copy
         finally:
-            self._found.give_back(name)
+            self._found.restore(name)

@@ -48,7 +48,7 @@ class StagedContext:
         matrices: the names of those where the pass is to stop.
         pieces: tokens, each (n_chunks, n_ctx), the first the largest.
         wanted: after which tokens of a chunk `finish` gives logits, (n_ctx,); None: it is not called.
-        allows_bf16: to products, where the CPU is faster with it.
+        allows_bf16: whether products may round to BF16.
         Raises ModelFileError.
         """
         self._pieces = pieces

@@ -43,8 +43,8 @@ def test_kept_prefixes_give_what_whole_runs_give(
         with KeptPrefixes(running, names, chunks, 1) as runs, KeptPrefixes(running, [], chunks, 1) as whole:
             for tensor in runs.in_order(names):
                 runs.go_to(tensor)
-                with weights.own(tensor) as own:
-                    own[:] = own[::-1].copy()
+                with weights.copied(tensor) as copy:
+                    copy[:] = copy[::-1].copy()
                     expected = whole.kld_by_chunk()
                     assert (runs.kld_by_chunk() == expected).all(), tensor
                 if tensor.startswith("blk."):

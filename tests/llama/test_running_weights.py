@@ -10,7 +10,7 @@ from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
 
 
-def test_tied_embeddings_are_changed_as_the_output_matrix_too_and_given_back(small_model: Path) -> None:
+def test_tied_embeddings_are_changed_as_the_output_matrix_too_and_restored(small_model: Path) -> None:
     tokens = np.array([[1, 2, 4, 5]], np.int32)
     with Model(small_model, changing=True) as running:
         weights = RunningWeights(running)
@@ -21,8 +21,8 @@ def test_tied_embeddings_are_changed_as_the_output_matrix_too_and_given_back(sma
                 return context.decode(tokens, 0, np.ones(tokens.size, bool)).copy()
 
             before = logits()
-            with weights.own("token_embd.weight") as own:
-                own[3] = 0
+            with weights.copied("token_embd.weight") as copy:
+                copy[3] = 0
                 changed = logits()
             after = logits()
     assert not changed[..., 3].any()

@@ -43,6 +43,7 @@ SOURCES = {
         "calibrate/graph_stages.cpp",
         "calibrate/pass_states.cpp",
         "calibrate/staged_pass.cpp",
+        "calibrate/weights_copy.cpp",
         *FILES,
     ],
     "pqz": ["pqz/*.cpp", *FILES],

@@ -27,7 +27,7 @@ VECTORS = ("attn_norm", "ffn_norm")
 BIASED = ("attn_q", "attn_k", "attn_v")
 NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
-NEURONS_OF = 32  # tokens, whose neurons are computed together
+TOGETHER = 32  # tokens whose neurons are computed at a time
 BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time, in float32
 # Whether positions turn pairs of neighbors, or of numbers half a head apart.
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
@@ -185,7 +185,7 @@ class LlamaGraph:
             neurons[rows] *= _sigmoid(neurons[rows])
             neurons[rows] *= its.up[rows]
 
-        in_blocks(len(neurons), NEURONS_OF, multiply, threads=self._threads)
+        in_blocks(len(neurons), TOGETHER, multiply, threads=self._threads)
         return neurons
 
     def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
@@ -210,7 +210,7 @@ class LlamaGraph:
             neurons *= gate
             neurons *= opened
 
-        in_blocks(n, NEURONS_OF, through_neurons, threads=self._threads)
+        in_blocks(n, TOGETHER, through_neurons, threads=self._threads)
         of_both = give("ffn_gate", of_gate) + give("ffn_up", of_up)
         back = back + self._norm_back(its.between, of["ffn_norm"], of_both)
         mixed = give("attn_output", back).reshape(n, -1, self._width)

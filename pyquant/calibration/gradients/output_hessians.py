@@ -81,8 +81,9 @@ def output_hessians(
         level = np.median(squares)
         if level > 0:
             weighted = gradients / np.sqrt(squares + level)
-            its = hessian.setdefault(name, np.zeros((n_out[name],) * 2, np.float32))
-            add_squares(weighted, its, threads=threads)
+            if name not in hessian:
+                hessian[name] = np.zeros((n_out[name],) * 2, np.float32)
+            add_squares(weighted, hessian[name], threads=threads)
 
     tokens = chunks.given_to(model)
     for number, sequence in enumerate(tokens):

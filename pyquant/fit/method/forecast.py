@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -211,9 +212,9 @@ def forecast(
     columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)
     # All tensors of a kind are held, rounded, beside the mapped model, while a mix is found.
-    of_kinds: dict[str, int] = {}
+    of_kinds: Counter[str] = Counter()
     for tensor in model.tensors:
-        of_kinds[kind_of(tensor.name)] = of_kinds.get(kind_of(tensor.name), 0) + tensor.n_bytes
+        of_kinds[kind_of(tensor.name)] += tensor.n_bytes
     mixing = (max(of_kinds.values()) + context_memory(model, n_ctx, BATCH)) * mixed
     n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(

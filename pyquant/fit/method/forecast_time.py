@@ -108,5 +108,5 @@ def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int) -> floa
     """
     of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
     kinds = {kind_of(tensor.name) for tensor in matrices}
-    of_kinds = STAGED * (1 + len(kinds))
+    of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
     return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + of_kinds)

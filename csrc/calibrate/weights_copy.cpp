@@ -1,4 +1,4 @@
-#include "calibrate/own_room.h"
+#include "calibrate/weights_copy.h"
 
 #include <cstring>
 #include <new>
@@ -9,7 +9,7 @@
 
 namespace pyquant::calibrate {
 
-OwnRoom::OwnRoom(ggml_tensor * matrix)
+WeightsCopy::WeightsCopy(ggml_tensor * matrix)
     : matrix_(matrix),
       of_model_(matrix->data),
       values_(nullptr, std::free) {
@@ -27,7 +27,7 @@ OwnRoom::OwnRoom(ggml_tensor * matrix)
     }
 }
 
-void OwnRoom::give_back() const {
+void WeightsCopy::restore() const {
     matrix_->data = of_model_;
 }
 
