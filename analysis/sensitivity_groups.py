@@ -1,6 +1,6 @@
 """Say what is lost where tensors of neighboring layers are measured together: fewer runs over the text.
 
-    python -m analysis.sensitivity_groups MODEL HESSIAN SENSITIVITY.toml [--together 2 3 4] [--text FILE]
+    python -m analysis.sensitivity_groups MODEL HESSIAN SENSITIVITY.toml [--together 2 3 4]
 
 SENSITIVITY.toml is what `pyquant sensitivity` measured, one tensor after the other. Tensors of a kind that
 are rounded together tell one number: what all their errors cause. It is shared among them in equal parts, or
@@ -8,9 +8,7 @@ as one over the power of their outputs. Each bit less makes a tensor's part of t
 large. So bits that are given by what comes out of this make a KLD that is greater by the mean of s/s'
 over its geometric mean, weighted by numbers of weights; s was measured of each tensor, and s' is used.
 
-`--text` adds s' of gradients: an error e costs E[(g e x)^2] / 2, to second order, so a tensor's sensitivity
-goes as the mean of |g|^2 over its outputs. Chunks' first tokens are left out, as GPTQ's errors are small
-there (`FIRST_TOKEN`).
+Where the statistics have gradients, s' of these is shown too.
 """
 
 from __future__ import annotations
@@ -23,22 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.calibration import open_calibration
-from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
-from pyquant.calibration.gradients.output_hessians import SEED, drawn
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.files.text import read_texts
 from pyquant.fit.measure_sensitivity import output_power
-from pyquant.llama.chunks import cut
-from pyquant.llama.model import Model
-from pyquant.models.model_file import ModelFile, open_model
+from pyquant.fit.mix_model import by_gradients
+from pyquant.models.model_file import open_model
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.factors import matrices
 from pyquant.rounding.row_weights import TOGETHER, RowWeights
 
 Numbers = NDArray[np.float64]
-
-CTX, CHUNKS = 512, 8  # of gradients
 
 
 def main() -> None:
@@ -49,7 +41,6 @@ def main() -> None:
     parser.add_argument("calibration", type=Path, metavar="HESSIAN")
     parser.add_argument("sensitivity", type=Path)
     parser.add_argument("--together", type=int, nargs="*", default=[2, 3, 4])
-    parser.add_argument("--text", type=Path)
     arguments = parser.parse_args()
 
     model, known = open_model(arguments.model), open_calibration(arguments.calibration)
@@ -61,9 +52,8 @@ def main() -> None:
     rows = RowWeights(model, known)
 
     def show(runs: int, how: str, used: Numbers) -> None:
-        told = ~np.isnan(used)
-        ratio, weights = measured[told] / used[told], n_weights[told]
-        lost = np.average(ratio, weights=weights) / np.exp(np.average(np.log(ratio), weights=weights))
+        ratio = measured / used
+        lost = np.average(ratio, weights=n_weights) / np.exp(np.average(np.log(ratio), weights=n_weights))
         print(f"{runs:>4} {how:<40} {lost:.3f}")
 
     print("runs what is used                             KLD, times")
@@ -83,26 +73,8 @@ def main() -> None:
         np.array([rows.whole(next(matrices(t, TOGETHER))) for t in tensors]),
     )
     show(0, "one for all", np.ones(len(tensors)))
-    if arguments.text:
-        squares = squared_gradients(model, arguments.text)
-        used = np.array([squares.get(tensor.name, np.nan) for tensor in tensors])
-        show(0, f"gradients of {CHUNKS} chunks, of {len(squares)} tensors", used)
-
-
-def squared_gradients(model: ModelFile, text: Path) -> dict[str, float]:
-    """Give the mean of g^2 by matrix, g the gradient of a drawn token's log-probability by its outputs."""
-    graph, rng = LlamaGraph(model), np.random.default_rng(SEED)
-    squares: dict[str, float] = {}
-
-    def take(name: str, gradients: Array) -> None:
-        squares[name] = squares.get(name, 0.0) + float(np.square(gradients[1:]).mean()) / CHUNKS
-
-    with Model(model) as running:
-        sequences = cut(running, read_texts([text])[0], n_ctx=CTX, n_chunks=CHUNKS).given_to(running)
-    for sequence in sequences:
-        streams = graph.streams(sequence)
-        graph.backwards(streams, drawn(graph.logits(streams[-1]), rng), take)
-    return squares
+    if found := by_gradients(model, known):
+        show(0, "gradients", np.array([found[tensor.name] for tensor in tensors]))
 
 
 def neighbors(tensors: list[Tensor], together: int) -> Iterator[list[int]]:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyquant import _core, limits
 from pyquant.calibration.collect import BrokenInput, learn_inputs, list_work, spool, spool_key
 from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.gradients.kept_sums import KeptSums
-from pyquant.calibration.gradients.output_hessians import output_hessians
+from pyquant.calibration.gradients.output_hessians import Gradients, output_hessians
 from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
 from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
@@ -209,7 +208,7 @@ def calibrate_model(
         kept = sample_chunks([chunks.tokens for chunks in cuts], weights)
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
-        followed: dict[str, NDArray[np.float32]] = {}
+        followed = Gradients({}, {})
         left_out: list[str] = []
         if output_side is not None:
             of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
@@ -226,11 +225,12 @@ def calibrate_model(
         work = list_work(cuts, weights)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
             logits = learn_inputs(context, cuts[0], collector)
-            n_out = {name: len(hessian) for name, hessian in followed.items()}
+            n_out = {name: len(hessian) for name, hessian in followed.hessians.items()}
             several = len(wanted) > 1
             header_of = partial(
-                make_header, origin, streams=streams, n_kept=len(kept), several_texts=several, n_out=n_out
-            )
+                make_header, origin, streams=streams, gradients=followed.squares, n_kept=len(kept),
+                several_texts=several, n_out=n_out,
+            )  # fmt: skip
             inputs = collector.inputs
             header = header_of(inputs, not_finite=left_out)
             n_bytes = file_bytes(header)
@@ -260,7 +260,9 @@ def calibrate_model(
                     header = header_of(inputs, not_finite=left_out)
                     n_bytes = file_bytes(header)
                     os.ftruncate(file.fileno(), n_bytes)
-                write_sums(file, header, collector, inputs, squares, kept, moments.shares(inputs), followed)
+                write_sums(
+                    file, header, collector, inputs, squares, kept, moments.shares(inputs), followed.hessians
+                )
                 if imatrix:
                     importance = importance_of(inputs, squares)
                     write_imatrix(

@@ -43,6 +43,9 @@ class Calibration:
         What to call it: of a temporary file, the one that its statistics follow from.
     origin
         Where it comes from; None for an importance matrix.
+    gradients
+        By tensor: the mean of g^2 over tokens and outputs, g the gradient of a drawn token's negative
+        log-probability by what the tensor gives. Empty where none were made.
     not_finite
         Names of matrices whose inputs are not, or are too large; `matrices` has none of them.
     """
@@ -50,6 +53,7 @@ class Calibration:
     path: Path
     called: Path
     origin: Origin | None
+    gradients: dict[str, float]
     not_finite: list[str]
 
     def __init__(self, path: Path, contents: HessianHeader | ImportanceMatrix) -> None:
@@ -61,9 +65,10 @@ class Calibration:
         if isinstance(contents, HessianHeader):
             self.origin, self._inputs, self._streams = contents.origin, contents.inputs, contents.streams
             self.called, self.not_finite = Path(contents.called or path), contents.not_finite
+            self.gradients = contents.gradients
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
-            self._streams, self.not_finite = {}, []
+            self._streams, self.gradients, self.not_finite = {}, {}, []
         self._held: dict[str, Collected] = {}  # by input
 
     @classmethod

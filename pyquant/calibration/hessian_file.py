@@ -83,6 +83,9 @@ class HessianHeader:
     # By matrix, the mean logarithm of the squared length of the residual stream that a norm made its
     # input of. Empty for files of versions that did not know it.
     streams: dict[str, float]
+    # By tensor, the mean of g^2 over tokens and outputs, g the gradient of a drawn token's negative
+    # log-probability. Empty without output-side Hessians.
+    gradients: dict[str, float]
     not_finite: list[str]  # matrices whose inputs are not, or are too large, and so are not in the file
     # the file that the statistics follow from, for a temporary one; None: they are this file's own
     called: str | None = None
@@ -97,6 +100,7 @@ def make_header(
     origin: Origin,
     inputs: Iterable[_core.Input],
     streams: Mapping[str, float],
+    gradients: Mapping[str, float],
     not_finite: Sequence[str],
     *,
     n_kept: int,
@@ -112,14 +116,16 @@ def make_header(
 
     streams: by matrix, the mean logarithm of the squared length of the residual stream that a norm made its
     input of.
+    gradients: by tensor, the mean of its squared gradients; see `HessianHeader`.
     not_finite: matrices whose inputs are not, or are too large.
     n_kept: chunks of tokens that are kept.
     n_out: how many numbers matrices give whose output-side Hessian is known, by their names.
     """
     inputs = list(inputs)
     header = metadata_header(
-        origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams, not_finite
-    )
+        origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams, gradients,
+        not_finite,
+    )  # fmt: skip
     header.add_tensor(TOKENS, Type.I32, [origin.chunk_size, n_kept])
     for i in inputs:
         name = i.matrices[0]
@@ -139,7 +145,11 @@ def make_header(
 
 
 def metadata_header(
-    origin: Origin, inputs: Mapping[str, str], streams: Mapping[str, float], not_finite: Sequence[str]
+    origin: Origin,
+    inputs: Mapping[str, str],
+    streams: Mapping[str, float],
+    gradients: Mapping[str, float],
+    not_finite: Sequence[str],
 ) -> _core.Gguf:
     """Make a header with the metadata of a Hessian file, and without tensors; see `HessianHeader`."""
     header = _core.Gguf()
@@ -150,6 +160,8 @@ def metadata_header(
     header.set_u32(f"{KEY}.panel", _core.PANEL)
     header.set_text(f"{KEY}.texts", json.dumps([asdict(text) for text in origin.texts]))
     header.set_text(f"{KEY}.streams", json.dumps(dict(streams)))
+    if gradients:
+        header.set_text(f"{KEY}.gradients", json.dumps(dict(gradients)))
     header.set_texts(f"{KEY}.matrices", list(inputs))
     header.set_texts(f"{KEY}.inputs", list(inputs.values()))
     if not_finite:
@@ -176,7 +188,10 @@ def read_header(file: ModelFile) -> HessianHeader:
         sha256, chunk_size = file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size")
         if not isinstance(sha256, str) or not isinstance(chunk_size, int) or chunk_size < 1:
             raise ValueError("no hash of a model, or no size of chunks")
-        streams = _STREAMS.validate_python(parse_json(file.get(f"{KEY}.streams") or "{}"))
+        streams, gradients = (
+            _BY_NAME.validate_python(parse_json(file.get(f"{KEY}.{what}") or "{}"))
+            for what in ("streams", "gradients")
+        )
         matrices, inputs = file.get(f"{KEY}.matrices"), file.get(f"{KEY}.inputs")
         not_finite = file.get(f"{KEY}.not_finite", [])
         if not all(isinstance(names, list) for names in (matrices, inputs, not_finite)):
@@ -195,13 +210,14 @@ def read_header(file: ModelFile) -> HessianHeader:
         by_matrix,
         rows,
         streams,
+        gradients,
         not_finite,
         called if isinstance(called, str) else None,
     )
 
 
 _TEXTS = TypeAdapter(list[CalibrationText])
-_STREAMS = TypeAdapter(dict[str, FiniteFloat])
+_BY_NAME = TypeAdapter(dict[str, FiniteFloat])
 
 
 def _check_shapes(path: Path, name: str, tensors: dict[str, Tensor]) -> None:

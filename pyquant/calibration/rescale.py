@@ -66,8 +66,8 @@ def rescale_stats(
     by_input = {stats.inputs[matrix]: of_input for matrix, of_input in exponents.items()}
     tensors = sorted((t for t in file.tensors if t.name != CHECKSUMS), key=lambda tensor: tensor.offset)
     header = metadata_header(
-        replace(stats.origin, sha256=sha256), stats.inputs, stats.streams, stats.not_finite
-    )
+        replace(stats.origin, sha256=sha256), stats.inputs, stats.streams, {}, stats.not_finite
+    )  # what outputs are scaled by changes their gradients
     if called is not None:
         header.set_text(CALLED, str(called))
     for tensor in tensors:

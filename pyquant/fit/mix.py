@@ -183,7 +183,9 @@ class _Search:
     def _try(self, name: str, types: Types) -> Trial:
         mixer, recipe = self._mixer, self._folder / "tried.toml"
         recipe.write_text(recipe_of(types, self._solver.base).to_toml())
-        mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": mixer.calibration.path})
+        # Hessians that are collected on the way would take passes for each file that is tried.
+        rounded_by = "imatrix" if mixer.calibration.is_collected_later else "hessian"
+        mode = make_mode({"mode": "recipe", "recipe": recipe, rounded_by: mixer.calibration.path})
         with mixer.timed("trials") as progress:
             path = self._path(name)
             result = quantize_model(

@@ -20,6 +20,7 @@ from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.equalize.equalize_model import equalized_files
 from pyquant.rounding.factors import matrices
@@ -46,8 +47,9 @@ def mix_model(
 ) -> Mix:
     """Find the types of the least KLD from a model in a file of some size.
 
-    Two copies of the model are held in memory. The folder for temporary files needs room for three quantized
-    files, and for the logits of all scored tokens where these take more than 64 MiB.
+    The matrices of one kind are held in memory, rounded, beside the mapped model. The folder for temporary
+    files needs room for three quantized files, and for the logits of all scored tokens where these take more
+    than 64 MiB.
 
     Parameters
     ----------
@@ -59,8 +61,9 @@ def mix_model(
     target
         The size.
     sensitivity
-        What `measure_sensitivity` gave; None: it is measured, over about as many tokens as the model was
-        calibrated with; "guess": from the residual stream, without runs.
+        What `measure_sensitivity` gave; "guess": from the residual stream, without runs. None: from the
+        calibration's gradients; without these it is measured, over about as many tokens as the model was
+        calibrated with.
     allowed
         Types that may be used; None: all that GPTQ rounds to.
     equalize
@@ -116,6 +119,19 @@ def chunks_for(n_tokens: int, n_tensors: int) -> int:
     return min(max(n_tokens // (CTX * max(n_tensors, 1)), LEAST_CHUNKS), MOST_CHUNKS)
 
 
+def by_gradients(model: ModelFile, calibration: Calibration) -> dict[str, float]:
+    """Give by tensor the nats that a squared error in what it gives causes, to second order.
+
+    The Fisher information of outputs is E[g g^T]: an error e of a row costs E[(g e x)^2] / 2. A row of the
+    embeddings is what one of the tokens gives. Empty where gradients or a matrix's input are unknown.
+    """
+    found = {name: square / 2 for name, square in calibration.gradients.items()}
+    looked_up = {EMBEDDINGS} if OUTPUT in found else set()
+    for name in looked_up:
+        found[name] /= next(tensor.n_rows for tensor in model.tensors if tensor.name == name)
+    return found if found.keys() - looked_up <= set(calibration.matrices) else {}
+
+
 def _check_length(text: Text, there: Chunks, n_chunks: int) -> None:
     if there.n_chunks < n_chunks:
         raise TextError(
@@ -136,6 +152,8 @@ def _sensitivities(
     """Give what tells a tensor's sensitivity, by its name; None: unknown."""
     if isinstance(given, Sensitivity):
         return given.of
+    if given is None and (found := by_gradients(model, calibration)):
+        return found.get
     if given is None:
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
         n_chunks = -(-chunks_for(calibration.n_tokens, n_tensors) // len(texts))  # of each

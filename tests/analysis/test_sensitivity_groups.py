@@ -43,12 +43,15 @@ def test_gradients_tell_sensitivities_better_than_a_guess(
     training_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, stats, known = data.model_path(), tmp_path / "stats", tmp_path / "s.toml"
-    calibrate_model(model, [training_text], stats, n_ctx=256, n_chunks=16)
+    options = {"n_ctx": 256, "n_chunks": 16, "output_side": 16}
+    calibrate_model(model, [training_text], stats, process_output=True, **options)
     measured = measure_sensitivity(model, stats, training_text, n_ctx=128, n_chunks=4)
-    known.write_text(measured.to_toml())
-    given = [str(model), str(stats), str(known), "--together", "--text", str(training_text)]
+    # In embeddings and output, rows of frequent tokens are measured with smaller errors.
+    layers = {name: of for name, of in measured.by_tensor.items() if name.startswith("blk")}
+    known.write_text(Sensitivity(by_tensor=layers).to_toml())
+    given = [str(model), str(stats), str(known), "--together"]
     monkeypatch.setattr("sys.argv", ["", *given])
     sensitivity_groups.main()
     lost = {line[5:45].strip(): float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()[1:]}
-    assert lost["gradients of 8 chunks, of 28 tensors"] < 1.05  # on 24 chunks of 256 measured 1.01
+    assert lost["gradients"] < 1.05
     assert lost["a guess by the residual stream"] > 1.1

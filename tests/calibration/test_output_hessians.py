@@ -28,6 +28,7 @@ from pyquant.calibration.gradients.llama_graph import (
 from pyquant.calibration.panels import full_matrix, triangle_of
 from pyquant.errors import ConfigError
 from pyquant.llama.chunks import Chunks
+from pyquant.llama.model import Model as Running
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from tests.support.command import run
@@ -71,7 +72,7 @@ def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
     shares[np.arange(len(TOKENS)), targets] -= 1
     gradients: dict[str, NDArray[np.float32]] = {}
     graph.backwards(streams, shares, gradients.__setitem__)
-    assert gradients.keys() == graph.n_out.keys()
+    assert gradients.keys() == set(graph.names)
     tensors = {name: x.astype(np.float64) for name, x in MODEL.tensors().items()}
     entered = inputs_of(MODEL, TOKENS)
     for layer in range(MODEL.n_layer):
@@ -87,6 +88,56 @@ def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
                 sides.append(loss(changed, targets))
             expected = (sides[0] - sides[1]) / 2e-5
             assert of_weights[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * size)
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_gradients_of_embeddings_are_those_of_differences(model: Path) -> None:
+    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(3)
+    streams = graph.streams(TOKENS)
+    logits = graph.logits(streams[-1])
+    targets = rng.integers(0, logits.shape[1], len(TOKENS))
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(TOKENS)), targets] -= 1
+    gradients: dict[str, NDArray[np.float32]] = {}
+    graph.backwards(streams, shares, gradients.__setitem__)
+    np.testing.assert_array_equal(gradients["output.weight"], shares)
+    tensors = {name: x.astype(np.float64) for name, x in MODEL.tensors().items()}
+    token = int(TOKENS[5])
+    slope = gradients["token_embd.weight"][token == TOKENS].sum(axis=0)
+    for place in rng.integers(0, MODEL.n_embd, 4):
+        sides = []
+        for step in (1e-5, -1e-5):
+            changed = {**tensors, "token_embd.weight": tensors["token_embd.weight"].copy()}
+            changed["token_embd.weight"][token, place] += step
+            sides.append(loss(changed, targets))
+        expected = (sides[0] - sides[1]) / 2e-5
+        assert slope[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * float(np.abs(slope).max()))
+
+
+@pytest.mark.parametrize("name", ["tied", "apart"])
+def test_squared_gradients_are_in_the_statistics(name: str, text: Path, tmp_path: Path) -> None:
+    """They are means over all chunks' tokens but the first, of what the graph gives."""
+    source = dataclasses.replace(MODEL, tied=name == "tied").write(tmp_path / "model.gguf")
+    calibrate_model(
+        source, [text], tmp_path / "stats", n_ctx=64, n_chunks=2, output_side=2, random=0, threads=1
+    )
+    known = Calibration.read(tmp_path / "stats")
+    graph, rng = LlamaGraph(ModelFile(source), threads=1), np.random.default_rng(module.SEED)
+    squares: dict[str, list[NDArray[np.float32]]] = {}
+    with Running(source) as running:
+        sequences = Chunks(known.tokens()).given_to(running)
+    for tokens in sequences:
+        streams = graph.streams(tokens)
+        graph.backwards(
+            streams, module.drawn(graph.logits(streams[-1]), rng),
+            lambda name, its: squares.setdefault(name, []).append(np.square(its[1:])),
+        )  # fmt: skip
+    assert known.gradients.keys() == squares.keys()
+    assert ("output.weight" in squares) == (name == "apart")
+    for tensor, its in squares.items():
+        assert len(its) == 2
+        assert known.gradients[tensor] == pytest.approx(np.mean(its), rel=1e-4)
 
 
 def test_hessians_are_in_the_statistics(model: Path, text: Path, tmp_path: Path) -> None:
@@ -126,8 +177,11 @@ def test_rounded_products_leave_gradients_much_as_they_are(
         return given
 
     rounded = gradients()
+    del rounded["output.weight"]  # they are given
     monkeypatch.setattr(_core, "HAS_BF16_PRODUCTS", False)
-    for name, exact in gradients().items():
+    given = gradients()
+    for name in rounded:
+        exact = given[name]
         assert 1e-4 < np.linalg.norm(rounded[name] - exact) / np.linalg.norm(exact) < 0.03, name
 
 
@@ -230,14 +284,14 @@ def test_kept_sums_of_another_form_are_not_used(change: dict[str, np.ndarray], t
     kept = KeptSums(tmp_path / "stats", "", Chunks(np.zeros((2, 4), np.int32)), 0)
     sound = {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}
     kept.keep(1, sound, last=True)
-    n_out = {"blk.0.attn_q.weight": 64}
-    n_done, sums = kept.read(n_out)
-    assert (n_done, sums.keys()) == (1, n_out.keys())
+    shapes = {"blk.0.attn_q.weight": (64, 64)}
+    n_done, sums = kept.read(shapes)
+    assert (n_done, sums.keys()) == (1, shapes.keys())
     path = tmp_path / ".stats.output-side.npz"
     with np.load(path) as arrays:
         entries = {**arrays, **change}
     np.savez(path, **entries)
-    assert kept.read(n_out) == (0, {})
+    assert kept.read(shapes) == (0, {})
 
 
 def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:

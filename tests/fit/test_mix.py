@@ -21,7 +21,7 @@ from pyquant.errors import ConfigError, TextError
 from pyquant.evaluate.baseline import Baseline
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer
-from pyquant.fit.mix_model import mix_model
+from pyquant.fit.mix_model import by_gradients, mix_model
 from pyquant.fit.mixtures import WantedSize
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
@@ -97,6 +97,29 @@ def test_types_are_found_for_scaled_channels(stats: Path, held_out_text: Path, s
     with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
         measured = baseline.kld_of(tmp_path / "out.gguf").kld.mean
     assert measured == pytest.approx(found.best.kld, rel=1e-3)
+
+
+@pytest.mark.ci
+def test_with_gradients_nothing_runs_for_sensitivities(
+    sensitivity, training_text: Path, held_out_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, stats = ModelFile(data.model_path()), tmp_path / "stats.gguf"
+    options = {"n_ctx": 256, "n_chunks": 6, "output_side": 4}
+    calibrate_model(model, [training_text], stats, process_output=True, **options)
+    found = by_gradients(model, Calibration.read(stats))
+    assert found.keys() == sensitivity.by_tensor.keys()
+    monkeypatch.setattr("pyquant.fit.mix_model.measure_sensitivity", None)  # nothing runs for it
+    mixed = mix_model(model, stats, held_out_text, WantedSize(like="Q4_K_M"), n_ctx=CTX, n_chunks=CHUNKS)
+    assert mixed.stock is not None
+    assert mixed.best.kld < 0.8 * mixed.stock.kld
+
+
+def test_without_all_inputs_gradients_are_not_used(training_text: Path, tmp_path: Path) -> None:
+    model, stats = ModelFile(data.model_path()), tmp_path / "stats.gguf"
+    calibrate_model(model, [training_text], stats, n_ctx=64, n_chunks=2, output_side=1)
+    known = Calibration.read(stats)
+    assert known.gradients
+    assert by_gradients(model, known) == {}  # the output's input is not known
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from pyquant.llama.chunks import Chunks
 
 Sums = dict[str, NDArray[np.float32]]
 
-MADE_OF, DONE = "made of", "chunks done"  # entries beside the sums, whose names are tensors'
+MADE_OF, DONE = "made of", "chunks done"  # entries beside the sums
 
 
 class KeptSums:
@@ -40,10 +40,10 @@ class KeptSums:
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
         self._seconds, self._saved = seconds, time.monotonic()
 
-    def read(self, n_out: Mapping[str, int]) -> tuple[int, Sums]:
+    def read(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Sums]:
         """Return the chunks done and the sums over them; none where the file is of others, or damaged.
 
-        n_out: by matrix, rows and columns of its sum.
+        shapes: of the sums that may be there, by their names.
         """
         try:
             entries = read_npz(self._path)
@@ -53,8 +53,7 @@ class KeptSums:
         if str(made_of) != self._made_of or done is None or done.shape != () or done.dtype.kind not in "iu":
             return 0, {}
         for name, its in entries.items():
-            shape = (n_out[name],) * 2 if name in n_out else None
-            if its.shape != shape or its.dtype != np.float32 or not np.isfinite(its).all():
+            if its.shape != shapes.get(name) or its.dtype != np.float32 or not np.isfinite(its).all():
                 return 0, {}
         return int(done), entries
 

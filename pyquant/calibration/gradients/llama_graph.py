@@ -119,6 +119,11 @@ class LlamaGraph:
         names = (f"blk.{i}.{kind}.weight" for i in range(self.n_layers) for kind in MATRICES)
         return {name: self._tensors[name].shape[1] for name in names}
 
+    @property
+    def names(self) -> list[str]:
+        """List the tensors that `backwards` hands on gradients of."""
+        return [*self.n_out, EMBEDDINGS, *([OUTPUT] if OUTPUT in self._tensors else [])]
+
     def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
         """Give the residual stream before each layer, and behind the last."""
         streams = [self._stored[EMBEDDINGS].decoded(tokens)]
@@ -134,14 +139,20 @@ class LlamaGraph:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
-        """Follow gradients of logits back through all layers, and hand on those of what each matrix gives."""
-        last = streams[-1]
+        """Follow gradients of logits back through all layers, and hand on those of what each matrix gives.
+
+        Embeddings that are the output matrix too are handed on as that.
+        """
+        last, has_output = streams[-1], OUTPUT in self._tensors
+        take(OUTPUT if has_output else EMBEDDINGS, logits)
         of_last = np.zeros_like(last)
         for rows in self._output.blocks(BLOCK_BYTES):
             of_last += self._times_back(self._output[rows], logits[:, rows])
         back = self._norm_back(last, self._output_norm, of_last)
         for i in reversed(range(self.n_layers)):
             back = self._layer_back(i, streams[i], back, take)
+        if has_output:
+            take(EMBEDDINGS, back)
 
     def _matrices(self, layer: int) -> dict[str, Matrix]:
         return {kind: self._stored[f"blk.{layer}.{kind}.weight"][:] for kind in MATRICES}

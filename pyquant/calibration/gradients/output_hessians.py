@@ -8,6 +8,7 @@ much KLD an error e causes: e G e^T / 2, to second order, as G is the Fisher inf
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,23 @@ SEED = 0
 TOGETHER = 16  # tokens whose predictions are drawn at a time
 SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1
 
+SQUARES = "squared gradients"  # what their sums are kept as
+
 # (chunks done, all chunks)
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What is known of the gradients of a drawn token's negative log-probability.
+
+    hessians: by matrix: (n_out, n_out) float32, the weighted mean of g g^T over tokens.
+    squares: by tensor, embeddings and output among them: the mean of g^2 over tokens and outputs, without
+    chunks' first tokens, as GPTQ's errors are small there.
+    """
+
+    hessians: dict[str, NDArray[np.float32]]
+    squares: dict[str, float]
 
 
 def output_hessians(
@@ -38,11 +54,11 @@ def output_hessians(
     wanted: Collection[str] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, NDArray[np.float32]]:
+) -> Gradients:
     """Run a model forwards and backwards over chunks of tokens.
 
     A few tokens have gradients a thousand times as large as the others. So each token counts by 1 / (its
-    squared length + the median of these in its chunk).
+    squared length + the median of these in its chunk) in the Hessians.
 
     Parameters
     ----------
@@ -53,13 +69,9 @@ def output_hessians(
     kept
         Where sums are kept against an interruption; those that are there are taken up.
     wanted
-        Names of the matrices whose gradients count; None: all of layers.
+        Names of the matrices that Hessians are made of; None: all of layers.
     progress
         Called with chunks done and all chunks.
-
-    Returns
-    -------
-    By matrix: (n_out, n_out) float32, the mean of g g^T.
 
     Raises
     ------
@@ -72,9 +84,14 @@ def output_hessians(
     floats = sum(n * n for n in n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
     rng = np.random.default_rng(SEED)
-    n_done, hessian = kept.read(n_out)
+    n_done, sums = kept.read({SQUARES: (len(graph.names),)} | {name: (n, n) for name, n in n_out.items()})
+    hessian = {name: its for name, its in sums.items() if name != SQUARES}
+    sums_of_squares = sums.get(SQUARES, np.zeros(len(graph.names), np.float32))
+    places = {name: place for place, name in enumerate(graph.names)}
 
     def take(name: str, gradients: Array) -> None:
+        behind = gradients[1:]
+        sums_of_squares[places[name]] += np.vdot(behind, behind) / gradients.shape[1]
         if name not in n_out:
             return
         squares = np.square(gradients).sum(axis=1, keepdims=True)
@@ -95,13 +112,16 @@ def output_hessians(
         if number == 0:
             _check(model, Chunks(chunks.tokens[:1]), logits, threads)
         graph.backwards(streams, drawn(logits, rng, threads=threads), take)
-        kept.keep(number + 1, hessian, last=number + 1 == len(tokens))
+        kept.keep(number + 1, {**hessian, SQUARES: sums_of_squares}, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
     for its in hessian.values():
         its /= np.float32(tokens.size)
         its[:] = np.tril(its) + np.tril(its, -1).T
-    return hessian
+    n_behind = max(1, len(tokens) * (chunks.n_ctx - 1))
+    return Gradients(
+        hessian, {name: float(sums_of_squares[place]) / n_behind for name, place in places.items()}
+    )
 
 
 def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None) -> Array:

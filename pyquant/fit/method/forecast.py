@@ -183,8 +183,8 @@ def forecast(
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
         seconds += BESIDE_PRODUCTS * its / products_per_second()
     if mixed:
-        passes += passes_of_mix(matrices, n_chunks, n_ctx) + TRIALS * STAGED * n_kept * (not keeps)
-        of_cores += TRIALS * (rounding(inputs) + collecting(inputs, n_ctx * n_kept) * (not keeps))
+        passes += passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=n_output_side > 0)
+        of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (

@@ -100,13 +100,13 @@ def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor
     return n_tokens * (3 * of_layers + 2 * vocabulary + sum(tensor.n_rows**2 for tensor in output_side))
 
 
-def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int) -> float:
+def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int, *, by_gradients: bool) -> float:
     """Count passes over a chunk of n_ctx tokens that finding a mix takes: of a model calibrated on n_chunks.
 
-    A matrix's sensitivity takes the half of a pass that is behind it, in the mean. Then the base, files and
-    kinds of tensors are compared.
+    Without gradients a matrix's sensitivity takes the half of a pass that is behind it, in the mean. Then the
+    base, files and kinds of tensors are compared.
     """
-    of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
+    of_sensitivity = 0 if by_gradients else CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
     kinds = {kind_of(tensor.name) for tensor in matrices}
     of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
     return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + of_kinds)

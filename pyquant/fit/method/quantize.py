@@ -257,9 +257,12 @@ def quantize(
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
             if work.known("mix") is None or not recipe.exists():
+                checkpoint = work.checkpoint("mix")
+                if statistics.kept and not hessian:  # in the cache, there for other sizes too
+                    checkpoint = statistics.path.with_suffix(".tensors")
                 mixed_for(
-                    model, statistics.path, parts, type, recipe, threads=threads,
-                    checkpoint=work.checkpoint("mix"), progress=progress,
+                    model, statistics.path, parts, type, recipe, threads=threads, checkpoint=checkpoint,
+                    progress=progress,
                 )  # fmt: skip
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}

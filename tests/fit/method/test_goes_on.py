@@ -145,7 +145,9 @@ def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Pat
 
 
 @pytest.mark.ci
-def test_a_run_for_a_size_goes_on_behind_measured_tensors(source: Path, short: Path, tmp_path: Path) -> None:
+def test_a_run_for_a_size_goes_on_behind_measured_tensors(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, output, seen = tmp_path / "whole.gguf", tmp_path / "out.gguf", list[int]()
     options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
 
@@ -157,14 +159,20 @@ def test_a_run_for_a_size_goes_on_behind_measured_tensors(source: Path, short: P
         if what == "sensitivities":
             seen.append(done)
 
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
     quantize(source, whole, WantedSize(target_bpw=8), **options)
+    (measured,) = (tmp_path / "cache").rglob("*.tensors")
+    measured.unlink()
     with pytest.raises(KeyboardInterrupt):
         quantize(source, output, WantedSize(target_bpw=8), progress=stop, **options)
-    assert len((tmp_path / ".out.gguf.stages" / "mix.tensors").read_text().splitlines()) == 1 + 4
+    assert len(measured.read_text().splitlines()) == 1 + 4
     quantize(source, output, WantedSize(target_bpw=8), progress=see, **options)
     assert seen[:2] == [0, 5]
     assert output.read_bytes() == whole.read_bytes()
     assert not (tmp_path / ".out.gguf.stages").exists()
+    seen.clear()
+    quantize(source, output, WantedSize(target_bpw=7), force=True, progress=see, **options)
+    assert seen == [0], "sensitivities are those of the other size"
 
 
 @pytest.mark.parametrize("damaged", ["[]", "{", "{}", '{"digest": 1, "stages": 2}', "[" * 100_000])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from pyquant.fit.method import stages as stages_module
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.split_text import split_text
+from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
+from pyquant.rounding import collecting
 from tests.support.methods import NAME, STAGES, made
 from tests.support.models import Model as Generated
 from tests.support.models import with_too_large_inputs
@@ -283,6 +286,21 @@ def test_hessians_that_take_much_are_collected_layer_by_layer(
     made(source, tmp_path / "again.gguf", short, progress=lambda what, done, total: seen.append(what))
     assert "imatrix" not in seen
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "out.gguf").read_bytes()
+
+
+@pytest.mark.ci
+def test_a_mix_collects_hessians_for_its_result_alone(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", 0)
+    passes = Mock(wraps=collecting.write_collected)
+    monkeypatch.setattr(collecting, "write_collected", passes)
+    wanted = WantedSize(target_bpw=8)
+    done = quantize(source, tmp_path / "out.gguf", wanted, method="gptq", text=short, n_ctx=64, n_chunks=16)
+    assert done.result["mode"] == "recipe"
+    assert done.result["bits_per_weight"] <= 8
+    assert [stage.why for stage in done.stages] == [None, None]
+    assert passes.call_count == 1
 
 
 def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
