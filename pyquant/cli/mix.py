@@ -40,7 +40,8 @@ def mix(
         typer.Option(
             metavar="FILE.toml|guess",
             parser=paths.source_or_word,
-            help="What `pyquant sensitivity` measured, or guess, which runs nothing; default: measure.",
+            help="What `pyquant sensitivity` measured, or guess; default: by gradients in the statistics, "
+            "else measure.",
         ),
     ] = None,
     equalize: Annotated[

@@ -1,10 +1,9 @@
 """Find the types of a model's tensors that give the least KLD at a size: a recipe.
 
 What is predicted for a choice of types is the sum over tensors of sensitivity times error of outputs. The
-first round takes sensitivities as they were measured, each tensor by itself with a little noise. Its file is
-made, and the KLD that comes out is measured, of the whole and of each kind of tensor. That corrects
-sensitivities for the second round. The best stock mixture that fits, by GPTQ as well, is measured beside
-them, and what is best of the three is the result.
+first round takes sensitivities of each tensor alone. Its file is made, and the KLD that comes out is
+measured, of the whole and of each kind of tensor. That corrects sensitivities for the second round. The best
+stock mixture that fits, rounded alike, is measured beside them, and what is best of the three is the result.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ def chunks_for(n_tokens: int, n_tensors: int) -> int:
 def by_gradients(model: ModelFile, calibration: Calibration) -> dict[str, float]:
     """Give by tensor the nats that a squared error in what it gives causes, to second order.
 
-    The Fisher information of outputs is E[g g^T]: an error e of a row costs E[(g e x)^2] / 2. A row of the
-    embeddings is what one of the tokens gives. Empty where gradients or a matrix's input are unknown.
+    The Fisher information of outputs is E[g g^T]: an error e of a row costs E[(g e x)^2] / 2. Each token
+    looks up one row of the embeddings. Empty where gradients or a matrix's input are unknown.
     """
     found = {name: square / 2 for name, square in calibration.gradients.items()}
     looked_up = {EMBEDDINGS} if OUTPUT in found else set()

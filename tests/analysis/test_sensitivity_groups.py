@@ -46,7 +46,7 @@ def test_gradients_tell_sensitivities_better_than_a_guess(
     options = {"n_ctx": 256, "n_chunks": 16, "output_side": 16}
     calibrate_model(model, [training_text], stats, process_output=True, **options)
     measured = measure_sensitivity(model, stats, training_text, n_ctx=128, n_chunks=4)
-    # In embeddings and output, rows of frequent tokens are measured with smaller errors.
+    # Rows of embeddings and output are measured with smaller errors where tokens are frequent.
     layers = {name: of for name, of in measured.by_tensor.items() if name.startswith("blk")}
     known.write_text(Sensitivity(by_tensor=layers).to_toml())
     given = [str(model), str(stats), str(known), "--together"]

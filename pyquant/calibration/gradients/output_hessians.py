@@ -39,7 +39,7 @@ class Gradients:
 
     hessians: by matrix: (n_out, n_out) float32, the weighted mean of g g^T over tokens.
     squares: by tensor, embeddings and output among them: the mean of g^2 over tokens and outputs, without
-    chunks' first tokens, as GPTQ's errors are small there.
+    chunks' first tokens, as GPTQ's errors are small there. Empty where one is not finite.
     """
 
     hessians: dict[str, NDArray[np.float32]]
@@ -118,10 +118,8 @@ def output_hessians(
     for its in hessian.values():
         its /= np.float32(tokens.size)
         its[:] = np.tril(its) + np.tril(its, -1).T
-    n_behind = max(1, len(tokens) * (chunks.n_ctx - 1))
-    return Gradients(
-        hessian, {name: float(sums_of_squares[place]) / n_behind for name, place in places.items()}
-    )
+    means = sums_of_squares / max(1, len(tokens) * (chunks.n_ctx - 1))
+    return Gradients(hessian, dict(zip(graph.names, means.tolist())) if np.isfinite(means).all() else {})
 
 
 def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None) -> Array:
