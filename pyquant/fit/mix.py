@@ -1,9 +1,9 @@
 """Find the types of a model's tensors that give the least KLD at a size: a recipe.
 
 What is predicted for a choice of types is the sum over tensors of sensitivity times error of outputs. The
-first round takes sensitivities of each tensor alone. Its file is made, and the KLD that comes out is
-measured, of the whole and of each kind of tensor. That corrects sensitivities for the second round. The best
-stock mixture that fits, rounded alike, is measured beside them, and what is best of the three is the result.
+file of the first round is made, and its KLD is measured. Where sensitivities come of a few runs, what each
+kind of tensor adds to it corrects them for a second round. The best stock mixture that fits, rounded alike,
+is measured too, and the result is the best of these.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Mixer:
         What each part of the work took so far.
     errors
         What types do to tensors, as far as it was measured.
+    corrects
+        Whether sensitivities are corrected for a second round.
 
     Attributes
     ----------
@@ -70,6 +72,7 @@ class Mixer:
     progress: Progress = lambda what, done, total: None
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, dict[Type, float]] = field(default_factory=dict)
+    corrects: bool = True
     baseline: Baseline = field(init=False)
 
     def find(self, target: WantedSize) -> Mix:
@@ -142,16 +145,12 @@ class _Search:
         )
         solution = solver.solve(self._wanted)
         first = self._try("round 1", solution.types)
-        with mixer.timed("kinds") as progress:
-            made = ModelFile(self._path(first.name))
-            measured = measure_contributions(
-                mixer.model, made, mixer.baseline.chunks, mixer.threads, progress
-            )
-        solver.factors = corrections(measured, solver.by_kind(first.types))
-        solution = solver.solve(self._wanted)
         trials = [first]
-        if solution.types != first.types:
-            trials.append(self._try("round 2", solution.types))
+        if mixer.corrects:
+            solver.factors = self._corrections(first)
+            solution = solver.solve(self._wanted)
+            if solution.types != first.types:
+                trials.append(self._try("round 2", solution.types))
         stock = None
         if solver.stock:
             peer = min(solver.stock, key=lambda mixture: solver.predicted(mixture.types))
@@ -178,6 +177,16 @@ class _Search:
                 f"size: {self._wanted:,} bytes hold all of {self._mixer.model.path} as it is: nothing is "
                 f"to be quantized"
             )
+
+    def _corrections(self, tried: Trial) -> dict[str, float]:
+        """Find by how much kinds of tensors add more to a file's KLD than was predicted."""
+        mixer = self._mixer
+        with mixer.timed("kinds") as progress:
+            made = ModelFile(self._path(tried.name))
+            measured = measure_contributions(
+                mixer.model, made, mixer.baseline.chunks, mixer.threads, progress
+            )
+        return corrections(measured, self._solver.by_kind(tried.types))
 
     def _try(self, name: str, types: Types) -> Trial:
         mixer, recipe = self._mixer, self._folder / "tried.toml"

@@ -107,10 +107,13 @@ def mix_model(
             progress=partial(progress, "the base"),
         )  # fmt: skip
         mixer.baseline = stack.enter_context(baseline)
-        with mixer.timed("sensitivities") as advance:
-            mixer.sensitivity = _sensitivities(
-                source, known, texts, sensitivity, threads, checkpoint, advance
-            )
+        if sensitivity is None and (found := by_gradients(source, known)):
+            mixer.sensitivity, mixer.corrects = found.get, False
+        else:
+            with mixer.timed("sensitivities") as advance:
+                mixer.sensitivity = _sensitivities(
+                    source, known, texts, sensitivity, threads, checkpoint, advance
+                )
         return mixer.find(target)
 
 
@@ -152,8 +155,6 @@ def _sensitivities(
     """Give what tells a tensor's sensitivity, by its name; None: unknown."""
     if isinstance(given, Sensitivity):
         return given.of
-    if given is None and (found := by_gradients(model, calibration)):
-        return found.get
     if given is None:
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
         n_chunks = -(-chunks_for(calibration.n_tokens, n_tensors) // len(texts))  # of each

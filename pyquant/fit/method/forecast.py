@@ -18,11 +18,11 @@ from pyquant.fit.method.forecast_time import (
     COLLECTING,
     PROPAGATING,
     STAGED,
-    TRIALS,
     Entered,
     collecting,
     correcting,
     n_products_backwards,
+    n_trials,
     passes_of_mix,
     quantizing,
     rounding,
@@ -164,6 +164,8 @@ def forecast(
         rows = output_side_matrices(model, whole=False) if has_output_side else []
         output_hessians = output_side_bytes(by_name[name] for name in rows)
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
+    by_gradients = n_output_side > 0
+    n_tried = n_trials(by_gradients=by_gradients)
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = 0 if keeps or n_propagated else n_kept
@@ -183,8 +185,8 @@ def forecast(
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
         seconds += BESIDE_PRODUCTS * its / products_per_second()
     if mixed:
-        passes += passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=n_output_side > 0)
-        of_cores += TRIALS * (rounding(inputs) if keeps else quantizing(model.tensors))
+        passes += passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=by_gradients)
+        of_cores += n_tried * (rounding(inputs) if keeps else quantizing(model.tensors))
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (
@@ -211,12 +213,12 @@ def forecast(
             on_disk = max(on_disk, states + routed - in_memory)
     columns = widest_columns(model)
     held_out = bytes_in_memory(n_vocab, n_ctx)
-    # All tensors of a kind are held, rounded, beside the mapped model, while a mix is found.
     of_kinds: Counter[str] = Counter()
-    for tensor in model.tensors:
-        of_kinds[kind_of(tensor.name)] += tensor.n_bytes
-    mixing = (max(of_kinds.values()) + context_memory(model, n_ctx, BATCH)) * mixed
-    n_files = TRIALS if mixed else 2  # that are there at once: a mix's, or of two stages
+    if not by_gradients:  # all tensors of a kind are held, rounded, beside the mapped model
+        for tensor in model.tensors:
+            of_kinds[kind_of(tensor.name)] += tensor.n_bytes
+    mixing = (max(of_kinds.values(), default=0) + context_memory(model, n_ctx, BATCH)) * mixed
+    n_files = n_tried if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
         ["mix of types", *names] if mixed else names,
         seconds=seconds + passes * chunk_seconds + of_cores / cores,

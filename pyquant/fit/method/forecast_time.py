@@ -26,7 +26,6 @@ FACTORS, FEEDBACK = 3.2e10, 7e10
 SEARCH, GGML = 3e-8, 1.1e-7
 MAKING = 5e-9  # and for each element of an expert's Hessian, beside the sums
 BESIDE_PRODUCTS = 1.5  # what a pass backwards takes, beside its products alone
-TRIALS = 3  # files that are made to find a mix of types
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,18 @@ def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor
 def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int, *, by_gradients: bool) -> float:
     """Count passes over a chunk of n_ctx tokens that finding a mix takes: of a model calibrated on n_chunks.
 
-    Without gradients a matrix's sensitivity takes the half of a pass that is behind it, in the mean. Then the
-    base, files and kinds of tensors are compared.
+    Files are compared with the base. Without gradients a matrix's sensitivity takes the half of a pass that
+    is behind it, in the mean, and kinds of tensors are compared too.
     """
-    of_sensitivity = 0 if by_gradients else CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
+    compared = 1.0 + n_trials(by_gradients=by_gradients)
+    if by_gradients:
+        return MEASURED * compared
+    of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
     kinds = {kind_of(tensor.name) for tensor in matrices}
     of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
-    return len(matrices) * of_sensitivity / 2 + MEASURED * (1 + TRIALS + of_kinds)
+    return len(matrices) * of_sensitivity / 2 + MEASURED * (compared + of_kinds)
+
+
+def n_trials(*, by_gradients: bool) -> int:
+    """Count the files that are made to find a mix of types: of one or two rounds, and a stock mixture's."""
+    return 2 if by_gradients else 3
