@@ -112,6 +112,7 @@ def test_with_gradients_nothing_runs_for_sensitivities(
     mixed = mix_model(model, stats, held_out_text, WantedSize(like="Q4_K_M"), n_ctx=CTX, n_chunks=CHUNKS)
     assert mixed.stock is not None
     assert mixed.best.kld < 0.8 * mixed.stock.kld
+    assert [trial.name for trial in mixed.trials] == ["round 1", mixed.stock.name]
 
 
 def test_without_all_inputs_gradients_are_not_used(training_text: Path, tmp_path: Path) -> None:
