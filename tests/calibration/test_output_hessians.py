@@ -60,39 +60,10 @@ def loss(tensors: dict[str, NDArray[np.float64]], targets: NDArray[np.int64]) ->
     return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), targets]).sum())
 
 
-@pytest.mark.usefixtures("in_float32")
-@pytest.mark.parametrize("kind", MATRICES)
-def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
-    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(2)
-    streams = graph.streams(TOKENS)
-    logits = graph.logits(streams[-1])
-    targets = rng.integers(0, logits.shape[1], len(TOKENS))
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    shares[np.arange(len(TOKENS)), targets] -= 1
-    gradients: dict[str, NDArray[np.float32]] = {}
-    graph.backwards(streams, shares, gradients.__setitem__)
-    assert gradients.keys() == set(graph.names)
-    tensors = {name: x.astype(np.float64) for name, x in MODEL.tensors().items()}
-    entered = inputs_of(MODEL, TOKENS)
-    for layer in range(MODEL.n_layer):
-        name = f"blk.{layer}.{kind}.weight"
-        of_weights = gradients[name].T.astype(np.float64) @ entered[name][0]
-        size = np.abs(of_weights).max()
-        for _ in range(4):
-            place = tuple(int(rng.integers(n)) for n in of_weights.shape)
-            sides = []
-            for step in (1e-5, -1e-5):
-                changed = {**tensors, name: tensors[name].copy()}
-                changed[name][place] += step
-                sides.append(loss(changed, targets))
-            expected = (sides[0] - sides[1]) / 2e-5
-            assert of_weights[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * size)
-
-
-@pytest.mark.usefixtures("in_float32")
-def test_gradients_of_embeddings_are_those_of_differences(model: Path) -> None:
-    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(3)
+def gradients_of_targets(
+    graph: LlamaGraph, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
+    """Draw targets, and give them with the graph's gradients of their loss."""
     streams = graph.streams(TOKENS)
     logits = graph.logits(streams[-1])
     targets = rng.integers(0, logits.shape[1], len(TOKENS))
@@ -102,17 +73,47 @@ def test_gradients_of_embeddings_are_those_of_differences(model: Path) -> None:
     gradients: dict[str, NDArray[np.float32]] = {}
     graph.backwards(streams, shares, gradients.__setitem__)
     np.testing.assert_array_equal(gradients["output.weight"], shares)
-    tensors = {name: x.astype(np.float64) for name, x in MODEL.tensors().items()}
+    return targets, gradients
+
+
+def slope(name: str, place: tuple[int, ...], targets: NDArray[np.int64]) -> float:
+    """Give the slope of the loss by one weight, from differences."""
+    tensors = {key: x.astype(np.float64) for key, x in MODEL.tensors().items()}
+    sides = []
+    for step in (1e-5, -1e-5):
+        changed = {**tensors, name: tensors[name].copy()}
+        changed[name][place] += step
+        sides.append(loss(changed, targets))
+    return (sides[0] - sides[1]) / 2e-5
+
+
+@pytest.mark.usefixtures("in_float32")
+@pytest.mark.parametrize("kind", MATRICES)
+def test_gradients_are_those_of_differences(model: Path, kind: str) -> None:
+    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(2)
+    targets, gradients = gradients_of_targets(graph, rng)
+    assert gradients.keys() == set(graph.names)
+    entered = inputs_of(MODEL, TOKENS)
+    for layer in range(MODEL.n_layer):
+        name = f"blk.{layer}.{kind}.weight"
+        of_weights = gradients[name].T.astype(np.float64) @ entered[name][0]
+        size = np.abs(of_weights).max()
+        for _ in range(4):
+            place = tuple(int(rng.integers(n)) for n in of_weights.shape)
+            expected = slope(name, place, targets)
+            assert of_weights[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * size)
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_gradients_of_embeddings_are_those_of_differences(model: Path) -> None:
+    graph, rng = LlamaGraph(ModelFile(model)), np.random.default_rng(3)
+    targets, gradients = gradients_of_targets(graph, rng)
     token = int(TOKENS[5])
-    slope = gradients["token_embd.weight"][token == TOKENS].sum(axis=0)
-    for place in rng.integers(0, MODEL.n_embd, 4):
-        sides = []
-        for step in (1e-5, -1e-5):
-            changed = {**tensors, "token_embd.weight": tensors["token_embd.weight"].copy()}
-            changed["token_embd.weight"][token, place] += step
-            sides.append(loss(changed, targets))
-        expected = (sides[0] - sides[1]) / 2e-5
-        assert slope[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * float(np.abs(slope).max()))
+    of_token = gradients["token_embd.weight"][token == TOKENS].sum(axis=0)
+    size = float(np.abs(of_token).max())
+    for place in rng.integers(0, MODEL.n_embd, 4).tolist():
+        expected = slope("token_embd.weight", (token, place), targets)
+        assert of_token[place] == pytest.approx(expected, rel=1e-3, abs=1e-4 * size)
 
 
 @pytest.mark.parametrize("name", ["tied", "apart"])
@@ -174,14 +175,12 @@ def test_rounded_products_leave_gradients_much_as_they_are(
         logits = graph.logits(streams[-1])
         graph.backwards(streams, np.cos(np.arange(logits.size, dtype=np.float32)).reshape(logits.shape),
                         given.__setitem__)  # fmt: skip
+        del given["output.weight"]  # those that the graph was given
         return given
 
     rounded = gradients()
-    del rounded["output.weight"]  # they are given
     monkeypatch.setattr(_core, "HAS_BF16_PRODUCTS", False)
-    given = gradients()
-    for name in rounded:
-        exact = given[name]
+    for name, exact in gradients().items():
         assert 1e-4 < np.linalg.norm(rounded[name] - exact) / np.linalg.norm(exact) < 0.03, name
 
 

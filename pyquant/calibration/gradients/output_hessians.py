@@ -84,10 +84,9 @@ def output_hessians(
     floats = sum(n * n for n in n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
     rng = np.random.default_rng(SEED)
-    n_done, sums = kept.read({SQUARES: (len(graph.names),)} | {name: (n, n) for name, n in n_out.items()})
-    hessian = {name: its for name, its in sums.items() if name != SQUARES}
-    sums_of_squares = sums.get(SQUARES, np.zeros(len(graph.names), np.float32))
     places = {name: place for place, name in enumerate(graph.names)}
+    n_done, hessian = kept.read({SQUARES: (len(places),)} | {name: (n, n) for name, n in n_out.items()})
+    sums_of_squares = hessian.pop(SQUARES, np.zeros(len(places), np.float32))
 
     def take(name: str, gradients: Array) -> None:
         behind = gradients[1:]
@@ -119,7 +118,7 @@ def output_hessians(
         its /= np.float32(tokens.size)
         its[:] = np.tril(its) + np.tril(its, -1).T
     means = sums_of_squares / max(1, len(tokens) * (chunks.n_ctx - 1))
-    return Gradients(hessian, dict(zip(graph.names, means.tolist())) if np.isfinite(means).all() else {})
+    return Gradients(hessian, dict(zip(places, means.tolist())) if np.isfinite(means).all() else {})
 
 
 def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None) -> Array:

@@ -295,8 +295,8 @@ def test_a_mix_collects_hessians_for_its_result_alone(
     monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", 0)
     passes = Mock(wraps=collecting.write_collected)
     monkeypatch.setattr(collecting, "write_collected", passes)
-    wanted = WantedSize(target_bpw=8)
-    done = quantize(source, tmp_path / "out.gguf", wanted, method="gptq", text=short, n_ctx=64, n_chunks=16)
+    options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+    done = quantize(source, tmp_path / "out.gguf", WantedSize(target_bpw=8), **options)
     assert done.result["mode"] == "recipe"
     assert done.result["bits_per_weight"] <= 8
     assert [stage.why for stage in done.stages] == [None, None]
