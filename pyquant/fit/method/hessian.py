@@ -86,14 +86,16 @@ class HessianMaker:
             self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
         return Hessian(path, True, _has_output_hessian(known))
 
-    def in_cache(self, *, output_side: bool, whole: bool) -> Hessian:
+    def in_cache(self, *, output_side: bool, whole: bool, exact: bool = False) -> Hessian:
         """Take the statistics in the cache, or make them: without `whole` no Hessians of what enters.
 
+        exact: whether those that hold more do not serve, as a mix's types depend on it.
         Errors are those of `calibrate_model`.
         """
         if (cache := cache_folder()) is not None:
             # Statistics with output-side Hessians serve where none are needed, too.
-            keys = [self._key(wanted, whole) for wanted in ([True] if output_side else [False, True])]
+            serving = [output_side] if output_side or exact else [False, True]
+            keys = [self._key(wanted, whole) for wanted in serving]
             own, *others = (cache / "hessian" / f"{key}.gguf" for key in keys)
             try:
                 with _locked(own):

@@ -244,7 +244,10 @@ def quantize(
             if hessian:
                 statistics = maker.in_file(Path(hessian), output_side=method == "best")
             else:
-                statistics = maker.in_cache(output_side=method == "best", whole=expected.keeps_hessians)
+                statistics = maker.in_cache(
+                    output_side=method == "best", whole=expected.keeps_hessians,
+                    exact=not isinstance(type, str),
+                )  # fmt: skip
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
             return to_nearest("rtn")

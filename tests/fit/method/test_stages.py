@@ -303,6 +303,24 @@ def test_a_mix_collects_hessians_for_its_result_alone(
     assert passes.call_count == 1
 
 
+@pytest.mark.ci
+def test_a_mix_does_not_depend_on_what_else_is_in_the_cache(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"text": short, "n_ctx": 64, "n_chunks": 16}
+    of_methods: list[str | None] = []
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "both"))
+    for method in ("best", "gptq"):
+        output = tmp_path / f"{method}.gguf"
+        done = quantize(source, output, WantedSize(target_bpw=8), method=method, **options)
+        of_methods.append(done.statistics)
+    assert of_methods[0] != of_methods[1]
+    types = [tensor["type"] for tensor in done.result["tensors"]]
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "alone"))
+    alone = quantize(source, tmp_path / "alone.gguf", WantedSize(target_bpw=8), method="gptq", **options)
+    assert types == [tensor["type"] for tensor in alone.result["tensors"]]
+
+
 def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
     made(source, tmp_path / "all.gguf", short)
     done = made(source, tmp_path / "some.gguf", short, memory=1 << 20)
