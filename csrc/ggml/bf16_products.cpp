@@ -7,7 +7,6 @@
 
 #include "ggml/batches.h"
 #include "ggml/operations.h"
-#include "kernels/bf16_round_x86.h"
 
 namespace pyquant::in_ggml {
 namespace {
@@ -29,8 +28,8 @@ struct Layout {
         n_chunks = (n_rows + rows_per_chunk - 1) / rows_per_chunk;
         products = GGML_PAD(Columns::work_size(op), sizeof(Line));
         tokens = products + GGML_PAD(size_t(n_tokens) * sizeof(float *), sizeof(Line));
-        const int64_t n_tiles = n_tokens / kernel.n_rows + Columns::n_batches(op) + 1;
-        strips = tokens + size_t(n_tiles * kernel.n_rows * n_pairs) * sizeof(uint32_t);
+        const int64_t n_together = n_tokens / kernel.rows_together + Columns::n_batches(op) + 1;
+        strips = tokens + size_t(n_together * kernel.rows_together * n_pairs) * sizeof(uint32_t);
         strip_size = size_t(kernel.n_together * kStrip) * sizeof(uint32_t);
         size = strips + size_t(n_threads) * strip_size + sizeof(Line);
     }
@@ -76,24 +75,33 @@ private:
         return reinterpret_cast<T *>(begin + offset);
     }
 
-    // Finds a tile of the i-th batch's tokens, from a pair on. Batches begin with a tile of their own.
-    uint32_t * tile_of(int64_t i, const Batch & batch, int64_t token, int64_t pair) const {
-        const int64_t tile = batch.first / kernel_.n_rows + i + token / kernel_.n_rows;
-        return tokens_ + (tile * layout_.n_pairs + pair) * kernel_.n_rows;
+    // Finds rows of the i-th batch's tokens that lie together, from a pair on. Each batch begins with such rows.
+    uint32_t * rows_of(int64_t i, const Batch & batch, int64_t token, int64_t pair) const {
+        const int64_t together = kernel_.rows_together, before = batch.first / together + i;
+        return tokens_ + ((before + token / together) * layout_.n_pairs + pair) * together;
     }
 
     void round_tokens() {
+        int64_t group = 0;
         for (int64_t i = 0; i < Columns::n_batches(op_); ++i) {
             const Batch batch = columns_.batch(i);
-            for (int64_t token = 0; token < batch.n_columns; ++token) {
-                if ((batch.first + token) % params_->nth == params_->ith) {
-                    const Column column = columns_.column(batch.first + token);
-                    uint32_t * to = tile_of(i, batch, token, 0) + token % kernel_.n_rows * kLinePairs;
-                    round_row(column.x, layout_.n_pairs, kernel_.n_rows * kLinePairs, to);
-                    products_[batch.first + token] = column.y;
+            for (int64_t token = 0; token < batch.n_columns; token += kLinePairs, ++group) {
+                if (group % params_->nth == params_->ith) {
+                    round_group(i, batch, token, int(std::min<int64_t>(kLinePairs, batch.n_columns - token)));
                 }
             }
         }
+    }
+
+    void round_group(int64_t i, const Batch & batch, int64_t token, int n) {
+        const float * rows[kLinePairs];
+        for (int row = 0; row < n; ++row) {
+            const Column column = columns_.column(batch.first + token + row);
+            rows[row] = column.x;
+            products_[batch.first + token + row] = column.y;
+        }
+        kernel_.round_rows(rows, n, layout_.n_pairs, token % kernel_.rows_together,
+                           rows_of(i, batch, token, 0));
     }
 
     void multiply_chunk(int64_t i, const Batch & batch, int64_t begin) {
@@ -121,7 +129,8 @@ private:
                     __builtin_prefetch(products_[batch.first + first + token] + row + j, 1);
                 }
             }
-            kernel_.multiply(tile_of(i, batch, first, pair), strip_, n_pairs, tile);
+            const uint32_t * rows = rows_of(i, batch, first, pair) + first % kernel_.rows_together;
+            kernel_.multiply(rows, strip_, n_pairs, tile);
             for (int64_t token = 0; token < n; ++token) {
                 float * y = products_[batch.first + first + token] + row;
                 if (pair == 0) {
@@ -166,7 +175,7 @@ bool may_be_bf16(const ggml_tensor * op) {
 
 ggml::cpu::tensor_traits * provide(const ggml_tensor * op) {
     static Bf16Products products;
-    if (!may_be_bf16(op) || !has_amx_tile()) {
+    if (!may_be_bf16(op) || tile_kernel() == nullptr) {
         return nullptr;
     }
     const ggml_tensor *weights = op->src[0], *x = op->src[1];

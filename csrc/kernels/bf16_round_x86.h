@@ -103,10 +103,34 @@ PYQUANT_AVX512_BF16 inline void pair_rows(const char * rows, size_t stride, int6
 constexpr Pairing kOfFloat32{pair_columns<kFloat32>, pair_rows<kFloat32>},
     kOfFloat16{pair_columns<kFloat16>, pair_rows<kFloat16>}, kOfBf16{pair_columns<kBf16>, pair_rows<kBf16>};
 
-// Numbers of a row become registers of pairs, `stride` pairs apart. n_pairs: a multiple of kLinePairs.
-PYQUANT_AVX512_BF16 inline void round_row(const float * x, int64_t n_pairs, int64_t stride, uint32_t * to) {
-    for (int64_t i = 0; i < n_pairs; i += kLinePairs, x += 2 * kHalf, to += stride) {
-        _mm512_storeu_si512(to, pairs_of(_mm512_loadu_ps(x), _mm512_loadu_ps(x + kHalf)));
+// Rows of numbers become columns of a strip.
+PYQUANT_AVX512_BF16 inline void round_to_columns(const float * const * rows, int n_rows, int64_t n_pairs,
+                                                 int64_t first, uint32_t * to) {
+    to += first;
+    for (int64_t pair = 0; pair < n_pairs; pair += kLinePairs, to += kLinePairs * kStrip) {
+        __m512i x[kLinePairs], y[kLinePairs];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLinePairs; ++i) {
+            const float * row = rows[i < n_rows ? i : 0] + 2 * pair;
+            x[i] = pairs_of(_mm512_loadu_ps(row), _mm512_loadu_ps(row + kHalf));
+        }
+        transpose(x, y);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLinePairs; ++i) {
+            _mm512_storeu_si512(to + i * kStrip, y[i]);
+        }
+    }
+}
+
+// They become rows whose steps of kLinePairs pairs are kMostRows such steps apart.
+PYQUANT_AVX512_BF16 inline void round_to_steps(const float * const * rows, int n_rows, int64_t n_pairs,
+                                               int64_t first, uint32_t * to) {
+    for (int i = 0; i < n_rows; ++i) {
+        uint32_t * step = to + (first + i) * kLinePairs;
+        for (int64_t pair = 0; pair < n_pairs; pair += kLinePairs, step += kMostRows * kLinePairs) {
+            const float * row = rows[i] + 2 * pair;
+            _mm512_storeu_si512(step, pairs_of(_mm512_loadu_ps(row), _mm512_loadu_ps(row + kHalf)));
+        }
     }
 }
 

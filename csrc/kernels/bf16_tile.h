@@ -34,6 +34,8 @@ struct Pairing {
 // How a CPU multiplies. Pairs are filled up with zeros to a multiple of kLinePairs.
 struct TileKernel {
     int n_rows;  // of a tile
+    // Rows that lie together: all of them of a pair, or of kLinePairs pairs.
+    int rows_together;
     // Pairs whose products are summed up before they are added to others: few enough for a block's columns of
     // them to stay in L2, and so many that sums are seldom read and written.
     int64_t n_together;
@@ -43,6 +45,9 @@ struct TileKernel {
     // rows, columns: where those of the first pair stand. Columns of the next pair are kStrip behind.
     void (*multiply)(const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile);
     Pairing pairing[3];  // by type
+    // Rounds up to kLinePairs rows of numbers, which become those from `first` on of rows that lie together, at
+    // `to`. n_pairs: a multiple of kLinePairs.
+    void (*round_rows)(const float * const * rows, int n_rows, int64_t n_pairs, int64_t first, uint32_t * to);
     // Lays kLinePairs columns of as many pairs as a tile's rows: all pairs of the first, then of the next.
     // Null: rows lie as columns do.
     void (*copy_step)(const uint32_t * pairs, uint32_t * step);

@@ -46,11 +46,13 @@ PYQUANT_AVX512_BF16 inline void multiply_by_registers(const uint32_t * rows, con
 inline void needs_nothing() {}
 
 constexpr TileKernel kByRegisters{kRegisterRows,
+                                  kStrip,
                                   256,
                                   needs_nothing,
                                   needs_nothing,
                                   multiply_by_registers,
                                   {kOfFloat32, kOfFloat16, kOfBf16},
+                                  round_to_columns,
                                   nullptr};
 
 #if defined(PYQUANT_HAS_AMX)
@@ -101,8 +103,16 @@ __attribute__((target("amx-tile,amx-bf16"))) inline void multiply_by_amx(const u
     }
 }
 
-constexpr TileKernel kByAmx{
-    2 * kAmxRows, 512, begin_amx, end_amx, multiply_by_amx, {kOfFloat32, kOfFloat16, kOfBf16}, copy_step};
+static_assert(2 * kAmxRows == kMostRows);
+constexpr TileKernel kByAmx{kMostRows,
+                            kMostRows,
+                            512,
+                            begin_amx,
+                            end_amx,
+                            multiply_by_amx,
+                            {kOfFloat32, kOfFloat16, kOfBf16},
+                            round_to_steps,
+                            copy_step};
 #endif
 
 }  // namespace

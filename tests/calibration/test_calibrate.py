@@ -255,7 +255,7 @@ def test_diagonals_of_chosen_chunks_may_be_of_rounded_products(text: Path, tmp_p
     exact, chosen = (Calibration.read(tmp_path / name) for name in ("exact", "chosen"))
     apart = [np.abs(chosen.diagonal(name) / exact.diagonal(name) - 1).max() for name in exact.matrices]
     assert max(apart) < 0.05
-    assert (max(apart) > 0) == _core.HAS_AMX_PRODUCTS
+    assert (max(apart) > 0) == _core.HAS_BF16_PRODUCTS
 
 
 def test_an_imatrix_is_read_for_its_diagonal(dense: Path, text: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Products that calibration lets a CPU with AMX compute in BF16: those of the twin, bit for bit."""
+"""Products that calibration lets a CPU compute in BF16: those of the twin, bit for bit."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from pyquant import _core
 from pyquant.models.tensor_type import TensorType as Type
 from tests.support import ggml
 from tests.support.bf16 import rounded
-from tests.twins.kernels.bf16_product import multiply
+from tests.twins.kernels import bf16_product
 
-needs_amx = pytest.mark.skipif(not _core.HAS_AMX_PRODUCTS, reason="this CPU has no AMX")
+needs_bf16 = pytest.mark.skipif(not _core.HAS_BF16_PRODUCTS, reason="this CPU does not multiply BF16")
+multiply = partial(bf16_product.multiply, amx=_core.HAS_AMX_PRODUCTS)
 every_type = pytest.mark.parametrize("kind", [Type.F16, Type.BF16], ids=lambda kind: kind.name)
 
 
@@ -37,7 +40,7 @@ def weights(kind: Type, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return blocks, rounded(w if kind == Type.BF16 else kept.astype(np.float32))
 
 
-@needs_amx
+@needs_bf16
 @every_type
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_the_kernel_equals_its_twin(
     assert np.array_equal(got.reshape(n_tokens, n_rows), multiply(rounded(x), w))
 
 
-@needs_amx
+@needs_bf16
 @every_type
 @pytest.mark.parametrize("shared", [True, False], ids=["one input", "an input each"])
 def test_experts_equal_the_twin(kind: Type, shared: bool) -> None:
