@@ -40,7 +40,7 @@ from pyquant.models.type_policy import quantizable
 
 DEFAULT_CTX = 512
 CHECKPOINT_SECONDS = 120
-RUNNING = "calibration"  # what progress calls the run over all chunks
+GRADIENTS, RUNNING = "gradients", "calibration"  # what progress calls them, and the run over all chunks
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def calibrate_model(
     checkpoint_seconds
         How often sums are made safe against an interruption.
     progress
-        Called with what is done (WRITING, gradients, RUNNING), and its steps done and
-        all.
+        Called with what is done (WRITING, GRADIENTS, RUNNING), and its steps done and all.
 
     Raises
     ------
@@ -217,7 +216,7 @@ def calibrate_model(
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(
                 running, chosen, kept_sums, wanted=output_side_of, threads=threads,
-                progress=progress and partial(progress, "gradients"),
+                progress=progress and partial(progress, GRADIENTS),
             )  # fmt: skip
         if imatrix_only and diagonal_chunks:
             cuts, weights = thinned(cuts[: len(wanted)], weights[: len(wanted)], diagonal_chunks)

@@ -161,7 +161,7 @@ def quantize_by_type(
             text=method.text or None, hessian=mode.hessian, n_ctx=method.ctx,
             n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),
             evaluate=evaluate, split=split, memory=memory, threads=threads, dry_run=dry_run, force=force,
-            progress=progress, tell=remark,
+            progress=progress, expect=progress.expect, tell=remark,
         )  # fmt: skip
     show(done.to_json(), json, lambda result: _print(result, dry_run), keep=True)
     for line in [*tensor_remarks(done.result["tensors"]), *_remarks(done)]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from time import monotonic
 from types import MappingProxyType
@@ -51,14 +51,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def count_bar(what: str, unit: str | None = "chunks") -> Iterator[Callable[..., None]]:
-    """Shows progress in `unit`, with the time left; called with (done, all[, perplexity so far]).
+    """Shows progress in `unit`, with the time left; called with (done, all[, a note]).
 
     unit: None shows no rate and no counts, as of steps that say nothing to people.
     """
     hear_loggers()
     if not sys.stderr.isatty():
         lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s" if unit else "")
-        yield lambda done, total, perplexity=None: lines.update(done, total, _note(perplexity))
+        yield lines.update
         return
     from rich.console import Console
     from rich.progress import (
@@ -80,8 +80,8 @@ def count_bar(what: str, unit: str | None = "chunks") -> Iterator[Callable[..., 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, note="")
 
-        def update(done: int, total: int, perplexity: float | None = None) -> None:
-            bar.update(task, completed=done, total=total, note=_note(perplexity))
+        def update(done: int, total: int, note: str = "") -> None:
+            bar.update(task, completed=done, total=total, note=note)
 
         yield update
 
@@ -111,10 +111,6 @@ class Lines:
         remark(f"{self._what}: {', '.join(part for part in parts if part)}")
 
 
-def _note(perplexity: float | None) -> str:
-    return "" if perplexity is None else f"perplexity {perplexity:.4f}"
-
-
 def duration(seconds: float) -> str:
     """100 -> '2 min'."""
     minutes = round(seconds / 60)
@@ -123,22 +119,51 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-@contextmanager
-def phases(units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Callable[[str, int, int], None]]:
-    """Show how far each part of the work is; called with its name, steps done and all steps.
+class Phases:
+    """Shows how far each part of the work is, and what is left of all parts where these are expected.
 
     units: what steps of parts are; those of others say nothing to people.
     """
-    at = ""
-    update: Callable[[int, int], None] | None = None
+
+    def __init__(self, stack: ExitStack, units: Mapping[str, str]) -> None:
+        self._stack, self._units = stack, units
+        self._at = ""
+        self._from = (0.0, 0)  # when it was told of this, and what was done then
+        self._expected: list[tuple[str, float]] = []
+        self._place, self._since = -1, 0.0  # of what is expected, and when that began
+        self._update: Callable[..., None] = lambda *_: None
+
+    def expect(self, parts: Iterable[tuple[str, float]]) -> None:
+        """Take the names of parts in the order of the work, and the seconds of each."""
+        self._expected = list(parts)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show a part, or a step of one, "PART: STEP"."""
+        now = monotonic()
+        if what != self._at:
+            self._stack.close()
+            self._at, self._from = what, (now, done)
+            self._update = self._stack.enter_context(count_bar(what, self._units.get(what)))
+            behind = range(self._place + 1, len(self._expected))
+            names = {what, what.partition(": ")[0]}
+            if (place := next((i for i in behind if self._expected[i][0] in names), None)) is not None:
+                self._place, self._since = place, now
+        self._update(done, total, self._left(now, done, total))
+
+    def _left(self, now: float, done: int, total: int) -> str:
+        begin, before = self._from
+        behind = sum(seconds for _, seconds in self._expected[self._place + 1 :])
+        if self._place < 0 or not before < done or behind == 0:
+            return ""
+        here = (now - begin) / (done - before) * (total - done)
+        name, seconds = self._expected[self._place]
+        if name != self._at:  # further steps may follow
+            here = max(here, seconds - (now - self._since))
+        return f"{duration(here + behind)} of all"
+
+
+@contextmanager
+def phases(units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Phases]:
+    """Show how far each part of the work is; called with its name, steps done and all steps."""
     with ExitStack() as stack:
-
-        def progress(what: str, done: int, total: int) -> None:
-            nonlocal at, update
-            if what != at:
-                stack.close()
-                at, update = what, stack.enter_context(count_bar(what, units.get(what)))
-            if update is not None:
-                update(done, total)
-
-        yield progress
+        yield Phases(stack, units)

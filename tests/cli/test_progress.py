@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyquant.cli import progress
-from pyquant.cli.progress import Lines, count_bar, duration, progress_bar
+from pyquant.cli.progress import Lines, count_bar, duration, phases, progress_bar
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def test_bytes_and_counts(at, capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("q4_0") as in_bytes, count_bar("model.gguf") as in_chunks:
         at(20)
         in_bytes(1_000_000_000, 4_000_000_000, "blk.0")
-        in_chunks(5, 10, 11.5)
-        in_chunks(6, 10, 11.5)  # too early
+        in_chunks(5, 10, "of two")
+        in_chunks(6, 10, "of two")  # too early
     assert capsys.readouterr().err.splitlines() == [
         "q4_0: 25%, 50.0 MB/s, 1 min left, blk.0",
-        "model.gguf: 50%, 0.25 chunks/s, 20 s left, perplexity 11.5000",
+        "model.gguf: 50%, 0.25 chunks/s, 20 s left, of two",
     ]
 
 
@@ -58,6 +58,38 @@ def test_what_was_done_before_does_not_hasten_the_rest(at, capsys: pytest.Captur
     assert capsys.readouterr().err.splitlines() == [
         "model.gguf: 72%, 2 chunks/s, 14 s left",
         "model.gguf: 92%, 2 chunks/s, 4 s left",
+    ]
+
+
+def test_what_is_left_of_all_parts(at, capsys: pytest.CaptureFixture[str]) -> None:
+    at(0)
+    with phases() as progress:
+        progress.expect(
+            [("texts", 900), ("calibration", 60), ("mix", 300), ("KLD", 60), ("GPTQ", 600), ("KLD", 60)]
+        )
+        for second, what, done in (
+            (0, "calibration", 0),  # texts were there
+            (20, "calibration", 50),  # 20 s, then 1,020
+            (40, "mix: errors", 0),
+            (60, "mix: errors", 50),  # 280 of the mix
+            (100, "mix: trials", 0),
+            (400, "mix: trials", 75),  # longer than it was expected to: 100 s
+            (500, "KLD", 0),
+            (510, "KLD", 50),
+            (520, "GPTQ", 0),
+            (820, "GPTQ", 50),
+            (1120, "KLD", 0),
+            (1130, "KLD", 50),  # nothing follows
+        ):
+            at(second)
+            progress(what, done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "calibration: 50%, 20 s left, 17 min of all",
+        "mix: errors: 50%, 20 s left, 17 min of all",
+        "mix: trials: 75%, 2 min left, 14 min of all",
+        "KLD: 50%, 10 s left, 11 min of all",
+        "GPTQ: 50%, 5 min left, 6 min of all",
+        "KLD: 50%, 10 s left",
     ]
 
 

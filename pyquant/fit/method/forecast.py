@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pyquant.calibration.calibrate import GRADIENTS, RUNNING
 from pyquant.calibration.gradients.llama_graph import gradient_memory, output_side_bytes, why_unknown
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
+from pyquant.calibration.wanted import WRITING
 from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.evaluate.memory import activation_memory, context_memory
 from pyquant.fit.method.forecast_time import (
@@ -27,10 +29,12 @@ from pyquant.fit.method.forecast_time import (
     quantizing,
     rounding,
 )
+from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
 from pyquant.fit.method.probe import Probe, products_per_second
 from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.types_for_size import MIX
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
 from pyquant.machine.cpu import n_threads
@@ -55,8 +59,11 @@ class Forecast:
     ----------
     stages
         Their names, in order.
+    parts
+        Calibration, stages, and their evaluation on held-out chunks: what progress calls each, in the order
+        of the work, and its seconds.
     seconds
-        Of all: calibration, stages, and their evaluation on held-out chunks.
+        Of all.
     memory
         Bytes at the most, the mapped model not counted.
     hessian, beside
@@ -72,6 +79,7 @@ class Forecast:
     """
 
     stages: list[str]
+    parts: list[tuple[str, float]]
     seconds: float
     memory: int
     hessian: int
@@ -140,7 +148,6 @@ def forecast(
         None: one for each core.
     """
     n_ctx, n_chunks = texts.held_out.n_ctx, texts.n_chunks
-    chunk_seconds, collector = probed.chunk_seconds, probed.collector
     by_name = {tensor.name: tensor for tensor in model.tensors}
     n_used, width = model.hyperparameter("expert_used_count", 1), model.hyperparameter("embedding_length")
     inputs = [
@@ -148,13 +155,13 @@ def forecast(
             each.n_in, [by_name[name] for name in each.matrices], n_used if each.routed else 1,
             in_stream=not each.routed and [by_name[name].n_rows for name in each.matrices] == [width],
         )
-        for each in collector.inputs
+        for each in probed.collector.inputs
     ]  # fmt: skip
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
     has_output_side = method == "best" and why_unknown(model) is None
     rows = output_side_matrices(model, whole=True) if has_output_side else []
-    sums, output_hessians = 4 * sum(collector.sizes), output_side_bytes(by_name[name] for name in rows)
+    sums, output_hessians = 4 * sum(probed.collector.sizes), output_side_bytes(by_name[name] for name in rows)
     all_hessians = sums + output_hessians
     experts = [tensor for tensor in matrices if tensor.n_experts > 1]
     # Those of experts are shrunk towards each other, and for that collected anew.
@@ -172,21 +179,30 @@ def forecast(
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
     names = [stage.name for stage in stages if not stage.instead]
 
-    cores, n_tokens = n_threads(threads), n_ctx * (n_collected or n_propagated)
-    passes = texts.held_out.n_chunks * (1.0 + len(names))
-    passes += COLLECTING * n_chunks if keeps else STAGED * min(DIAGONAL_CHUNKS, n_chunks)
-    passes += PROPAGATING * n_propagated if keeps else STAGED * (n_collected + 2 * n_propagated)
-    of_cores = quantizing(model.tensors) + (len(names) - 1) * rounding(inputs)
-    if not keeps:
-        of_cores += collecting(inputs, n_tokens) + correcting(inputs, n_ctx * n_propagated)
-    n_together = probed.n_together
-    seconds = probed.step_seconds * n_ctx * -(-texts.n_written // max(1, n_together))
+    cores, chunk_seconds, n_together = n_threads(threads), probed.chunk_seconds, probed.n_together
+    parts: list[tuple[str, float]] = []
+    if texts.n_written:
+        steps = n_ctx * -(-texts.n_written // max(1, n_together))
+        parts.append((WRITING, probed.step_seconds * steps))
     if n_output_side:
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
-        seconds += BESIDE_PRODUCTS * its / products_per_second()
+        parts.append((GRADIENTS, BESIDE_PRODUCTS * its / products_per_second()))
+    passes = COLLECTING * n_chunks if keeps else STAGED * min(DIAGONAL_CHUNKS, n_chunks)
+    parts.append((RUNNING, passes * chunk_seconds))
     if mixed:
-        passes += passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=by_gradients)
-        of_cores += n_tried * (rounding(inputs) if keeps else quantizing(model.tensors))
+        passes = passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=by_gradients)
+        of_cores = n_tried * (rounding(inputs) if keeps else quantizing(model.tensors))
+        parts.append((MIX, passes * chunk_seconds + of_cores / cores))
+    held_out_run = (HELD_OUT, texts.held_out.n_chunks * chunk_seconds)
+    parts.append(held_out_run)  # the base
+    for name in names:
+        passes, of_cores = 0.0, rounding(inputs) if name != names[0] else quantizing(model.tensors)
+        if name == names[-1]:
+            passes = PROPAGATING * n_propagated if keeps else STAGED * (n_collected + 2 * n_propagated)
+            if not keeps:
+                of_cores += collecting(inputs, n_ctx * (n_collected or n_propagated))
+                of_cores += correcting(inputs, n_ctx * n_propagated)
+        parts += [(name, passes * chunk_seconds + of_cores / cores), held_out_run]
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (
@@ -220,8 +236,9 @@ def forecast(
     mixing = (max(of_kinds.values(), default=0) + context_memory(model, n_ctx, BATCH)) * mixed
     n_files = n_tried if mixed else 2  # that are there at once: a mix's, or of two stages
     return Forecast(
-        ["mix of types", *names] if mixed else names,
-        seconds=seconds + passes * chunk_seconds + of_cores / cores,
+        [MIX, *names] if mixed else names,
+        parts=parts,
+        seconds=sum(seconds for _, seconds in parts),
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, mixing)),
         hessian=sums + output_hessians,
         # Files, activations, and the equalized model.

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyquant.evaluate.baseline import BaseRun
+from pyquant.evaluate.baseline import BaseRun, in_chunks
 from pyquant.evaluate.kld import mean_and_error
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
+
+HELD_OUT = "held-out KLD"  # what progress calls a run over these chunks
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,32 @@ class Kld:
 class HeldOut:
     """A model's predictions on held-out chunks, to compare files with; a context manager.
 
-    The base runs once, and its logits are kept until the context is left. Errors are those of `BaseRun`.
+    The base runs once, and its logits are kept until the context is left. `progress` is called with HELD_OUT,
+    and the chunks that are done and all. Errors are those of `BaseRun`.
     """
 
-    def __init__(self, base: AnyModel, chunks: Chunks, threads: int | None) -> None:
-        self._chunks = chunks
+    def __init__(
+        self,
+        base: AnyModel,
+        chunks: Chunks,
+        threads: int | None,
+        progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    ) -> None:
+        self._chunks, self._progress = chunks, partial(progress, HELD_OUT)
         with Model(base) as model:
-            self._run = BaseRun(model, chunks, threads, lambda n_tokens: None)
+            self._run = BaseRun(model, chunks, threads, self._advance())
 
     def kld(self, path: Path) -> Kld:
         """Measure a file."""
         with Model(path) as candidate:
-            scores = self._run.score(candidate, lambda n_tokens: None)
+            scores = self._run.score(candidate, self._advance())
         scores.check(candidate.path, self._chunks.n_scored)
         return Kld(tuple(scores.kld_by_chunk(self._chunks.n_scored).tolist()))
+
+    def _advance(self) -> Callable[[int], None]:
+        n_chunks = self._chunks.n_chunks
+        self._progress(0, n_chunks)
+        return in_chunks(self._progress, n_chunks, n_chunks * self._chunks.n_scored)
 
     def __enter__(self) -> HeldOut:
         return self

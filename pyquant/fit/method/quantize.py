@@ -108,6 +108,7 @@ def quantize(
     dry_run: bool = False,
     force: bool = False,
     progress: Progress = lambda what, done, total: None,
+    expect: Callable[[Sequence[tuple[str, float]]], None] = lambda parts: None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Quantized:
     """Quantize a model.
@@ -158,6 +159,9 @@ def quantize(
         Replace an existing `output`.
     progress
         Called with what is done, and its steps done and all.
+    expect
+        Called once with what `progress` will be called with, in that order, and the seconds that each is
+        expected to take. What is a part of one is called "PART: STEP".
     tell
         Told remarks.
 
@@ -212,6 +216,7 @@ def quantize(
             threads=threads,
         )  # fmt: skip
         expected = expecting(parts, memory=memory)
+        expect(expected.parts)
         for line in expected.lines():
             tell(line)
         if not dry_run:
@@ -269,7 +274,7 @@ def quantize(
                 )  # fmt: skip
                 work.note("mix", {})
             settings = {"mode": "recipe", "recipe": recipe}
-        held_out = stack.enter_context(HeldOut(model, parts.held_out, threads))
+        held_out = stack.enter_context(HeldOut(model, parts.held_out, threads, progress))
         options = {"threads": threads, "tell": tell, "split": split}
         stages = Stages(model, settings, held_out, work, options, memory, progress)
         collected = not hessian and not expected.keeps_hessians

@@ -23,6 +23,7 @@ from pyquant.rounding.make_plan import make_plan
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
+MIX = "mix of types"  # what progress calls the search for one: a part of several steps
 MEASURED = 8  # chunks that a mix is chosen by
 
 
@@ -100,7 +101,7 @@ def mixed_for(
     text, n_ctx, n_chunks = _text_of(model, split)
     found = mix_model(
         model, statistics, text, wanted, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
-        checkpoint=checkpoint, progress=progress,
+        checkpoint=checkpoint, progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total),
     )  # fmt: skip
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,8 +55,30 @@ def test_sizes_are_said_before_work(generated, text: Path, tmp_path: Path, metho
     assert expected.forecast.hessian == pytest.approx(
         size, rel=0.25
     )  # headers and kept tokens are not counted
-    assert expected.forecast.seconds > 0
+    assert expected.forecast.seconds == sum(seconds for _, seconds in expected.forecast.parts) > 0
     assert done.to_json()["forecast"]["hessian"] == expected.forecast.hessian
+
+
+@pytest.mark.parametrize(
+    ("method", "wanted"),
+    [
+        ("gptq", "Q4_0"),
+        ("best", "Q4_0"),
+        pytest.param("best", WantedSize(target_bpw=8), marks=pytest.mark.ci),
+    ],
+)
+def test_parts_come_as_they_are_expected(
+    source: Path, short: Path, tmp_path: Path, method: str, wanted: str | WantedSize
+) -> None:
+    expected: list[tuple[str, float]] = []
+    seen: list[str] = []
+    quantize(
+        source, tmp_path / "out.gguf", wanted, method=method, text=short, hessian=tmp_path / "hessian.gguf",
+        n_ctx=64, n_chunks=16, expect=expected.extend, progress=lambda what, done, total: seen.append(what),
+    )  # fmt: skip
+    came = [what for what, _ in groupby(seen, lambda what: what.partition(": ")[0])]
+    assert came == [name for name, _ in expected]
+    assert all(seconds > 0 for _, seconds in expected)
 
 
 def test_what_a_family_has_not_is_no_stage(generated, text: Path, tmp_path: Path) -> None:

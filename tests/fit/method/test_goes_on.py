@@ -10,7 +10,9 @@ import pytest
 
 from pyquant.errors import OutputError
 from pyquant.files.kept import kept
+from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.types_for_size import MIX
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
 from tests.support.command import ENVIRONMENT
@@ -33,7 +35,7 @@ def test_a_call_that_ended_goes_on_to_the_same_bytes(
         with pytest.raises(KeyboardInterrupt):
             made(source, output, short, progress=progress)
         # Of those before, only the one that was interrupted is done again.
-        assert set(begun) - {"calibration"} == set(STAGES[max(0, number - 1) : number + 1])
+        assert set(begun) - {"calibration", HELD_OUT} == set(STAGES[max(0, number - 1) : number + 1])
         assert not output.exists()
     made(source, output, short)
     assert output.read_bytes() == whole.read_bytes()
@@ -149,14 +151,15 @@ def test_a_run_for_a_size_goes_on_behind_measured_tensors(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, output, seen = tmp_path / "whole.gguf", tmp_path / "out.gguf", list[int]()
+    sensitivities = f"{MIX}: sensitivities"
     options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
 
     def stop(what: str, done: int, total: int) -> None:
-        if (what, done) == ("sensitivities", 4):
+        if (what, done) == (sensitivities, 4):
             raise KeyboardInterrupt
 
     def see(what: str, done: int, total: int) -> None:
-        if what == "sensitivities":
+        if what == sensitivities:
             seen.append(done)
 
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
