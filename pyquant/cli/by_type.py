@@ -12,6 +12,7 @@ import typer
 
 from pyquant import limits
 from pyquant.cli import options, paths
+from pyquant.cli.mix_table import print_types_of, trials_of
 from pyquant.cli.number import number_option
 from pyquant.cli.output import number, print_lines, print_table, remark, show, size, written
 from pyquant.cli.panels import EXPERT
@@ -183,6 +184,9 @@ def _print(result: dict[str, Any], dry_run: bool) -> None:
     }
     if not dry_run:
         lines["time"] = f"{result['seconds']:.1f} s"
+    if mix := result["mix"]:
+        print_types_of(mix)
+        lines |= trials_of(mix)
     print_lines(lines | {"not written" if dry_run else "written to": written(result["files"])})
     if result["stages"]:
         print_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -11,13 +10,13 @@ import typer
 from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.groups import grouped
+from pyquant.cli.mix_table import print_types_of, trials_of
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
-from pyquant.cli.output import print_lines, print_table, remark, show, size
+from pyquant.cli.output import print_lines, remark, show
 from pyquant.cli.progress import phases, progress_bar
 
 GUESS = "guess"
-SPEEDS = {"prompts": "prompt", "tokens": "generation"}
 
 
 @grouped
@@ -117,33 +116,9 @@ def mix(
 
 
 def _print(result: dict[str, Any]) -> None:
-    from pyquant.llama.interleaved import interleaved
-
-    counts = Counter(of["type"] for of in result["tensors"].values())
-    shares: Counter[str] = Counter()
-    for of in result["tensors"].values():
-        shares[of["type"]] += of["share"] or 0
-    fast = {type_.name for type_ in interleaved()}
-    print_table(
-        ["type", "tensors", "of KLD", "interleaved here"],
-        [
-            [type_, str(n), f"{shares[type_]:.1%}", "yes" if type_ in fast else "no"]
-            for type_, n in sorted(counts.items())
-        ],
-    )
-    lines = {trial["name"]: _trial(trial) for trial in result["trials"]}
-    if speed := result["speed"]:
-        rates = [f"{what} {_ratio(speed[test])}" for what, test in SPEEDS.items()]
-        lines[f"speed beside {result['stock']['name']}"] = ", ".join(rates)
+    print_types_of(result)
+    lines = trials_of(result)
     lines["with types of any bits"] = f"{result['any_bits']:.0%} of this are predicted to be left"
     seconds = ", ".join(f"{what} {spent:.0f}" for what, spent in result["seconds"].items())
     files = ", ".join(result[key] for key in ("output", "gguf") if key in result)
     print_lines({**lines, "recipe": result["name"], "seconds": seconds, "written to": files})
-
-
-def _ratio(rates: dict[str, Any]) -> str:
-    return f"{rates['ratio']:.2f} ({rates['ratio_low']:.2f}..{rates['ratio_high']:.2f})"
-
-
-def _trial(trial: dict[str, Any]) -> str:
-    return f"{size(trial['n_bytes'])}, KLD {trial['kld']:.5f} +/- {trial['error']:.5f}"

@@ -54,6 +54,8 @@ class Quantized:
         One of `METHODS`.
     result
         What `quantize_model` says of the file, as JSON.
+    mix
+        Of a file of a size, by "gptq" and "best": the mix of types, as `Mix.to_json` gives it; else None.
     stages
         What was tried, and what of it the file has; empty for "rtn".
     forecast
@@ -69,6 +71,7 @@ class Quantized:
 
     method: str
     result: dict[str, Any]
+    mix: dict[str, Any] | None
     stages: list[Tried]
     forecast: Forecast | None
     statistics: str | None
@@ -80,6 +83,7 @@ class Quantized:
         return {
             **self.result,
             "method": self.method,
+            "mix": self.mix,
             "stages": [stage.to_json() for stage in self.stages],
             "forecast": self.forecast.to_json() if self.forecast else None,
             "statistics": self.statistics,
@@ -233,7 +237,8 @@ def quantize(
         compared = None
         if evaluate is not None and not dry_run:
             compared = _compare(model, [Path(done.output)], evaluate, threads, progress)
-        return Quantized(method, done.to_json(), [], expected, None, compared, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        return Quantized(method, done.to_json(), None, [], expected, None, compared, seconds)
 
     if method == "rtn" or dry_run:
         if method != "rtn" and not isinstance(type, str):
@@ -262,17 +267,20 @@ def quantize(
         stack.enter_context(keeping(work.path, "finished stages and tensors"))
         stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
+        mix = None
         if not isinstance(type, str):
             recipe = work.path / "recipe.toml"
-            if work.known("mix") is None or not recipe.exists():
+            mix = work.known("mix")
+            if mix is None or not recipe.exists():
                 checkpoint = work.checkpoint("mix")
                 if statistics.kept and not hessian:  # in the cache, there for other sizes too
                     checkpoint = statistics.path.with_suffix(".tensors")
-                mixed_for(
+                found = mixed_for(
                     model, statistics.path, parts, type, recipe, threads=threads, checkpoint=checkpoint,
                     progress=progress,
                 )  # fmt: skip
-                work.note("mix", {})
+                mix = found.to_json()
+                work.note("mix", mix)
             settings = {"mode": "recipe", "recipe": recipe}
         held_out = stack.enter_context(HeldOut(model, parts.held_out, threads, progress))
         options = {"threads": threads, "tell": tell, "split": split}
@@ -291,7 +299,7 @@ def quantize(
             compared = compared.renamed(str(peer), peer.name)  # its folder goes
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
-    return Quantized(method, result, stages.tried, expected, kept, compared, time.perf_counter() - begin)
+    return Quantized(method, result, mix, stages.tried, expected, kept, compared, time.perf_counter() - begin)
 
 
 def _check_method(

@@ -15,6 +15,7 @@ from pyquant.files.text import Text, make_text
 from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.mix import Progress
 from pyquant.fit.mix_model import mix_model
+from pyquant.fit.mix_result import Mix
 from pyquant.fit.mixtures import STOCK, WantedSize
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
@@ -77,7 +78,7 @@ def mixed_for(
     threads: int | None,
     checkpoint: Path,
     progress: Progress,
-) -> None:
+) -> Mix:
     """Find the mix of types of the least KLD at a size, and write its recipe.
 
     Parameters
@@ -105,6 +106,7 @@ def mixed_for(
     )  # fmt: skip
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())
+    return found
 
 
 def _text_of(model: ModelFile, split: SplitText) -> tuple[Text, int, int]:

@@ -142,7 +142,12 @@ def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Pat
         quantize(source, output, largest, progress=interrupt, **options)
     for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
         path.unlink()
-    assert quantize(source, output, largest, **options).result["mode"] == "recipe"
+    done = quantize(source, output, largest, **options)
+    assert done.result["mode"] == "recipe"
+    assert done.mix["schema"] == "pyquant.mix/1", "what was found before is known"
+    assert {name: of["type"] for name, of in done.mix["tensors"].items()}.items() <= {
+        tensor["name"]: tensor["type"] for tensor in done.result["tensors"]
+    }.items()
     assert output.exists()
 
 

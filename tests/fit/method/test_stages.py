@@ -24,6 +24,7 @@ from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding import collecting
+from tests.support.command import run
 from tests.support.methods import NAME, STAGES, made
 from tests.support.models import Model as Generated
 from tests.support.models import with_too_large_inputs
@@ -319,6 +320,17 @@ def test_a_mix_does_not_depend_on_what_else_is_in_the_cache(
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "alone"))
     alone = quantize(source, tmp_path / "alone.gguf", WantedSize(target_bpw=8), method="gptq", **options)
     assert types == [tensor["type"] for tensor in alone.result["tensors"]]
+
+
+@pytest.mark.ci
+def test_what_a_mix_was_chosen_by_is_said(source: Path, short: Path, tmp_path: Path) -> None:
+    said = run(
+        "quantize", source, tmp_path / "out.gguf", "--like", "Q5_0", "--method", "gptq", "--text", short,
+        "--ctx", 64, "--calibration-chunks", 16,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert re.search(r"^ *type +tensors +of KLD +interleaved here *$", said.stdout, re.MULTILINE)
+    assert re.search(r"^round 1 +[\d.]+ kB, KLD \.?[\d.]+ \+/- [\d.]+$", said.stdout, re.MULTILINE)
 
 
 def test_memory_is_of_error_propagation(source: Path, short: Path, tmp_path: Path) -> None:
