@@ -34,7 +34,7 @@ struct Pairing {
 // How a CPU multiplies. Pairs are filled up with zeros to a multiple of kLinePairs.
 struct TileKernel {
     int n_rows;  // of a tile
-    // Rows that lie together: all of them of a pair, or of kLinePairs pairs.
+    // Rows that lie together: side by side for each pair, or for each kLinePairs pairs.
     int rows_together;
     // Pairs whose products are summed up before they are added to others: few enough for a block's columns of
     // them to stay in L2, and so many that sums are seldom read and written.

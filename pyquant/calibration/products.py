@@ -60,12 +60,12 @@ def add_squares(y: NDArray[np.float32], hessian: NDArray[np.float32], *, threads
 class Stored:
     """A matrix, (n_out, n_in), of which products take rows as they are stored where they can, else decoded.
 
-    Rows in a GGUF are mapped once: a page that was read is there the next time.
+    Rows in a GGUF are mapped once: a page that was read is there the next time. exact: all are decoded.
     """
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, *, exact: bool = False) -> None:
         self._rows, self._decoder, self._n_in = tensor.stored_rows(), tensor.decoder(), tensor.n_per_row
-        self._type = STORED.get(tensor.type) if _core.HAS_BF16_PRODUCTS else None
+        self._type = STORED.get(tensor.type) if _core.HAS_BF16_PRODUCTS and not exact else None
         self.n_rows = tensor.n_rows
 
     def blocks(self, n_bytes: int) -> Iterator[slice]:
@@ -83,10 +83,13 @@ class Stored:
 
 
 def multiply(
-    matrix: Matrix, tokens: NDArray[np.float32], *, threads: int | None = None
+    matrix: Matrix, tokens: NDArray[np.float32], *, exact: bool = False, threads: int | None = None
 ) -> NDArray[np.float32]:
-    """Multiply a matrix, (n_out, n_in), with each token, (n_tokens, n_in): (n_tokens, n_out) float32."""
-    if _core.HAS_BF16_PRODUCTS:
+    """Multiply a matrix, (n_out, n_in), with each token, (n_tokens, n_in): (n_tokens, n_out) float32.
+
+    exact: nothing is rounded to BF16.
+    """
+    if _core.HAS_BF16_PRODUCTS and not exact:
         return _core.multiply_rows(np.ascontiguousarray(tokens), matrix, n_threads=n_threads(threads))
     return tokens @ matrix.T
 

@@ -314,6 +314,16 @@ def test_a_model_that_computes_otherwise_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_rounded_products_make_no_other_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They move logits of wide matrices far enough."""
+    monkeypatch.setattr(module, "SAME", 1e-6)
+    with Running(model) as running:
+        assert module.why_other(running, Chunks(TOKENS[None]), 1) is None
+        if _core.HAS_BF16_PRODUCTS:
+            monkeypatch.setattr(module, "LlamaGraph", lambda file, *, exact, threads: LlamaGraph(file))
+            assert module.why_other(running, Chunks(TOKENS[None]), 1) is not None
+
+
 @pytest.mark.usefixtures("in_float32")
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Qwen2", "Qwen3"])
 def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,14 +87,15 @@ def gradient_memory(model: ModelFile, n_ctx: int) -> int:
 class LlamaGraph:
     """A model of architecture llama, qwen2 or qwen3, without experts."""
 
-    def __init__(self, model: ModelFile, *, threads: int | None = None) -> None:
+    def __init__(self, model: ModelFile, *, exact: bool = False, threads: int | None = None) -> None:
         """Read sizes.
 
         model: the model. Weights are read whenever they are needed.
+        exact: whether products forwards are of float32, where the CPU multiplies BF16 too.
         threads: of products with matrices; None: all cores.
         Raises ConfigError: see `why_unknown`.
         """
-        self._threads = threads
+        self._exact, self._threads = exact, threads
         if why := why_unknown(model):
             raise ConfigError(why)
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
@@ -109,8 +110,8 @@ class LlamaGraph:
         self._frequencies = base ** (-np.arange(0, self._width, 2) / self._width)
         if FACTORS in self._tensors:
             self._frequencies /= self._tensors[FACTORS].weights().ravel()
-        self._stored = {name: Stored(self._tensors[name]) for name in [*self.n_out, EMBEDDINGS]}
-        self._output = Stored(self._tensors[OUTPUT]) if OUTPUT in self._tensors else self._stored[EMBEDDINGS]
+        self._stored = {name: Stored(self._tensors[name], exact=exact) for name in self.names}
+        self._output = self._stored[OUTPUT if OUTPUT in self._tensors else EMBEDDINGS]
         self._output_norm = self._tensors["output_norm.weight"].weights().ravel()
 
     @property
@@ -243,7 +244,7 @@ class LlamaGraph:
         return back + self._norm_back(stream, of["attn_norm"], entered)
 
     def _times(self, matrix: Matrix, x: Array) -> Array:
-        return multiply(matrix, x, threads=self._threads)
+        return multiply(matrix, x, exact=self._exact, threads=self._threads)
 
     def _times_back(self, matrix: Matrix, gradients: Array) -> Array:
         return multiply_back(matrix, gradients, threads=self._threads)

@@ -25,6 +25,7 @@ from pyquant.machine.memory import BlasRoom
 
 SEED = 0
 TOGETHER = 16  # tokens whose predictions are drawn at a time
+CHECKED = 64  # tokens that a graph's logits are compared with llama.cpp's on
 SAME = 0.01  # nats: F16 and F32 differ by some 1e-5, another rotation by more than 1
 
 SQUARES = "squared gradients"  # what their sums are kept as
@@ -79,6 +80,8 @@ def output_hessians(
         The model is of another architecture, or computes something else than it.
     NotEnoughMemory
     """
+    if why := why_other(model, chunks, threads):
+        raise ConfigError(why)
     graph = LlamaGraph(model.file, threads=threads)
     n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
     floats = sum(n * n for n in n_out.values())
@@ -107,10 +110,7 @@ def output_hessians(
             _numbers(rng, len(sequence))  # for the next ones to be those of a whole run
             continue
         streams = graph.streams(sequence)
-        logits = graph.logits(streams[-1])
-        if number == 0:
-            _check(model, Chunks(chunks.tokens[:1]), logits, threads)
-        graph.backwards(streams, drawn(logits, rng, threads=threads), take)
+        graph.backwards(streams, drawn(graph.logits(streams[-1]), rng, threads=threads), take)
         kept.keep(number + 1, {**hessian, SQUARES: sums_of_squares}, last=number + 1 == len(tokens))
         if progress:
             progress(number + 1, chunks.n_chunks)
@@ -146,18 +146,24 @@ def _softmax(logits: Array) -> Array:
     return shares
 
 
-def _check(model: Model, chunk: Chunks, logits: Array, threads: int | None) -> None:
-    """Refuse a model whose logits are others than llama.cpp's."""
-    at, klds = chunk.n_ctx // 2, []
-    with make_context(model, chunk.n_ctx, threads=threads) as context:
-        for piece in forward(context, chunk):  # more than one of chunks that are longer than a batch
+def why_other(model: Model, chunks: Chunks, threads: int | None) -> str | None:
+    """Say how far a model's logits are from those of the graph that is known, on some tokens; None: not far.
+
+    As where a model scales its rotations. Raises ConfigError: see `LlamaGraph`.
+    """
+    begin = Chunks(chunks.tokens[:1, :CHECKED])
+    graph, at, klds = LlamaGraph(model.file, exact=True, threads=threads), begin.n_ctx // 2, []
+    logits = graph.logits(graph.streams(begin.given_to(model)[0])[-1])
+    with make_context(model, begin.n_ctx, threads=threads) as context:
+        for piece in forward(context, begin):
             ours = logits[at : at + len(piece.targets)]
             _, kld, _, _ = _core.compare_logits(piece.logits, ours, piece.targets, context.n_threads)
             klds.append(kld)
             at += len(piece.targets)
     kld = float(np.concatenate(klds).mean())
-    if not kld < SAME:
-        raise ConfigError(
-            f"output_side: {model.path}: computes something else than the graph of {model.file.architecture} "
-            f"that is known here (a KLD of {kld:.3g})"
-        )
+    if kld < SAME:
+        return None
+    return (
+        f"output_side: {model.path}: computes something else than the graph of {model.file.architecture} "
+        f"that is known here (a KLD of {kld:.3g})"
+    )

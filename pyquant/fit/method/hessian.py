@@ -16,9 +16,11 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
+from pyquant.calibration.gradients.output_hessians import why_other
 from pyquant.calibration.wanted import Progress
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
+from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
 from pyquant.models.model_file import ModelFile
 
@@ -101,7 +103,7 @@ class HessianMaker:
                 with _locked(own):
                     for path in (own, *others):
                         if (has_output_hessian := self._usable(path)) is not None:
-                            if output_side:
+                            if output_side and not has_output_hessian:
                                 self._has_gradients()
                             return Hessian(path, True, has_output_hessian)
                     has_output_hessian = self._calibrate(own, output_side, whole=whole)
@@ -127,8 +129,11 @@ class HessianMaker:
         return "output_side" in options
 
     def _has_gradients(self) -> bool:
-        """Say whether gradients are known of the model's family, and if not tell why."""
-        if why := why_unknown(self._model):
+        """Say whether the model's gradients are known, and if not tell why."""
+        if (why := why_unknown(self._model)) is None:
+            with Model(self._model) as running:
+                why = why_other(running, self._texts.held_out, self._threads)
+        if why:
             self._tell(f"output-side Hessian: left out: {why}")
         return why is None
 

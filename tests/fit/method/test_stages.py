@@ -161,6 +161,21 @@ def test_what_does_not_apply_is_left_out(
     assert by_name["error propagation"].why is None
 
 
+@pytest.mark.ci
+def test_gradients_of_another_graph_are_left_out(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a model that scales its rotations."""
+    monkeypatch.setattr("pyquant.calibration.gradients.output_hessians.SAME", 0)
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
+    for _ in range(2):  # statistics are in the cache then
+        told: list[str] = []
+        done = made(source, tmp_path / "out.gguf", short, force=True, tell=told.append)
+        assert "output-side Hessian" not in [stage.name for stage in done.stages]
+        (said,) = (line for line in told if line.startswith("output-side Hessian: left out: "))
+        assert "computes something else than the graph of llama" in said
+
+
 def test_activations_whose_squares_are_too_large_end_in_plain_rounding(short: Path, tmp_path: Path) -> None:
     def huge(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.float32(1e21) * x if name == "blk.1.ffn_norm.weight" else x
