@@ -75,7 +75,7 @@ private:
         return reinterpret_cast<T *>(begin + offset);
     }
 
-    // Finds rows of the i-th batch's tokens that lie together, from a pair on. Each batch begins with such rows.
+    // Finds rows of the i-th batch's tokens that lie together, from a pair on. Each batch begins with some.
     uint32_t * rows_of(int64_t i, const Batch & batch, int64_t token, int64_t pair) const {
         const int64_t together = kernel_.rows_together, before = batch.first / together + i;
         return tokens_ + ((before + token / together) * layout_.n_pairs + pair) * together;

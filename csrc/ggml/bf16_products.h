@@ -1,5 +1,5 @@
-// Products of F16 and BF16 weights with many tokens where both may be rounded to BF16, which AVX-512 multiplies
-// at twice the speed of float32, and Intel's matrix registers (AMX) several times as fast.
+// Products of F16 and BF16 weights with many tokens where both may be rounded to BF16, which AVX-512
+// multiplies at twice the speed of float32, and Intel's matrix registers (AMX) several times as fast.
 //
 // Calibration allows it. What measures a model does not: its figures are those of llama.cpp.
 #pragma once

@@ -45,8 +45,8 @@ struct TileKernel {
     // rows, columns: where those of the first pair stand. Columns of the next pair are kStrip behind.
     void (*multiply)(const uint32_t * rows, const uint32_t * columns, int64_t n_pairs, Tile & tile);
     Pairing pairing[3];  // by type
-    // Rounds up to kLinePairs rows of numbers, which become those from `first` on of rows that lie together, at
-    // `to`. n_pairs: a multiple of kLinePairs.
+    // Rounds up to kLinePairs rows of numbers, which become those from `first` on of rows that lie together,
+    // at `to`. n_pairs: a multiple of kLinePairs.
     void (*round_rows)(const float * const * rows, int n_rows, int64_t n_pairs, int64_t first, uint32_t * to);
     // Lays kLinePairs columns of as many pairs as a tile's rows: all pairs of the first, then of the next.
     // Null: rows lie as columns do.

@@ -104,15 +104,9 @@ __attribute__((target("amx-tile,amx-bf16"))) inline void multiply_by_amx(const u
 }
 
 static_assert(2 * kAmxRows == kMostRows);
-constexpr TileKernel kByAmx{kMostRows,
-                            kMostRows,
-                            512,
-                            begin_amx,
-                            end_amx,
-                            multiply_by_amx,
-                            {kOfFloat32, kOfFloat16, kOfBf16},
-                            round_to_steps,
-                            copy_step};
+constexpr TileKernel kByAmx{
+    kMostRows,      kMostRows, 512, begin_amx, end_amx, multiply_by_amx, {kOfFloat32, kOfFloat16, kOfBf16},
+    round_to_steps, copy_step};
 #endif
 
 }  // namespace

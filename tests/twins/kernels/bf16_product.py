@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEP = 32  # numbers of AMX's registers
-AMX_TOGETHER, AVX512_TOGETHER = 1024, 512  # numbers whose products are summed up before they are added to others
+# Numbers whose products are summed up before they are added to others.
+AMX_TOGETHER, AVX512_TOGETHER = 1024, 512
 
 
 def multiply(x: NDArray[np.float32], w: NDArray[np.float32], *, amx: bool) -> NDArray[np.float32]:
