@@ -14,7 +14,7 @@ what is rounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -196,16 +196,14 @@ def _run_together(
         n_experts = first.n_rows // first.shape[1] if stage.routed else 1
         numbered = list(enumerate(stage.matrices))
         for together in [numbered] if stage.routed else [[each] for each in numbered]:
+            at_work = [tensors[name] for _, name in together]
             with spent.on("corrections"):
-                wanted = [
-                    ToWrite(
-                        tensors[name],
-                        _corrected(tensors[name], n_experts, change, stage.in_stream),
-                        # Embeddings that are the output matrix too stay in the copy as they are looked up.
-                        None if name == EMBEDDINGS else changed.own(number, i),
-                    )
-                    for i, name in together
-                ]
+                corrected = _corrected(at_work, n_experts, change, stage.in_stream)
+            wanted = [
+                # Embeddings that are the output matrix too stay in the copy as they are looked up.
+                ToWrite(tensor, weights, None if tensor.name == EMBEDDINGS else changed.own(number, i))
+                for (i, _), tensor, weights in zip(together, at_work, corrected)
+            ]
             with spent.on("rounding"):
                 write(wanted)
 
@@ -221,16 +219,21 @@ def _change(stream: CorrectedTarget | None, sums: Correction | None, routed: Exp
     return lambda expert: routed.result(expert, CORRECTION)
 
 
-def _corrected(tensor: Tensor, n_experts: int, change: Change, in_stream: bool) -> NDArray[np.float32] | None:
-    """The weights, changed, or None; in_stream: changes are to be added."""
-    weights: NDArray[np.float32] | None = None
+def _corrected(
+    tensors: Sequence[Tensor], n_experts: int, change: Change, in_stream: bool
+) -> list[NDArray[np.float32] | None]:
+    """The weights of each, changed, or None; in_stream: changes are to be added."""
+    weights: list[NDArray[np.float32] | None] = [None] * len(tensors)
     for expert in range(n_experts):
         of_expert = change(expert)
         if of_expert is None:
             continue
         if not np.isfinite(of_expert).all():
-            raise ModelFileError(f"{tensor.path}: what enters {tensor.name} is not finite, or too large")
-        weights = tensor.weights() if weights is None else weights
-        rows = np.split(weights, n_experts)[expert]
-        rows += of_expert if in_stream else rows @ of_expert
+            path, name = tensors[0].path, tensors[0].name
+            raise ModelFileError(f"{path}: what enters {name} is not finite, or too large")
+        for number, tensor in enumerate(tensors):
+            its = weights[number]
+            its = weights[number] = tensor.weights() if its is None else its
+            rows = np.split(its, n_experts)[expert]
+            rows += of_expert if in_stream else rows @ of_expert
     return weights
