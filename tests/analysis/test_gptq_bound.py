@@ -46,7 +46,8 @@ def test_a_line_for_each_kind(
     training_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stats = tmp_path / "stats"
-    calibrate_model(data.model_path(), [training_text], stats, n_ctx=128, n_chunks=16, output_side=2)
+    options = {"n_ctx": 128, "n_chunks": 16, "output_side": 2, "threads": 1}
+    calibrate_model(data.model_path(), [training_text], stats, **options)
     monkeypatch.setattr("sys.argv", ["", str(stats)])
     gptq_bound.main()
     lines = capsys.readouterr().out.splitlines()[1:]
