@@ -59,6 +59,21 @@ PYQUANT_AVX512_BF16 inline void transpose(__m512i (&x)[kLinePairs], __m512i (&y)
     }
 }
 
+// Stores rows x as columns, `stride` pairs apart.
+PYQUANT_AVX512_BF16 inline void store_transposed(__m512i (&x)[kLinePairs], int64_t stride, uint32_t * to) {
+    __m512i y[kLinePairs];
+    transpose(x, y);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLinePairs; ++i) {
+        _mm512_storeu_si512(to + i * stride, y[i]);
+    }
+}
+
+// Rounds the numbers that make a register of pairs.
+PYQUANT_AVX512_BF16 inline __m512i round_numbers(const float * x) {
+    return pairs_of(_mm512_loadu_ps(x), _mm512_loadu_ps(x + kHalf));
+}
+
 template <Number type>
 PYQUANT_AVX512_BF16 inline void pair_columns(const char * first, const char * second, int64_t n,
                                              uint32_t * pairs) {
@@ -80,7 +95,7 @@ PYQUANT_AVX512_BF16 inline void pair_rows(const char * rows, size_t stride, int6
         const char * at = rows;
         uint32_t * to = pairs + column;
         for (int64_t left = n; left > 0; left -= 2 * kHalf) {
-            __m512i x[kLinePairs], y[kLinePairs];
+            __m512i x[kLinePairs];
 #pragma GCC unroll 16
             for (int i = 0; i < kLinePairs; ++i) {
                 const char * row = at + size_t(i) * stride;
@@ -89,11 +104,7 @@ PYQUANT_AVX512_BF16 inline void pair_rows(const char * rows, size_t stride, int6
                            ? pairs_of(load<type>(row, left), load<type>(row + register_bytes, left - kHalf))
                            : _mm512_setzero_si512();
             }
-            transpose(x, y);
-#pragma GCC unroll 16
-            for (int i = 0; i < kLinePairs; ++i) {
-                _mm512_storeu_si512(to + i * kStrip, y[i]);
-            }
+            store_transposed(x, kStrip, to);
             at += 2 * register_bytes;
             to += kLinePairs * kStrip;
         }
@@ -108,17 +119,12 @@ PYQUANT_AVX512_BF16 inline void round_to_columns(const float * const * rows, int
                                                  int64_t first, uint32_t * to) {
     to += first;
     for (int64_t pair = 0; pair < n_pairs; pair += kLinePairs, to += kLinePairs * kStrip) {
-        __m512i x[kLinePairs], y[kLinePairs];
+        __m512i x[kLinePairs];
 #pragma GCC unroll 16
         for (int i = 0; i < kLinePairs; ++i) {
-            const float * row = rows[i < n_rows ? i : 0] + 2 * pair;
-            x[i] = pairs_of(_mm512_loadu_ps(row), _mm512_loadu_ps(row + kHalf));
+            x[i] = round_numbers(rows[i < n_rows ? i : 0] + 2 * pair);
         }
-        transpose(x, y);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLinePairs; ++i) {
-            _mm512_storeu_si512(to + i * kStrip, y[i]);
-        }
+        store_transposed(x, kStrip, to);
     }
 }
 
@@ -128,24 +134,19 @@ PYQUANT_AVX512_BF16 inline void round_to_steps(const float * const * rows, int n
     for (int i = 0; i < n_rows; ++i) {
         uint32_t * step = to + (first + i) * kLinePairs;
         for (int64_t pair = 0; pair < n_pairs; pair += kLinePairs, step += kMostRows * kLinePairs) {
-            const float * row = rows[i] + 2 * pair;
-            _mm512_storeu_si512(step, pairs_of(_mm512_loadu_ps(row), _mm512_loadu_ps(row + kHalf)));
+            _mm512_storeu_si512(step, round_numbers(rows[i] + 2 * pair));
         }
     }
 }
 
 // 16 columns of 16 pairs become rows.
 PYQUANT_AVX512_BF16 inline void copy_step(const uint32_t * pairs, uint32_t * step) {
-    __m512i x[kLinePairs], y[kLinePairs];
+    __m512i x[kLinePairs];
 #pragma GCC unroll 16
     for (int i = 0; i < kLinePairs; ++i) {
         x[i] = _mm512_loadu_si512(pairs + i * kStrip);
     }
-    transpose(x, y);
-#pragma GCC unroll 16
-    for (int i = 0; i < kLinePairs; ++i) {
-        _mm512_storeu_si512(step + i * kLinePairs, y[i]);
-    }
+    store_transposed(x, kLinePairs, step);
 }
 
 }  // namespace

@@ -196,13 +196,15 @@ def _run_together(
         n_experts = first.n_rows // first.shape[1] if stage.routed else 1
         numbered = list(enumerate(stage.matrices))
         for together in [numbered] if stage.routed else [[each] for each in numbered]:
-            at_work = [tensors[name] for _, name in together]
             with spent.on("corrections"):
+                at_work = [tensors[name] for _, name in together]
                 corrected = _corrected(at_work, n_experts, change, stage.in_stream)
             wanted = [
                 # Embeddings that are the output matrix too stay in the copy as they are looked up.
-                ToWrite(tensor, weights, None if tensor.name == EMBEDDINGS else changed.own(number, i))
-                for (i, _), tensor, weights in zip(together, at_work, corrected)
+                ToWrite(
+                    tensors[name], corrected.get(name), None if name == EMBEDDINGS else changed.own(number, i)
+                )
+                for i, name in together
             ]
             with spent.on("rounding"):
                 write(wanted)
@@ -221,9 +223,9 @@ def _change(stream: CorrectedTarget | None, sums: Correction | None, routed: Exp
 
 def _corrected(
     tensors: Sequence[Tensor], n_experts: int, change: Change, in_stream: bool
-) -> list[NDArray[np.float32] | None]:
-    """The weights of each, changed, or None; in_stream: changes are to be added."""
-    weights: list[NDArray[np.float32] | None] = [None] * len(tensors)
+) -> dict[str, NDArray[np.float32]]:
+    """Weights by name, of tensors that change; in_stream: changes are to be added."""
+    weights: dict[str, NDArray[np.float32]] = {}
     for expert in range(n_experts):
         of_expert = change(expert)
         if of_expert is None:
@@ -231,9 +233,9 @@ def _corrected(
         if not np.isfinite(of_expert).all():
             path, name = tensors[0].path, tensors[0].name
             raise ModelFileError(f"{path}: what enters {name} is not finite, or too large")
-        for number, tensor in enumerate(tensors):
-            its = weights[number]
-            its = weights[number] = tensor.weights() if its is None else its
-            rows = np.split(its, n_experts)[expert]
+        for tensor in tensors:
+            if tensor.name not in weights:
+                weights[tensor.name] = tensor.weights()
+            rows = np.split(weights[tensor.name], n_experts)[expert]
             rows += of_expert if in_stream else rows @ of_expert
     return weights

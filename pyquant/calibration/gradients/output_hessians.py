@@ -34,6 +34,10 @@ SQUARES = "squared gradients"  # what their sums are kept as
 Progress = Callable[[int, int], None]
 
 
+class OtherGraph(ConfigError):
+    """A model computes something else than the graph of its architecture that is known."""
+
+
 @dataclass(frozen=True)
 class Gradients:
     """What is known of the gradients of a drawn token's negative log-probability.
@@ -76,12 +80,14 @@ def output_hessians(
 
     Raises
     ------
+    OtherGraph
+        The model computes something else than its architecture.
     ConfigError
-        The model is of another architecture, or computes something else than it.
+        It is of another architecture.
     NotEnoughMemory
     """
     if why := why_other(model, chunks, threads):
-        raise ConfigError(why)
+        raise OtherGraph(why)
     graph = LlamaGraph(model.file, threads=threads)
     n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
     floats = sum(n * n for n in n_out.values())
@@ -149,18 +155,16 @@ def _softmax(logits: Array) -> Array:
 def why_other(model: Model, chunks: Chunks, threads: int | None) -> str | None:
     """Say how far a model's logits are from those of the graph that is known, on some tokens; None: not far.
 
-    As where a model scales its rotations. Raises ConfigError: see `LlamaGraph`.
+    They are far where a model scales its rotations, say. Raises ConfigError: see `LlamaGraph`.
     """
     begin = Chunks(chunks.tokens[:1, :CHECKED])
-    graph, at, klds = LlamaGraph(model.file, exact=True, threads=threads), begin.n_ctx // 2, []
+    graph = LlamaGraph(model.file, exact=True, threads=threads)
     logits = graph.logits(graph.streams(begin.given_to(model)[0])[-1])
     with make_context(model, begin.n_ctx, threads=threads) as context:
-        for piece in forward(context, begin):
-            ours = logits[at : at + len(piece.targets)]
-            _, kld, _, _ = _core.compare_logits(piece.logits, ours, piece.targets, context.n_threads)
-            klds.append(kld)
-            at += len(piece.targets)
-    kld = float(np.concatenate(klds).mean())
+        piece = next(forward(context, begin))  # so few tokens are one
+        ours = logits[begin.n_ctx // 2 :][: len(piece.targets)]
+        _, klds, _, _ = _core.compare_logits(piece.logits, ours, piece.targets, context.n_threads)
+    kld = float(klds.mean())
     if kld < SAME:
         return None
     return (

@@ -62,8 +62,6 @@ class Forecast:
     parts
         Calibration, stages, and their evaluation on held-out chunks: what progress calls each, in the order
         of the work, and its seconds.
-    seconds
-        Of all.
     memory
         Bytes at the most, the mapped model not counted.
     hessian, beside
@@ -80,7 +78,6 @@ class Forecast:
 
     stages: list[str]
     parts: list[tuple[str, float]]
-    seconds: float
     memory: int
     hessian: int
     beside: int
@@ -89,6 +86,11 @@ class Forecast:
     output_side: list[str]
     columns: int
     tokens_per_column: float
+
+    @property
+    def seconds(self) -> float:
+        """The sum of all parts'."""
+        return sum(seconds for _, seconds in self.parts)
 
     def lines(self) -> Iterator[str]:
         """Say it."""
@@ -113,7 +115,7 @@ class Forecast:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return asdict(self)
+        return {**asdict(self), "seconds": self.seconds}
 
 
 def forecast(
@@ -238,7 +240,6 @@ def forecast(
     return Forecast(
         [MIX, *names] if mixed else names,
         parts=parts,
-        seconds=sum(seconds for _, seconds in parts),
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, mixing)),
         hessian=sums + output_hessians,
         # Files, activations, and the equalized model.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
-from pyquant.calibration.gradients.output_hessians import why_other
+from pyquant.calibration.gradients.output_hessians import OtherGraph, why_other
 from pyquant.calibration.wanted import Progress
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
@@ -103,8 +104,8 @@ class HessianMaker:
                 with _locked(own):
                     for path in (own, *others):
                         if (has_output_hessian := self._usable(path)) is not None:
-                            if output_side and not has_output_hessian:
-                                self._has_gradients()
+                            if output_side and not has_output_hessian and (why := self._why_no_gradients()):
+                                self._leave_out(why)
                             return Hessian(path, True, has_output_hessian)
                     has_output_hessian = self._calibrate(own, output_side, whole=whole)
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
@@ -122,20 +123,28 @@ class HessianMaker:
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
             "diagonal_chunks": DIAGONAL_CHUNKS,
         }  # fmt: skip
-        if output_side and self._has_gradients():
+        calibrate = partial(calibrate_model, self._model, self._texts.texts, path, **options)
+        if output_side and (why := why_unknown(self._model)):
+            self._leave_out(why)
+        elif output_side:
             matrices = output_side_matrices(self._model, whole=whole)
-            options |= {"output_side": OUTPUT_SIDE_CHUNKS, "output_side_of": matrices}
-        calibrate_model(self._model, self._texts.texts, path, **options)
-        return "output_side" in options
+            try:
+                calibrate(output_side=OUTPUT_SIDE_CHUNKS, output_side_of=matrices)
+            except OtherGraph as error:
+                self._leave_out(str(error))
+            else:
+                return True
+        calibrate()
+        return False
 
-    def _has_gradients(self) -> bool:
-        """Say whether the model's gradients are known, and if not tell why."""
-        if (why := why_unknown(self._model)) is None:
-            with Model(self._model) as running:
-                why = why_other(running, self._texts.held_out, self._threads)
-        if why:
-            self._tell(f"output-side Hessian: left out: {why}")
-        return why is None
+    def _leave_out(self, why: str) -> None:
+        self._tell(f"output-side Hessian: left out: {why}")
+
+    def _why_no_gradients(self) -> str | None:
+        if why := why_unknown(self._model):
+            return why
+        with Model(self._model) as running:
+            return why_other(running, self._texts.held_out, self._threads)
 
     def _key(self, output_side: bool, whole: bool) -> str:
         made_of = {

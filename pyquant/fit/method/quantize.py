@@ -55,7 +55,7 @@ class Quantized:
     result
         What `quantize_model` says of the file, as JSON.
     mix
-        Of a file of a size, by "gptq" and "best": the mix of types, as `Mix.to_json` gives it; else None.
+        The mix of types, as `Mix.to_json` gives it, where "gptq" or "best" made a file of a size; else None.
     stages
         What was tried, and what of it the file has; empty for "rtn".
     forecast

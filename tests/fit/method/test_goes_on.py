@@ -112,7 +112,11 @@ def test_two_calls_at_once_make_statistics_once(source: Path, short: Path, tmp_p
     assert len(list((tmp_path / "cache" / "hessian").glob("*.gguf"))) == 1
 
 
-def test_a_stage_whose_file_went_is_made_again(source: Path, short: Path, tmp_path: Path) -> None:
+def test_a_stage_whose_file_went_is_made_again(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Files name their statistics, and tests beside this one put others into the common cache.
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
     whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
     made(source, whole, short, method="gptq")
 

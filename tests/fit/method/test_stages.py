@@ -165,7 +165,7 @@ def test_what_does_not_apply_is_left_out(
 def test_gradients_of_another_graph_are_left_out(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a model that scales its rotations."""
+    """A model that scales its rotations has such a graph."""
     monkeypatch.setattr("pyquant.calibration.gradients.output_hessians.SAME", 0)
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
     for _ in range(2):  # statistics are in the cache then
