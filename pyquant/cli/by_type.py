@@ -39,9 +39,9 @@ class MethodOptions:
     method: Annotated[
         Optional[str],
         typer.Option(
-            metavar="rtn|gptq|best",
-            help="rtn: llama-quantize's bytes; gptq: calibrate, then round with error feedback; best: all "
-            "that was measured to help; default: rtn.",
+            metavar="rtn|imatrix|gptq|best",
+            help="rtn: llama-quantize's bytes; the others calibrate. imatrix: its bytes with an imatrix; "
+            "gptq: round with error feedback; best: all that was measured to help; default: rtn.",
         ),
     ] = None
     text: Annotated[
@@ -50,7 +50,7 @@ class MethodOptions:
             "--text",
             metavar="FILE",
             parser=paths.text,
-            help="UTF-8 text: what gptq and best calibrate on, repeatable; default: code, prose and what the "
+            help="UTF-8 text to calibrate on, repeatable; default: code, prose and what the "
             "model generates. With --mode ecsq --like: what to evaluate on.",
         ),
     ] = None
@@ -68,7 +68,7 @@ class MethodOptions:
         number_option(
             limits.SEQUENCES,
             "N",
-            "Chunks that gptq and best calibrate on, at most; default: 128, more where matrices are wide.",
+            "Chunks to calibrate on, at most; default: 128, more where matrices are wide.",
             panel=EXPERT,
         ),
     ] = None
@@ -212,5 +212,5 @@ def _remarks(done: Quantized) -> Iterator[str]:
     for stage in done.stages:
         if stage.why:
             yield f"{stage.name}: left out: {stage.why}"
-    if done.stages and not any(stage.kept for stage in done.stages[1:]):
+    if len(done.stages) > 1 and not any(stage.kept for stage in done.stages[1:]):
         yield "no stage lowers the KLD on held-out chunks: the file is llama-quantize's with an imatrix"

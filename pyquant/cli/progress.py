@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from pyquant.cli.output import remark, size
 from pyquant.cli.streams import hear_loggers
+from pyquant.fit.method.expected_parts import ExpectedParts
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -129,13 +130,12 @@ class Phases:
         self._stack, self._units = stack, units
         self._at = ""
         self._from = (0.0, 0)  # when it was told of this, and what was done then
-        self._expected: list[tuple[str, float]] = []
-        self._place, self._since = -1, 0.0  # of what is expected, and when that began
+        self._expected = ExpectedParts()
         self._update: Callable[..., None] = lambda *_: None
 
     def expect(self, parts: Iterable[tuple[str, float]]) -> None:
         """Take the names of parts in the order of the work, and the seconds of each."""
-        self._expected = list(parts)
+        self._expected = ExpectedParts(parts)
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show a part, or a step of one, "PART: STEP"."""
@@ -144,22 +144,15 @@ class Phases:
             self._stack.close()
             self._at, self._from = what, (now, done)
             self._update = self._stack.enter_context(count_bar(what, self._units.get(what)))
-            behind = range(self._place + 1, len(self._expected))
-            names = {what, what.partition(": ")[0]}
-            if (place := next((i for i in behind if self._expected[i][0] in names), None)) is not None:
-                self._place, self._since = place, now
+            self._expected.reach(what)
         self._update(done, total, self._left(now, done, total))
 
     def _left(self, now: float, done: int, total: int) -> str:
         begin, before = self._from
-        behind = sum(seconds for _, seconds in self._expected[self._place + 1 :])
-        if self._place < 0 or not before < done or behind == 0:
+        if not before < done:
             return ""
-        here = (now - begin) / (done - before) * (total - done)
-        name, seconds = self._expected[self._place]
-        if name != self._at:  # further steps may follow
-            here = max(here, seconds - (now - self._since))
-        return f"{duration(here + behind)} of all"
+        left = self._expected.left_of((now - begin) / (done - before) * (total - done))
+        return "" if left is None else f"{duration(left)} of all"
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from gguf import GGML_QUANT_VERSION
 
 from pyquant import _core
 from pyquant.calibration.imatrix import ImportanceMatrix
+from pyquant.machine.caches import cache_folder
 from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata, split_keys
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.models.type_policy import copied_file_type
@@ -89,7 +91,7 @@ def importance_metadata(plan: Plan) -> dict[str, str | int]:
 
 
 def _importance_entries(importance: ImportanceMatrix) -> dict[str, str | int]:
-    entries: dict[str, str | int] = {"quantize.imatrix.file": _cut(str(importance.path))}
+    entries: dict[str, str | int] = {"quantize.imatrix.file": _cut(_called(importance.path))}
     if importance.datasets:
         entries["quantize.imatrix.dataset"] = _cut(importance.datasets[0])
     entries["quantize.imatrix.entries_count"] = len(importance.weights)
@@ -105,6 +107,12 @@ def _outdated(plan: Plan) -> set[str]:
         return set()
     kept = ((tensor.name, tensor.table) for tensor in tensors if tensor.table and not plan.changes(tensor))
     return {key for key in plan.model.keys if key.startswith("pyquant.")} - table_entries(kept).keys()
+
+
+def _called(path: Path) -> str:
+    """Call what is in the cache alike for everyone: a file that is published tells nothing of its maker."""
+    cache = cache_folder()
+    return str(path.relative_to(cache) if cache and path.is_relative_to(cache) else path)
 
 
 def _cut(text: str) -> str:

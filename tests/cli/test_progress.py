@@ -6,13 +6,15 @@ import pytest
 
 from pyquant.cli import progress
 from pyquant.cli.progress import Lines, count_bar, duration, phases, progress_bar
+from pyquant.fit.method import expected_parts
 
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch):
     """Sets the clock."""
     now = [0.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    for module in (progress, expected_parts):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
 
     def set_clock(seconds: float) -> None:
         now[0] = seconds

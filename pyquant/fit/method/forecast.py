@@ -33,7 +33,7 @@ from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
 from pyquant.fit.method.probe import Probe, products_per_second
 from pyquant.fit.method.split_text import SplitText, widest_columns
-from pyquant.fit.method.stages import PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, stages_of
 from pyquant.fit.method.types_for_size import MIX
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
@@ -94,10 +94,14 @@ class Forecast:
 
     def lines(self) -> Iterator[str]:
         """Say it."""
-        yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
+        by_gptq = len(self.stages) > 1
+        if by_gptq:
+            yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less what the cache has already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
+        if not by_gptq:
+            return
         if self.tokens_per_column < MANY:
             gained = min(MOST_GAINED, LOST / 2 / (self.tokens_per_column + LOST))
             yield (
@@ -135,7 +139,7 @@ def forecast(
     Parameters
     ----------
     model, method, texts
-        What is quantized by "gptq" or "best", calibrated on what.
+        What is quantized by "imatrix", "gptq" or "best", calibrated on what.
     output_bytes
         Of a stage's file.
     probed
@@ -167,7 +171,8 @@ def forecast(
     all_hessians = sums + output_hessians
     experts = [tensor for tensor in matrices if tensor.n_experts > 1]
     # Those of experts are shrunk towards each other, and for that collected anew.
-    keeps = in_file or (not experts and all_hessians <= MOST_BYTES)
+    by_gptq = method in BY_GPTQ
+    keeps = in_file or (by_gptq and not experts and all_hessians <= MOST_BYTES)
     if not keeps:
         sums = 4 * sum(each.n_in * each.n_hessians for each in inputs)
         rows = output_side_matrices(model, whole=False) if has_output_side else []
@@ -177,7 +182,7 @@ def forecast(
     n_tried = n_trials(by_gradients=by_gradients)
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
-    n_collected = 0 if keeps or n_propagated else n_kept
+    n_collected = n_kept if by_gptq and not (keeps or n_propagated) else 0
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
     names = [stage.name for stage in stages if not stage.instead]
 
@@ -189,7 +194,8 @@ def forecast(
     if n_output_side:
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
         parts.append((GRADIENTS, BESIDE_PRODUCTS * its / products_per_second()))
-    passes = COLLECTING * n_chunks if keeps else STAGED * min(DIAGONAL_CHUNKS, n_chunks)
+    n_diagonal = min(DIAGONAL_CHUNKS, n_chunks) if by_gptq else n_chunks
+    passes = COLLECTING * n_chunks if keeps else STAGED * n_diagonal
     parts.append((RUNNING, passes * chunk_seconds))
     if mixed:
         passes = passes_of_mix(matrices, n_chunks, n_ctx, by_gradients=by_gradients)
@@ -215,7 +221,7 @@ def forecast(
     widest = max(each.n_in for each in inputs)
     of_token = 4 * (2 * width + widest)  # kept between matrices
     a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab) + activation_memory(model, PIECE)
-    rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2, 0
+    rounds, on_disk = context_memory(model, n_ctx) + BYTES * widest**2 * by_gptq, 0
     for n_run, n_passes in ((n_collected, 1), (n_propagated, 2)):
         if n_run:
             states = n_passes * n_run * n_ctx * of_token
@@ -236,7 +242,7 @@ def forecast(
         for tensor in model.tensors:
             of_kinds[kind_of(tensor.name)] += tensor.n_bytes
     mixing = (max(of_kinds.values(), default=0) + context_memory(model, n_ctx, BATCH)) * mixed
-    n_files = n_tried if mixed else 2  # that are there at once: a mix's, or of two stages
+    n_files = n_tried if mixed else min(2, len(names))  # that are there at once: a mix's, or of two stages
     return Forecast(
         [MIX, *names] if mixed else names,
         parts=parts,

@@ -27,7 +27,7 @@ from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
 PART = 8  # of a model's size, that output-side Hessians may take where no others are kept
-DIAGONAL_CHUNKS = 24  # that sums of squares are over where no Hessians are kept
+DIAGONAL_CHUNKS = 24  # that sums of squares are over where GPTQ collects its Hessians itself
 CONTENTS = 3  # of what statistics hold: older ones lack squared gradients
 OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
@@ -54,6 +54,8 @@ class HessianMaker:
         What is run over what.
     beside
         A folder that goes away, for statistics that the cache does not take.
+    diagonal_chunks
+        The most chunks that sums of squares are over where no Hessians are kept.
     threads
         None: one for each core.
     progress
@@ -69,11 +71,13 @@ class HessianMaker:
         n_ctx: int,
         beside: Path,
         *,
+        diagonal_chunks: int = DIAGONAL_CHUNKS,
         threads: int | None,
         progress: Progress,
         tell: Callable[[str], None],
     ) -> None:
         self._model, self._texts, self._n_ctx, self._beside = model, texts, n_ctx, beside
+        self._diagonal_chunks = diagonal_chunks
         self._threads, self._progress, self._tell = threads, progress, tell
 
     def in_file(self, path: Path, *, output_side: bool) -> Hessian:
@@ -121,7 +125,7 @@ class HessianMaker:
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
-            "diagonal_chunks": DIAGONAL_CHUNKS,
+            "diagonal_chunks": self._diagonal_chunks,
         }  # fmt: skip
         calibrate = partial(calibrate_model, self._model, self._texts.texts, path, **options)
         if output_side and (why := why_unknown(self._model)):
@@ -153,6 +157,7 @@ class HessianMaker:
             "n_ctx": self._n_ctx,
             "output_side": OUTPUT_SIDE_CHUNKS if output_side else None,
             "whole": whole,
+            "diagonal_chunks": self._diagonal_chunks,
             "contents": CONTENTS,
             "pyquant": _core.build_info()["pyquant"],
         }

@@ -25,11 +25,11 @@ from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.forecast import Forecast, forecast
 from pyquant.fit.method.held_out import HeldOut
-from pyquant.fit.method.hessian import Hessian, HessianMaker, say_not_finite
+from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, Hessian, HessianMaker, say_not_finite
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
-from pyquant.fit.method.stages import METHODS, Progress, Stages, Tried, stages_of
+from pyquant.fit.method.stages import BY_GPTQ, METHODS, Progress, Stages, Tried, stages_of
 from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.mixtures import WantedSize
@@ -63,8 +63,8 @@ class Quantized:
     statistics
         The Hessian statistics that it was made with; None where none were kept.
     evaluation
-        The file, and of "gptq" and "best" llama-quantize's with an imatrix of the same texts, beside the
-        model; None where none was asked for.
+        The file, and beside "gptq" and "best" that of "imatrix", beside the model; None where none was asked
+        for.
     seconds
         What it took, calibration included.
     """
@@ -128,22 +128,23 @@ def quantize(
         The GGUF to write. It appears complete or not at all.
     type
         As llama-quantize takes it, such as "Q4_K_M"; or the size that the file is to have at most. For a size
-        "rtn" takes the largest type that fits, and the others mix types of the least KLD.
+        "rtn" and "imatrix" take the largest type that fits, and the others mix types of the least KLD.
     method
-        "rtn" makes llama-quantize's file, with `imatrix` what it makes with one. "gptq" calibrates, and
-        rounds with error feedback (GPTQ). "best" adds what is known to help: an output-side Hessian,
-        cross-layer equalization, error propagation. Both keep the stages of the least KLD on chunks that were
-        held out of the calibration. Of a model that is no decoder "best" makes what "rtn" does.
+        "rtn" makes llama-quantize's file, with `imatrix` what it makes with one. The others calibrate:
+        "imatrix" makes what llama-quantize makes with an imatrix of the texts. "gptq" rounds with error
+        feedback (GPTQ). "best" adds what is known to help: an output-side Hessian, cross-layer equalization,
+        error propagation. Both keep the stages of the least KLD on chunks that were held out of the
+        calibration. Of a model that is no decoder "best" makes what "rtn" does.
     imatrix
         An importance matrix, for "rtn".
     text
-        What to calibrate on, for "gptq" and "best"; None: code and prose of Python's library, and what the
-        model generates.
+        What to calibrate on; None: code and prose of Python's library, and what the model generates.
     hessian
-        Where Hessian statistics are kept; None: in the cache. They are made if they are not there.
+        Where Hessian statistics are kept, for "gptq" and "best"; None: in the cache. They are made if they
+        are not there.
     n_ctx, n_chunks
         Tokens of a chunk (None: 512, or fewer if the model was trained with fewer), and the most chunks to
-        calibrate on (None: 128, more where matrices are wide), for "gptq" and "best".
+        calibrate on (None: 128, more where matrices are wide).
     pure
         Give every tensor the same type.
     requantize
@@ -187,9 +188,10 @@ def quantize(
         common["imatrix"] = imatrix
     if isinstance(type, str):
         check_type(type)
-    elif pure and method != "rtn":
+    elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     name = type if isinstance(type, str) else stock_for(model, type, common)
+    mixed = type if not isinstance(type, str) and method in BY_GPTQ else None
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
         _check_evaluation(model, evaluate)
@@ -215,7 +217,7 @@ def quantize(
     if method != "rtn":
         expecting = partial(
             forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
-            mixed=not isinstance(type, str),
+            mixed=mixed is not None,
             probed=probe(model, parts.held_out.n_ctx, threads, n_written=parts.n_written),
             threads=threads,
         )  # fmt: skip
@@ -241,14 +243,15 @@ def quantize(
         return Quantized(method, done.to_json(), None, [], expected, None, compared, seconds)
 
     if method == "rtn" or dry_run:
-        if method != "rtn" and not isinstance(type, str):
+        if mixed is not None:
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
         return to_nearest(method)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         maker = HessianMaker(
-            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell, progress=progress
-        )
+            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell, progress=progress,
+            diagonal_chunks=DIAGONAL_CHUNKS if method in BY_GPTQ else parts.n_chunks,
+        )  # fmt: skip
         assert expected is not None
         try:
             if hessian:
@@ -256,7 +259,7 @@ def quantize(
             else:
                 statistics = maker.in_cache(
                     output_side=method == "best", whole=expected.keeps_hessians,
-                    exact=not isinstance(type, str),
+                    exact=mixed is not None,
                 )  # fmt: skip
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
@@ -268,7 +271,7 @@ def quantize(
         stack.enter_context(work)
         settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
         mix = None
-        if not isinstance(type, str):
+        if mixed is not None:
             recipe = work.path / "recipe.toml"
             mix = work.known("mix")
             if mix is None or not recipe.exists():
@@ -276,7 +279,7 @@ def quantize(
                 if statistics.kept and not hessian:  # in the cache, there for other sizes too
                     checkpoint = statistics.path.with_suffix(".tensors")
                 found = mixed_for(
-                    model, statistics.path, parts, type, recipe, threads=threads, checkpoint=checkpoint,
+                    model, statistics.path, parts, mixed, recipe, threads=threads, checkpoint=checkpoint,
                     progress=progress,
                 )  # fmt: skip
                 mix = found.to_json()
@@ -292,11 +295,14 @@ def quantize(
         files = _publish(stages, model, output, force, is_split=split is not None)
         compared = None
         if evaluate is not None:
-            peer = folder / f"llama-quantize-{name}.gguf"
-            mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
-            quantize_model(model, peer, mode, threads=threads)
-            compared = _compare(model, [peer, files[0]], evaluate, threads, progress)
-            compared = compared.renamed(str(peer), peer.name)  # its folder goes
+            peers = []
+            if method in BY_GPTQ:
+                peers = [folder / f"llama-quantize-{name}.gguf"]
+                mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
+                quantize_model(model, peers[0], mode, threads=threads)
+            compared = _compare(model, [*peers, files[0]], evaluate, threads, progress)
+            for peer in peers:  # its folder goes
+                compared = compared.renamed(str(peer), peer.name)
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
     return Quantized(method, result, mix, stages.tried, expected, kept, compared, time.perf_counter() - begin)
@@ -310,13 +316,15 @@ def _check_method(
         raise ConfigError(f"method: {method!r} is not known{hint} choices: {', '.join(METHODS)}")
     if method == "rtn":
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
-            raise ConfigError(f"{', '.join(names)}: of methods gptq and best; add --method gptq or best")
+            raise ConfigError(f"{', '.join(names)}: of methods that calibrate; add --method gptq or best")
     elif imatrix is not None:
         raise ConfigError(f"--imatrix: is for method rtn; {method} makes its own statistics from --text")
     elif requantize:
         raise ConfigError(f"--requantize: is for method rtn; `pyquant dequantize` makes a model for {method}")
-    if memory is not None and method == "rtn":
+    if memory is not None and method not in BY_GPTQ:
         raise ConfigError("--memory: is for methods gptq and best, which keep activations of tokens")
+    if given["hessian"] is not None and method not in BY_GPTQ:
+        raise ConfigError(f"--hessian: is for methods gptq and best; {method} has no use for Hessians")
 
 
 def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:

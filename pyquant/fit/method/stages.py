@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.errors import ConfigError, ModelFileError
@@ -17,7 +17,9 @@ from pyquant.rounding.metadata import EQUALIZATION, GPTQ, OUTPUT_SIDE, PROPAGATI
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
-METHODS = ("rtn", "gptq", "best")
+MethodName = Literal["rtn", "imatrix", "gptq", "best"]
+METHODS: tuple[str, ...] = get_args(MethodName)
+BY_GPTQ = METHODS[2:]  # those that round with error feedback
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 
@@ -81,6 +83,8 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     with all of them.
     """
     imatrix = Stage("imatrix", {"imatrix": statistics})
+    if method == imatrix.name:
+        return [imatrix]
     gptq = Stage(GPTQ, {"imatrix": None, "hessian": statistics, "output_side": False})
     equalized = Stage(EQUALIZATION, {"equalize": True})
     propagated = Stage(PROPAGATION, {"error_propagation": PROPAGATION_CHUNKS})

@@ -20,7 +20,7 @@ from tests.support.methods import STAGES, made
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"method": "awq"}, "'awq' is not known; choices: rtn, gptq, best"),
+        ({"method": "awq"}, "'awq' is not known; choices: rtn, imatrix, gptq, best"),
         ({"method": "bets"}, "'bets' is not known, did you mean best"),
         ({"type": "Q4_KM"}, "did you mean Q4_K_M"),
         ({"output": "out.pqz"}, "a type makes a GGUF"),
@@ -28,7 +28,9 @@ from tests.support.methods import STAGES, made
         ({"type": WantedSize(target_bpw=7), "method": "gptq", "pure": True}, "pure: a size mixes types"),
         ({"method": "best", "requantize": True}, "`pyquant dequantize` makes a model for best"),
         ({"method": "gptq", "imatrix": "x"}, "--imatrix: is for method rtn"),
-        ({"method": "rtn", "text": "x"}, "--text: of methods gptq and best"),
+        ({"method": "rtn", "text": "x"}, "--text: of methods that calibrate"),
+        ({"method": "imatrix", "hessian": "x"}, "--hessian: is for methods gptq and best"),
+        ({"method": "imatrix", "memory": 1 << 20}, "--memory: is for methods gptq and best"),
     ],
 )
 def test_what_is_refused(options: dict, says: str, source: Path, tmp_path: Path) -> None:

@@ -62,19 +62,26 @@ def test_sizes_are_said_before_work(generated, text: Path, tmp_path: Path, metho
 @pytest.mark.parametrize(
     ("method", "wanted"),
     [
+        ("imatrix", "Q4_0"),
         ("gptq", "Q4_0"),
         ("best", "Q4_0"),
         pytest.param("best", WantedSize(target_bpw=8), marks=pytest.mark.ci),
     ],
 )
 def test_parts_come_as_they_are_expected(
-    source: Path, short: Path, tmp_path: Path, method: str, wanted: str | WantedSize
+    source: Path,
+    short: Path,
+    tmp_path: Path,
+    method: str,
+    wanted: str | WantedSize,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))  # has no statistics yet
     expected: list[tuple[str, float]] = []
     seen: list[str] = []
     quantize(
-        source, tmp_path / "out.gguf", wanted, method=method, text=short, hessian=tmp_path / "hessian.gguf",
-        n_ctx=64, n_chunks=16, expect=expected.extend, progress=lambda what, done, total: seen.append(what),
+        source, tmp_path / "out.gguf", wanted, method=method, text=short, n_ctx=64, n_chunks=16,
+        expect=expected.extend, progress=lambda what, done, total: seen.append(what),
     )  # fmt: skip
     came = [what for what, _ in groupby(seen, lambda what: what.partition(": ")[0])]
     assert came == [name for name, _ in expected]

@@ -41,6 +41,26 @@ def test_rtn_is_the_mode_s_file(source: Path, stats_of: Callable[[str], Path], t
         assert (tmp_path / "type.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
 
 
+def test_imatrix_is_llama_quantize_s_file_with_one_of_all_chunks(
+    source: Path, short: Path, tmp_path: Path
+) -> None:
+    done = quantize(
+        source, tmp_path / "method.gguf", "Q4_0", method="imatrix", text=short, n_ctx=16, n_chunks=40
+    )
+    assert [(stage.name, stage.kept) for stage in done.stages] == [("imatrix", True)]
+    assert ModelFile(tmp_path / "method.gguf").get("quantize.imatrix.chunks_count") == 40
+    quantize(source, tmp_path / "file.gguf", "Q4_0", imatrix=done.statistics)
+    assert (tmp_path / "method.gguf").read_bytes() == (tmp_path / "file.gguf").read_bytes()
+
+
+def test_a_file_names_statistics_by_their_place_in_the_cache(
+    source: Path, short: Path, tmp_path: Path
+) -> None:
+    done = made(source, tmp_path / "out.gguf", short, method="imatrix")
+    named = ModelFile(tmp_path / "out.gguf").get("quantize.imatrix.file")
+    assert named == f"hessian/{Path(done.statistics).name}"
+
+
 @pytest.mark.parametrize("write", [dream, bert], ids=lambda write: write.__name__)
 def test_best_of_a_model_that_is_no_decoder_is_rtn(
     write: Callable[[Path], Path], short: Path, tmp_path: Path
