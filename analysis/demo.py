@@ -2,9 +2,8 @@
 
     .venv/bin/python analysis/demo.py [--model MODEL.gguf] [--text FILE] [--calibration-text FILE]
 
-Runs the study configs/demo.toml and shows its results in three tables; the fourth is of `pyquant quantize IN
-OUT TYPE` by each method. About two minutes on two cores for the bundled model; started again, it goes on
-where it was.
+Runs the study configs/demo.toml and shows its results in four tables. About three minutes on two cores for
+the bundled model; started again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import pyquant
 from pyquant.cli.output import print_table
-from pyquant.cli.progress import phases
 from pyquant.data import evaluation_text, model_path, training_text
-from pyquant.fit.method.quantize import Quantized
 from pyquant.study.report.tables import results_table
 from pyquant.study.results.columns import plus_minus
 from pyquant.study.results.read import read_results
@@ -29,12 +25,15 @@ from pyquant.study.store import Store
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo"
 TYPES = ("Q4_0", "IQ4_NL", "Q4_K")
-CHUNKS = 40  # that methods are compared on
 WAYS = {
     "as llama-quantize": "ggml:{}",
     "with imatrix": "ggml:{} imatrix=in_domain",
     "gptq": "ggml:{} hessian=in_domain",
     "error propagation": "ggml:{} hessian=in_domain error_propagation=64",
+}
+METHODS = {
+    "rtn": "ggml:Q4_K_M",
+    **{name: f"ggml:Q4_K_M {name} calibration=in_domain" for name in ("imatrix", "gptq", "best")},
 }
 Row = dict[str, Any]
 
@@ -59,7 +58,7 @@ def main() -> None:
         "KLD is how far a model's predictions are from the unquantized model's: 0 is the same model. Bits "
         "are of the whole file, per weight; ± is one standard error."
     )
-    show_methods(arguments.model, text, seen)
+    show_methods(rows)
     print(f"Open {(results / 'report.html').relative_to(ROOT)} for figures and all numbers.")
     print("Next: `make demo MODEL=...` with another model, or docs/getting_started.md.")
 
@@ -131,39 +130,25 @@ def show_entropy_coded(rows: dict[str, Row]) -> None:
     )
 
 
-def show_methods(model: Path, text: Path, seen: Path, type_: str = "Q4_K_M") -> None:
-    """Make the file of a type by each method, and compare all of them on a text that none has seen."""
-    files = {name: OUT / f"{name.replace(' ', '-')}.gguf" for name in ("rtn", "rtn imatrix", "gptq", "best")}
-    with phases() as progress:
-
-        def make(name: str, method: str, **options: Any) -> Quantized:
-            return pyquant.quantize(
-                model, files[name], type_, method=method, force=True, progress=progress, **options
-            )
-
-        make("rtn", "rtn")
-        best = make("best", "best", text=seen)
-        make("gptq", "gptq", text=seen)  # of the same statistics
-        make("rtn imatrix", "rtn", imatrix=best.statistics)
-        compared = pyquant.compare_models(model, list(files.values()), text, n_ctx=256, n_chunks=CHUNKS)
-    rows = dict(zip(files, compared.to_json()["candidates"]))
-    heads = {"rtn": "llama-quantize", "rtn imatrix": "with its imatrix", "gptq": "gptq", "best": "best"}
+def show_methods(rows: dict[str, Row]) -> None:
+    """A type by each method of `pyquant quantize`."""
+    by_method = {name: rows[label] for name, label in METHODS.items()}
     print_table(
         ["method", "size (MB)", "bits", "mean KLD", "99.9 % KLD", "same top %"],
         [
             [
-                heads[name],
-                f"{files[name].stat().st_size / 1e6:.2f}",
+                name,
+                f"{row['bytes'] / 1e6:.2f}",
                 bits(row),
-                plus_minus(row["kld"]["mean"], row["kld"]["error"]),
-                f"{row['kld']['percentiles']['99.9']:.3f}",
-                f"{100 * row['same_top']['share']:.1f}",
+                kld(row),
+                f"{row['kld_99.9']:.3f}",
+                f"{100 * row['same_top']:.1f}",
             ]
-            for name, row in rows.items()
+            for name, row in by_method.items()
         ],
-        title=f"4. pyquant quantize MODEL OUT {type_} --method METHOD",
+        title="4. pyquant quantize MODEL OUT Q4_K_M --method METHOD",
     )
-    times = rows["best"]["kld"]["mean"] / rows["rtn imatrix"]["kld"]["mean"]
+    times = by_method["best"]["kld"] / by_method["imatrix"]["kld"]
     say(f"The best file of the type has {times:.2f}x the KLD of llama-quantize's with an imatrix.")
 
 

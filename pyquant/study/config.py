@@ -18,12 +18,12 @@ from pydantic import (
 )
 
 from pyquant import limits
-from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.llama.cache_types import CacheTypes
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import explain
+from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.metrics import MEASURABLE, Metric
 from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
 
@@ -45,29 +45,6 @@ def _known_metric(name: str) -> str:
 
 
 Measure = Annotated[str, AfterValidator(_known_metric)]
-
-
-class CalibrationConfig(BaseModel):
-    """Texts that models are run over to see what enters their matrices."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(min_length=1, description="what quantizers call it")
-    texts: list[Path] = Field([], description="UTF-8 texts")
-    weights: list[float] | None = Field(None, description="how much each text's tokens count")
-    ctx: Annotated[int, limits.CALIBRATION_CTX.interval] | None = Field(
-        None, description="tokens in a chunk; 512, or what the model was trained with, if left out"
-    )
-    chunks: Annotated[int, limits.CHUNKS.interval] | None = Field(
-        None, description="chunks of each text; all, if left out"
-    )
-    random: Annotated[float, limits.SHARE.interval] = Field(
-        RANDOM_SHARE, description="share of random tokens in Hessians"
-    )
-    process_output: bool = Field(False, description="whether the output matrix's input is collected too")
-    output_side: Annotated[int, limits.SEQUENCES.interval] | None = Field(
-        None, description="chunks of the output-side Hessian"
-    )
 
 
 class TextFile(BaseModel):
@@ -150,22 +127,10 @@ class StudyConfig(_MetricSettings):
         made = make_quantizers(self.quantizer, self.common, calibrations)
         for quantizer in made:
             if quantizer.information:
-                _check_texts(calibrations[quantizer.information.name])
+                calibrations[quantizer.information.name].check_texts()
             if quantizer.needs_evaluation and not (self.texts and self.needs_texts):
                 raise ConfigError("like: needs a metric that is measured on texts; it is met on the first")
         return made
-
-
-def _check_texts(calibration: CalibrationConfig) -> None:
-    name, n_texts = calibration.name, len(calibration.texts)
-    if not n_texts:
-        raise ConfigError(
-            f"calibration {name}: texts: none are given; --calibration-text {name}=FILE adds one"
-        )
-    if calibration.weights is not None and len(calibration.weights) != n_texts:
-        raise ConfigError(
-            f"calibration {name}: weights: {len(calibration.weights)} for {n_texts} texts; give one for each"
-        )
 
 
 def read_study(

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from pyquant.schemes import Mode
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
 from pyquant.study.results.figures import Drawing
@@ -150,8 +149,8 @@ class Metric:
         """Say whether it takes files of quantized models."""
         return self.unit in ("text", "sample", "pair")
 
-    def applies(self, mode: Mode | None) -> bool:
-        """Return whether it can be measured of a mode; None stands for the unquantized model."""
+    def applies(self, quantizer: Quantizer | None) -> bool:
+        """Return whether it can be measured of a quantizer; None stands for the unquantized model."""
         return True
 
     def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _runs(
     names = {"model": row.source.name, "quantizer": row.quantizer.label if row.quantizer else None}
     runs = {}
     for metric in plan.config.metrics:
-        if not metric.applies(row.mode):
+        if not metric.applies(row.quantizer):
             continue
         for text in plan.texts_of(metric):
             read = text

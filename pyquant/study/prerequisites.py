@@ -20,6 +20,7 @@ from pyquant.schemes.fold_table import read_table
 from pyquant.schemes.table import TableSearch
 from pyquant.schemes.table_set import read_table_set
 from pyquant.study.config import StudyConfig
+from pyquant.study.costs import COLLECTING, LEARNING, MIXING, TENSORS
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.store import Run
 from pyquant.study.task import about_n_tokens
@@ -32,9 +33,8 @@ PROPAGATED = 2
 
 OWN_CHAT_COST = 10 * N_QUESTIONS * ANSWER_TOKENS  # tokens come one after the other
 
-# Rough costs of them, beside forward passes and in tokens of these; models have some hundred tensors, each
-# tried.
-COLLECTING, LEARNING, TENSORS, MIXING = 1.3, 300, 200, 100_000
+# The same for methods, their default texts included.
+METHODS = 1
 
 MIX_CHUNKS = 8  # of a calibration's first text, that mixtures are compared on
 
@@ -85,6 +85,8 @@ class CalibrationInputs:
 def read_calibrations(config: StudyConfig, quantizers: list[Quantizer]) -> dict[str, CalibrationInputs]:
     """Read the calibrations that quantizers use, by name. Raises TextError."""
     used = {quantizer.information.name for quantizer in quantizers if quantizer.information}
+    by_methods = (quantizer.method.calibration for quantizer in quantizers if quantizer.method)
+    used |= {calibration.name for calibration in by_methods if calibration}
     return {
         calibration.name: CalibrationInputs(
             [read_text(path) for path in calibration.texts],
@@ -127,7 +129,11 @@ def quantizer_inputs(
         inputs["sensitivity"] = file_sha256("sensitivity", inputs["sensitivity"])
     if str(inputs.get("table", "")).endswith(".toml"):
         inputs["table"] = _table_inputs(mode, inputs["table"])
-    if quantizer.mixed:
+    if quantizer.method:
+        calibration = quantizer.method.calibration
+        made_of = calibrations[calibration.name].to_json() if calibration else None
+        inputs["method"] = {"name": quantizer.method.name, "calibration": made_of, "version": METHODS}
+    elif quantizer.mixed:
         inputs["recipe"] = {"mixed": inputs["recipe"], "n_ctx": evaluation["n_ctx"]}
     elif "recipe" in inputs:
         inputs["recipe"] = file_sha256("recipe", inputs["recipe"])

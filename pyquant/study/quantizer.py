@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from pyquant.errors import ConfigError, nearest
 from pyquant.fit.learn_tables import Per
@@ -20,12 +20,14 @@ from pyquant.schemes import Mode
 from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import explain, make_mode
 from pyquant.schemes.table import TableSearch
+from pyquant.study.by_method import ByMethod, by_method
+from pyquant.study.calibration_config import CalibrationConfig
+from pyquant.study.quantizer_keys import MIXED, OfStudies, as_mode
 
 FILES = ("table", "imatrix", "hessian", "sensitivity", "recipe")  # keys of a mode that may name a file
 NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
 DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without Hessian statistics
 LEARNED = "learned:"  # before what each learned table is for
-MIXED = "mixed:"  # before the size that a recipe is found for
 MEASURED = "measured"  # in the place of a file of sensitivities
 
 
@@ -36,18 +38,6 @@ LABELS = {
     "like": "like {}",
     "code_bits": "{:g} bits",
 }
-
-
-class OfStudies(BaseModel):
-    """Keys of a quantizer that its mode does not have. All but `pqz` are keys of `pyquant.fit.target`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
-    target_bpw: float | None = Field(None, description="bits per weight of the whole file")
-    target_size: int | str | None = Field(None, description="bytes of the whole file")
-    like: str | None = Field(None, description="a stock type, to be as near to the model as that is")
-    code_bits: float | None = Field(None, description="bits per weight of the quantized tensors")
 
 
 @dataclass(frozen=True)
@@ -73,6 +63,9 @@ class Quantizer:
         Whether its files are entropy-coded.
     calibration, imatrix
         What names there refer to.
+    method
+        The method that makes its file, of the mode's type or size, and calibrates itself; None: the mode
+        does.
     label
         Its mode, and what is not as usual.
     alike
@@ -84,6 +77,7 @@ class Quantizer:
     pqz: bool
     calibration: Reference | None
     imatrix: Reference | None
+    method: ByMethod | None
     label: str
     alike: str
 
@@ -96,9 +90,11 @@ class Quantizer:
     def knows(self) -> dict[str, str] | None:
         """Knowledge of inputs: the `name` of a calibration or file, and `how` that is used.
 
-        How is one of gptq, error_propagation, diagonal (rounded one by one, weighted)
+        How is one of gptq, error_propagation, best (the method), diagonal (rounded one by one, weighted)
         and imatrix (by GGML).
         """
+        if self.method:
+            return self.method.knows
         path = self.mode.hessian or self.mode.imatrix
         if path is None:
             return None
@@ -124,6 +120,11 @@ class Quantizer:
         return read_wanted_size("recipe", recipe.removeprefix(MIXED)) if recipe.startswith(MIXED) else None
 
     @property
+    def wanted(self) -> str | WantedSize:
+        """The type or the size of a stock file, as `pyquant.quantize` takes it."""
+        return self.mixed or self.mode.mode.removeprefix("ggml:")
+
+    @property
     def needs_evaluation(self) -> bool:
         """Say whether its step is searched for by KLD on a text."""
         return self.target is not None and self.target.key == "like"
@@ -135,7 +136,9 @@ class Quantizer:
 
 
 def make_quantizers(
-    quantizers: list[dict[str, Any]], common: dict[str, Any], calibrations: Collection[str]
+    quantizers: list[dict[str, Any]],
+    common: dict[str, Any],
+    calibrations: Mapping[str, CalibrationConfig],
 ) -> list[Quantizer]:
     """Make every combination of the lists in every quantizer, in order, each once.
 
@@ -143,12 +146,13 @@ def make_quantizers(
     common: settings of all that do not have their own.
     Raises ConfigError: a setting is wrong. The message says of which quantizer.
     """
-    made: dict[tuple[Mode, Target | None, bool], Quantizer] = {}
+    made: dict[tuple[Mode, Target | None, bool, str], Quantizer] = {}
     for i, settings in enumerate(quantizers, 1):
         hidden = common.keys() - settings.keys()
         for flat in _combinations({**common, **settings}):
             quantizer = _make(flat, f"quantizer {i}", calibrations, hidden)
-            made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz), quantizer)
+            by = str(quantizer.method and quantizer.method.knows)
+            made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz, by), quantizer)
     return list(made.values())
 
 
@@ -158,18 +162,22 @@ def _combinations(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _make(
-    settings: dict[str, Any], where: str, calibrations: Collection[str], hidden: Collection[str]
+    settings: dict[str, Any],
+    where: str,
+    calibrations: Mapping[str, CalibrationConfig],
+    hidden: Collection[str],
 ) -> Quantizer:
     is_ecsq = settings.get("mode") == Ecsq.name
     given = {key: settings[key] for key in OfStudies.model_fields if key in settings}
     settings = {key: value for key, value in settings.items() if key not in given}
     try:
         of_study = OfStudies.model_validate({"pqz": is_ecsq, **given})
+        settings, of_study = as_mode(settings, of_study)
+        method = by_method(of_study.method, of_study.calibration, calibrations)
+        wanted = of_study.model_dump() | {"step": settings.get("step")}
+        target = read_target({key: wanted[key] for key in KEYS}, mode=settings.get("mode"))
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, OfStudies, 'a quantizer')}") from None
-    wanted = of_study.model_dump(exclude={"pqz"}) | {"step": settings.get("step")}
-    try:
-        target = read_target({key: wanted[key] for key in KEYS}, mode=settings.get("mode"))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if target is not None and target.searched:
@@ -185,7 +193,8 @@ def _make(
         pqz=of_study.pqz,
         calibration=_reference(mode, "hessian", where, calibrations),
         imatrix=_reference(mode, "imatrix", where, calibrations),
-        label=_label(mode, target, of_study.pqz, hidden),
+        method=method,
+        label=_label(mode, target, of_study.pqz, hidden) + (f" {method.label}" if method else ""),
         alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}),
     )
     _check(quantizer, where)
@@ -222,7 +231,8 @@ def _check(quantizer: Quantizer, where: str) -> None:
         mixed = quantizer.mixed
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if mixed and (quantizer.calibration is None or quantizer.calibration.uses != "hessian"):
+    by_hessian = quantizer.calibration is not None and quantizer.calibration.uses == "hessian"
+    if mixed and not (quantizer.method or by_hessian):
         raise ConfigError(f"{where}: recipe: one is found with a calibration of the study; name it")
     if quantizer.measured and quantizer.calibration is None:
         raise ConfigError(

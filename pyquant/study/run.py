@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -160,9 +161,11 @@ def _system_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _remove_models(plan: StudyPlan, store: Store) -> None:
-    """Remove models, statistics, which may be as large, and spools of calibrations that nobody wants."""
+    """Remove models, statistics, which may be as large, and what calibrations and methods left unfinished."""
     for spool in store.calibration.glob(".*"):
         spool.unlink()
+    for stages in store.models.glob(".*"):
+        shutil.rmtree(stages)
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyquant.fit.candidate import Evaluation
+from pyquant.fit.method.expected_parts import ExpectedParts
+from pyquant.fit.method.quantize import quantize
+from pyquant.fit.mixtures import WantedSize
 from pyquant.fit.step_search import StepSearch
 from pyquant.fit.target import Target
 from pyquant.formulas import bits_per_weight
@@ -34,14 +37,50 @@ def make(
         quantized, streams = done.quantized, done.pqz.streams
     else:
         quantized = quantize_model(source, file, mode, threads=threads, force=True, progress=progress)
-    report = quantized.to_json()
+    return _figures(quantized.to_json(), file, streams)
+
+
+def make_by_method(
+    source: Path,
+    file: Path,
+    threads: int | None,
+    progress: Callable[[float, str], None],
+    *,
+    wanted: str | WantedSize,
+    **options: Any,
+) -> dict[str, Any]:
+    """Quantize a model to a type or a size by a method.
+
+    file: as of `make`; a run that was killed is gone on with.
+    options: further ones of `quantize`.
+    Returns: what `make` does, and the method's `stages` and `mix`, as `Quantized` has them.
+    """
+    expected = ExpectedParts()
+
+    def show(what: str, done: int, total: int) -> None:
+        expected.reach(what)
+        progress(expected.share(done / max(total, 1)), f"{what}, {done} of {total}")
+
+    def expect(parts: Sequence[tuple[str, float]]) -> None:
+        nonlocal expected
+        expected = ExpectedParts(parts)
+
+    done = quantize(
+        source, file, wanted, threads=threads, force=True, progress=show, expect=expect, **options
+    ).to_json()
+    return _figures(done, file) | {key: done[key] for key in ("stages", "mix")}
+
+
+def _figures(
+    report: dict[str, Any], file: Path, streams: Collection[StreamUse] | None = None
+) -> dict[str, Any]:
     errors = {key: report[key] for key in ("parameters", "rmse", "snr_db", "zero_share")}
-    changed = [tensor for tensor in quantized.tensors if tensor.quantized]
+    changed = [tensor for tensor in report["tensors"] if tensor["type"] != tensor["source_type"]]
     if streams is None:
-        n_bytes = sum(tensor.n_bytes for tensor in changed)
+        n_bytes = sum(tensor["n_bytes"] for tensor in changed)
     else:
-        n_bytes = coded_bytes(streams, {tensor.type for tensor in changed})
-    bits = 8 * n_bytes / sum(tensor.n_weights for tensor in changed) if changed else None
+        n_bytes = coded_bytes(streams, {tensor["type"] for tensor in changed})
+    bits = 8 * n_bytes / sum(tensor["n_weights"] for tensor in changed) if changed else None
     return errors | size_of(file, streams) | {"code_bits": bits}
 
 

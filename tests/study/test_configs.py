@@ -32,16 +32,5 @@ def test_the_demo_shows_what_its_study_measures(held_out_text: Path) -> None:
     )
     labels = {quantizer.label for quantizer in study.quantizers()}
     assert {label.format(type_) for label in demo.WAYS.values() for type_ in demo.TYPES} <= labels
+    assert set(demo.METHODS.values()) <= labels
     assert len([label for label in labels if label.startswith("ecsq")]) == 2
-
-
-@pytest.mark.ci
-def test_the_demo_compares_methods(
-    generated, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(demo, "OUT", tmp_path)
-    monkeypatch.setattr(demo, "CHUNKS", 2)
-    demo.show_methods(generated("f32, rows of 64 and 96"), text, text, "Q4_0")
-    printed = capsys.readouterr().out
-    for name in ("llama-quantize", "with its imatrix", "gptq", "best", "99.9 % KLD"):
-        assert name in printed

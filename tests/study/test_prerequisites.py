@@ -18,6 +18,7 @@ from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes.settings import make_mode
 from pyquant.study import prerequisites
+from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.config import read_study
 from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
@@ -258,7 +259,7 @@ def test_a_file_that_comes_out_otherwise_has_another_key(
     stock = {"mode": "ggml:Q4_0"}
     gptq = stock | {"hessian": "in_domain"}
     every = [gptq | {"error_propagation": 8}, gptq, stock]
-    quantizers = make_quantizers(every, {}, ["in_domain"])
+    quantizers = make_quantizers(every, {}, {"in_domain": CalibrationConfig(name="in_domain")})
     in_domain = {"in_domain": CalibrationInputs([], [], None, None, 0.25)}
     before = [quantizer_inputs(quantizer, in_domain, {}) for quantizer in quantizers]
     monkeypatch.setattr(prerequisites, changed, 99)
@@ -317,7 +318,7 @@ def _toml(**settings: object) -> str:
 )
 def test_targets_are_in_labels_and_keys(key: str, value: object, ending: str, inputs: dict) -> None:
     settings = {"mode": "ecsq", "hessian": "in_domain", key: value}
-    (quantizer,) = make_quantizers([settings], {}, ["in_domain"])
+    (quantizer,) = make_quantizers([settings], {}, {"in_domain": CalibrationConfig(name="in_domain")})
     assert quantizer.label == f"ecsq hessian=in_domain {ending}"
     in_domain = CalibrationInputs([], [], None, None, 0.25)
     made_of = quantizer_inputs(quantizer, {"in_domain": in_domain}, {"n_ctx": 32})

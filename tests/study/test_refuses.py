@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pyquant.errors import ConfigError, StudyError, TextError
-from pyquant.study.config import CalibrationConfig, StudyConfig, read_study
+from pyquant.study.calibration_config import CalibrationConfig
+from pyquant.study.config import StudyConfig, read_study
 from pyquant.study.metrics import MEASURABLE
-from pyquant.study.quantizer import OfStudies
+from pyquant.study.quantizer_keys import OfStudies
 from pyquant.study.report.tables import items_table, results_table
 from pyquant.study.results.read import read_results
 from pyquant.study.run import run_study
@@ -57,8 +58,8 @@ def test_the_thesis_is_a_study() -> None:
 
 
 def test_every_key_is_in_the_manual() -> None:
-    names = ("thesis.toml", "gptq.toml", "compression.toml", "structured.toml", "drafting.toml")
-    manual = "".join((ROOT / "configs" / name).read_text() for name in names)
+    names = ("thesis", "gptq", "compression", "methods", "structured", "drafting")
+    manual = "".join((ROOT / "configs" / f"{name}.toml").read_text() for name in names)
     of_metrics = [metric.settings for metric in MEASURABLE if metric.settings]
     for key in [
         key

@@ -16,7 +16,6 @@ from pyquant.inspect.figures.style import ORANGE
 from pyquant.inspect.histogram import CodeCounts, count_codes
 from pyquant.models.codebook import CODEBOOKS, Codebook
 from pyquant.models.tensor_type import TensorType
-from pyquant.schemes import Mode
 from pyquant.schemes.ecsq import Ecsq
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
@@ -78,9 +77,11 @@ class Codes(Metric):
     )
     tables = MappingProxyType({"codes": codes_table, "zero_runs": zero_runs_table})
 
-    def applies(self, mode: Mode | None) -> bool:
+    def applies(self, quantizer: Quantizer | None) -> bool:
+        if quantizer is None or quantizer.method:  # codes are counted without a method's file
+            return False
         # The codes of mode ecsq are none of the types' that are counted.
-        return mode is not None and mode.file_type in COUNTABLE and not isinstance(mode, Ecsq)
+        return quantizer.mode.file_type in COUNTABLE and not isinstance(quantizer.mode, Ecsq)
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         return Work(COST)

@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyquant.calibration.calibrate import DEFAULT_CTX
+from pyquant.study.costs import MIXING, PASSES, QUANTIZING, TRIED
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat, get
 from pyquant.study.results.read import RowResults
-from pyquant.study.size import find_step, make, size_of
+from pyquant.study.size import find_step, make, make_by_method, size_of
 from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, about_n_tokens, of_bytes
-
-COST = 50  # tokens of a forward pass that take about as long as quantizing
-TRIED = 16  # steps, each quantized and measured, until one is found
 
 
 class Size(Metric):
@@ -35,7 +34,8 @@ class Size(Metric):
         Column("tensor_bits", "bits, all tensors", "per weight, of all tensors, as stored", lesser=True),
         Column("snr_db", "signal to noise (dB)", "weights to the error of the weights", lesser=True),
         Column("seconds", "made in (s)",
-               "time to quantize the model, to find its step, to write and hash its file", lesser=True),
+               "time to quantize the model, to find its step, to write and hash its file; by a method, to "
+               "calibrate it too, less what the cache has already", lesser=True),
         Column("peak_memory", "memory (MB)", "the most that took, Python's own about 150 MB included",
                "bytes", lesser=True),
         Column("seconds_before", "prepared in (s)", "time for its statistics, tables and sensitivities",
@@ -44,13 +44,17 @@ class Size(Metric):
     )  # fmt: skip
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
+        if quantizer and quantizer.method:
+            n_tokens = quantizer.method.n_chunks * DEFAULT_CTX
+            cost = PASSES[quantizer.method.name] * n_tokens + (MIXING if quantizer.mixed else 0)
+            return Work(cost, {"wanted": quantizer.wanted, **quantizer.method.options})
         if quantizer is None or quantizer.target is None:
-            return Work(COST)
+            return Work(QUANTIZING)
         options: dict[str, Any] = {"target": quantizer.target}
         if not quantizer.needs_evaluation:
-            return Work(TRIED * COST, options)
+            return Work(TRIED * QUANTIZING, options)
         first = asked.texts[0]
-        tokens = TRIED * (COST + about_n_tokens(first.n_bytes, asked.n_ctx, asked.n_chunks))
+        tokens = TRIED * (QUANTIZING + about_n_tokens(first.n_bytes, asked.n_ctx, asked.n_chunks))
         options |= {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
         return Work(tokens, options, first.path.resolve())
 
@@ -66,8 +70,11 @@ class Size(Metric):
         }
         with _working_in(folder):
             mode = mode.model_copy(update=inside)
-            if task.options:
-                options = dict(task.options)
+            options = dict(task.options)
+            if "method" in options:
+                made = make_by_method(task.model, file, threads, progress, pure=bool(mode.pure), **options)
+                return [Measured(made)]
+            if options:
                 mode = find_step(task.model, mode, task.text, progress, threads=threads, **options)
             return [Measured(make(task.model, mode, file, threads, of_bytes(progress)))]
 

@@ -9,7 +9,8 @@ from typing import Any
 from pyquant.study.results.columns import Column, Flat, get
 from pyquant.study.results.read import ModelResults, Results, RowResults
 
-BY_HESSIAN = ("gptq", "error_propagation")  # how inputs may be known
+# Ways in which inputs may be known, and what names of quantizers say of them.
+BY_HESSIAN = {"gptq": "", "error_propagation": " with error propagation", "best": " by best"}
 BUDGET = 4.5  # code bits of the stock types that most people use
 
 COLUMNS = (
@@ -65,7 +66,7 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
         best = _best(stock, text)
         compared.append(
             {
-                "quantizer": row.alike + " with error propagation" * (knows["how"] == "error_propagation"),
+                "quantizer": row.alike + BY_HESSIAN[knows["how"]],
                 "calibration": knows["name"],
                 "code_bits": get(row.result("size"), "code_bits"),
                 **_measured("", row, text),
