@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, cast
+from typing import Annotated, Optional, cast
 
 import typer
 
@@ -17,11 +15,8 @@ from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_json, print_table, remark
-from pyquant.cli.progress import duration
 from pyquant.cli.single_values import Commands
-
-if TYPE_CHECKING:
-    from pyquant.study.run import Status
+from pyquant.cli.study_progress import study_progress
 
 app = Commands(
     help="Run experiments of many quantizers, models and texts.",
@@ -134,7 +129,7 @@ def run(
         # The option's parser makes this type of it, which typer does not let be said.
         calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
     )  # fmt: skip
-    with _progress() as watch:
+    with study_progress() as watch:
         done = run_study(
             study,
             results or Path(f"{config.stem}-results"),
@@ -268,40 +263,3 @@ def export(
 
     counts = write(results, output, table=table, force=force)
     print(f"written to {output}: " + ", ".join(f"{count} rows of {name}" for name, count in counts.items()))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Status], None]]:
-    """The whole study and every task at work; of what is no terminal, a line for each finished task."""
-    if not sys.stderr.isatty():
-        yield _print_finished
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (BarColumn(20), TextColumn("{task.fields[note]}"), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        whole = bars.add_task("tasks done", total=1.0, note="")
-        at_work: dict = {}
-
-        def watch(status: Status) -> None:
-            if status.finished and isinstance(status.finished[1], str):
-                bars.console.print(f"failed: {status.finished[0]}: {status.finished[1]}", markup=False)
-            left = "" if status.seconds_left is None else f", {duration(status.seconds_left)} left"
-            bars.update(whole, completed=status.share, note=f"{status.done} of {status.total}{left}")
-            for name in at_work.keys() - status.running.keys():
-                bars.remove_task(at_work.pop(name))
-            for name, (share, what) in status.running.items():
-                if name not in at_work:
-                    at_work[name] = bars.add_task(name, total=1.0, note="")
-                bars.update(at_work[name], completed=share, note=what)
-
-        yield watch
-
-
-def _print_finished(status: Status) -> None:
-    if status.finished:
-        name, how = status.finished
-        ending = f"failed: {how}" if isinstance(how, str) else f"{how:.1f} s"
-        left = "" if not status.seconds_left else f"; {duration(status.seconds_left)} left"
-        remark(f"[{status.done}/{status.total}] {name}: {ending}{left}")

@@ -40,11 +40,6 @@ class ByMethod:
         return (self.calibration and self.calibration.chunks) or N_CHUNKS
 
     @property
-    def label(self) -> str:
-        """Its name, and that of its texts if they are not the default."""
-        return f"{self.name} calibration={self.calibration.name}" if self.calibration else self.name
-
-    @property
     def knows(self) -> dict[str, str]:
         """The name of its texts, and how they are used, as `Quantizer.knows` has it."""
         name = self.calibration.name if self.calibration else DEFAULT_TEXTS

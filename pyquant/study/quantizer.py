@@ -194,7 +194,7 @@ def _make(
         calibration=_reference(mode, "hessian", where, calibrations),
         imatrix=_reference(mode, "imatrix", where, calibrations),
         method=method,
-        label=_label(mode, target, of_study.pqz, hidden) + (f" {method.label}" if method else ""),
+        label=" ".join([_label(mode, target, of_study.pqz, hidden), *_of_method(method, hidden)]),
         alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}),
     )
     _check(quantizer, where)
@@ -239,6 +239,13 @@ def _check(quantizer: Quantizer, where: str) -> None:
             f"{where}: sensitivity: measured on the text of a calibration of the study, and "
             f"{str(mode.hessian)!r} is none"
         )
+
+
+def _of_method(method: ByMethod | None, hidden: Collection[str]) -> Iterator[str]:
+    if method:
+        yield method.name
+        if method.calibration and "calibration" not in hidden:
+            yield f"calibration={method.calibration.name}"
 
 
 def _label(mode: Mode, target: Target | None, pqz: bool, hidden: Collection[str]) -> str:

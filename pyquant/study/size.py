@@ -53,7 +53,7 @@ def make_by_method(
 
     file: as of `make`; a run that was killed is gone on with.
     options: further ones of `quantize`.
-    Returns: what `make` does, and the method's `stages` and `mix`, as `Quantized` has them.
+    Returns: what `make` does, and `method`, `stages` and `mix`, as `Quantized` has them.
     """
     expected = ExpectedParts()
 
@@ -68,7 +68,7 @@ def make_by_method(
     done = quantize(
         source, file, wanted, threads=threads, force=True, progress=show, expect=expect, **options
     ).to_json()
-    return _figures(done, file) | {key: done[key] for key in ("stages", "mix")}
+    return _figures(done, file) | {key: done[key] for key in ("method", "stages", "mix")}
 
 
 def _figures(
