@@ -70,13 +70,14 @@ def calibrate(
         ),
     ] = None,
     random: Annotated[
-        float,
+        Optional[float],
         number_option(
             limits.SHARE,
             "SHARE",
-            "Share of random tokens in H, against a text's one-sidedness.",
+            "Share of random tokens in H, against a text's one-sidedness; default: 0.25, of the default "
+            "mixture 0.",
         ),
-    ] = 0.25,
+    ] = None,
     imatrix_only: Annotated[
         bool,
         typer.Option(

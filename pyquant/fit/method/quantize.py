@@ -63,8 +63,8 @@ class Quantized:
     statistics
         The Hessian statistics that it was made with; None where none were kept.
     evaluation
-        The file, and beside "gptq" and "best" that of "imatrix", beside the model; None where none was asked
-        for.
+        The file, and of "gptq" and "best" llama-quantize's with an imatrix of the same texts, beside the
+        model; None where none was asked for.
     seconds
         What it took, calibration included.
     """
