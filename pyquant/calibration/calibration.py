@@ -27,7 +27,7 @@ from pyquant.calibration.shrinkage import go_to_diagonal
 from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import OUTPUT
+from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 
 
 class Calibration:
@@ -308,6 +308,13 @@ class Calibration:
     def has_output_hessian(self, name: str) -> bool:
         """Say whether a matrix's output-side Hessian is known."""
         return self._rows is not None and f"{name}.{OUTPUT_SIDE}" in self._rows.tensors
+
+    def looks_up(self, name: str) -> bool:
+        """Say whether a tensor's rows are looked up, and it is known what their errors do.
+
+        `output_hessian` is then in the place of a Hessian: rows are not multiplied by anything.
+        """
+        return name == EMBEDDINGS and name not in self._inputs and self.has_output_hessian(name)
 
     def output_hessian(self, name: str) -> NDArray[np.float32] | None:
         """Give a matrix's output-side Hessian.

@@ -152,7 +152,7 @@ def quantize_by_type(
 
     check_mode(mode)
     if method.chunks is not None and method.evaluate is None:
-        raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of gptq and best")
+        raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of methods that calibrate")
     evaluate = (
         Evaluation(method.evaluate, method.ctx or DEFAULT_CTX, method.chunks) if method.evaluate else None
     )

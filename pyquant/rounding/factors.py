@@ -72,13 +72,16 @@ class Factors:
         dampening: float,
         wanted: Iterable[Matrix],
         threads: int | None = None,
+        *,
+        output_side: bool = False,
     ) -> None:
         """Prepare to make them.
 
         calibration: what is known of inputs; None: nothing.
         dampening: what is added to the diagonal of Hessian statistics, in units of its mean.
+        output_side: whether embeddings that are looked up alone are rounded by their output-side Hessian.
         """
-        self._calibration = calibration
+        self._calibration, self._output_side = calibration, output_side
         self._dampening, self._threads = dampening, n_threads(threads)
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, Together], Future[_core.Factor]] = OrderedDict()
@@ -116,11 +119,18 @@ class Factors:
 
     def _known(self, matrix: Matrix) -> bool:
         name, known = matrix.tensor.name, self._calibration
-        return known is not None and name in known.matrices and not known.is_dead(name)
+        if known is None:
+            return False
+        return self._looks_up(name) or (name in known.matrices and not known.is_dead(name))
+
+    def _looks_up(self, name: str) -> bool:
+        return self._output_side and self._calibration is not None and self._calibration.looks_up(name)
 
     def _start(self, matrix: Matrix) -> Future[_core.Factor]:
         assert self._calibration is not None
-        key = self._calibration.input_of(matrix.tensor.name), matrix.expert, matrix.together
+        name = matrix.tensor.name
+        of_input = name if self._looks_up(name) else self._calibration.input_of(name)
+        key = of_input, matrix.expert, matrix.together
         if key not in self._made:
             self._made[key] = self._executor.submit(self._make, matrix)
         self._made.move_to_end(key)
@@ -132,11 +142,16 @@ class Factors:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
         self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the Hessian statistics of {name}")
-        hessian = self._calibration.hessian(name, expert) if self._calibration.has_hessian(name) else None
+        if self._looks_up(name):
+            hessian = self._calibration.output_hessian(name)
+        else:
+            known = self._calibration.has_hessian(name)
+            hessian = self._calibration.hessian(name, expert) if known else None
         if hessian is None:  # an importance matrix, too few tokens, or an expert that none came to
             return _core.independent(self._diagonal(matrix))
         dampening = self._dampening
-        first = self._calibration.first_token(name) if is_mixed(self._calibration, name) else None
+        mixed = not self._looks_up(name) and is_mixed(self._calibration, name)
+        first = self._calibration.first_token(name) if mixed else None
         if first is not None:
             without = hessian.trace()
             hessian = hessian + np.outer(first * np.float32(FIRST_TOKEN), first)

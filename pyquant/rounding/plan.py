@@ -142,7 +142,18 @@ class Plan:
         """Say whether errors in a tensor's columns are made up for by its other columns."""
         if self.calibration is None or not self.searched(tensor):
             return False
-        return self.calibration.has_hessian(tensor.name)
+        return self.looks_up(tensor) or self.calibration.has_hessian(tensor.name)
+
+    def looks_up(self, tensor: Tensor) -> bool:
+        """Say whether a tensor's rows are looked up, and rounded by their output-side Hessian."""
+        return (
+            self._looks_at_outputs and self.calibration is not None and self.calibration.looks_up(tensor.name)
+        )
+
+    @property
+    def _looks_at_outputs(self) -> bool:
+        # ecsq's steps of rows do not go with an output-side Hessian.
+        return self.mode.output_side and not (self.scheme and self.scheme.weighs_rows)
 
     def without_gptq(self, tensor: Tensor) -> str | None:
         """Say why errors of a quantized tensor are not rounded by GPTQ though a calibration is given.
@@ -159,6 +170,8 @@ class Plan:
             if self._scheme_of(tensor):
                 return f"mode {self.mode.mode} rounds every weight to the nearest code"
             return f"type {self.types[tensor.name].name} is not one that GPTQ rounds to"
+        if self.looks_up(tensor) and self.searched(tensor):
+            return None
         if tensor.name == EMBEDDINGS and tensor.name not in self.calibration.matrices:
             return why_embeddings_are_not(tied=all(other.name != OUTPUT for other in self.model.tensors))
         return self.calibration.why_no_hessian(tensor.name)
@@ -223,12 +236,15 @@ class Plan:
 
     def factors(self, threads: int | None = None) -> Factors:
         """Make what `parts` needs to know of inputs, for tensors in the order in which they are rounded."""
-        if self.calibration and self.calibration.is_collected_later:  # known of the matrix at work alone
-            return Factors(self.calibration, self.mode.dampening, [], threads)
-        first = self.staged
-        rest = [tensor for tensor in self.model.tensors if tensor not in first]
-        wanted = [m for tensor in [*first, *rest] if self.searched(tensor) for m in self._matrices(tensor)]
-        return Factors(self.calibration, self.mode.dampening, wanted, threads)
+        wanted: list[Matrix] = []
+        if self.calibration is None or not self.calibration.is_collected_later:  # else of the matrix at work
+            first = self.staged
+            rest = [tensor for tensor in self.model.tensors if tensor not in first]
+            searched = [tensor for tensor in [*first, *rest] if self.searched(tensor)]
+            wanted = [matrix for tensor in searched for matrix in self._matrices(tensor)]
+        return Factors(
+            self.calibration, self.mode.dampening, wanted, threads, output_side=self._looks_at_outputs
+        )
 
     def parts(self, tensor: Tensor, factors: Factors) -> Iterator[Part]:
         """Make the parts of a tensor, in the order in which they are stored."""
@@ -267,11 +283,11 @@ class Plan:
         return [other for other in self.model.tensors if other.name in names]
 
     def has_output_side(self, tensor: Tensor) -> bool:
-        """Say whether a tensor is rounded by an output-side Hessian, too; not by ecsq's steps of rows."""
+        """Say whether rows of a tensor absorb each other's errors: not of ecsq, nor those looked up."""
         scheme = self._scheme_of(tensor)
         if self.calibration is None or not self.mode.output_side or not self.by_gptq(tensor):
             return False
-        if scheme and scheme.weighs_rows:
+        if (scheme and scheme.weighs_rows) or self.looks_up(tensor):
             return False
         return tensor.n_experts == 1 and self.calibration.has_output_hessian(tensor.name)
 

@@ -22,6 +22,7 @@ from pyquant.calibration.gradients.llama_graph import (
     BIASED,
     MATRICES,
     LlamaGraph,
+    n_given,
     narrow_outputs,
     output_side_bytes,
 )
@@ -31,6 +32,7 @@ from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model as Running
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_name import EMBEDDINGS
 from tests.support.command import run
 from tests.support.families import FAMILIES
 from tests.support.llama_twin import inputs_of
@@ -147,14 +149,14 @@ def test_hessians_are_in_the_statistics(model: Path, text: Path, tmp_path: Path)
     calibrate_model(model, [text], tmp_path / "without", **options)
     known, unknown = Calibration.read(tmp_path / "with"), Calibration.read(tmp_path / "without")
     for tensor in ModelFile(model).tensors:
-        is_matrix = tensor.layer >= 0 and len(tensor.shape) == 2
+        is_matrix = (tensor.layer >= 0 and len(tensor.shape) == 2) or tensor.name == EMBEDDINGS
         assert known.has_output_hessian(tensor.name) == is_matrix
         assert not unknown.has_output_hessian(tensor.name)
         assert unknown.output_hessian(tensor.name) is None
         if is_matrix:
             hessian = known.output_hessian(tensor.name)
             assert hessian is not None
-            assert hessian.shape == (tensor.shape[1], tensor.shape[1])
+            assert hessian.shape == (n_given(tensor), n_given(tensor))
             np.testing.assert_array_equal(hessian, hessian.T)
             values = np.linalg.eigvalsh(hessian.astype(np.float64))
             assert values[-1] > 0
@@ -205,6 +207,7 @@ def test_kinds_with_the_narrowest_outputs_come_first(model: Path) -> None:
     assert len(narrow_outputs(file, n_bytes - 1)) == MODEL.n_layer
     assert not narrow_outputs(file, n_bytes // 2 - 1)
     narrow = of("attn_k.", "attn_v.", "attn_q.", "attn_output.", "ffn_down.")
+    narrow += [tensor for tensor in file.tensors if tensor.name == EMBEDDINGS]  # whose rows have 64 numbers
     assert set(narrow_outputs(file, output_side_bytes(narrow) + n_bytes)) == {t.name for t in narrow}
     assert set(narrow_outputs(file, sys.maxsize)) == LlamaGraph(file).n_out.keys()
 

@@ -13,12 +13,13 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding import output_side
 from pyquant.rounding.equalize.equalize_model import equalize_model
 from pyquant.rounding.output_side import round_rows, row_factor
 from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.dampening import ROWS
+from pyquant.schemes.dampening import ON_ITS_OWN, ROWS
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
 from tests.twins.scale_search import fma
@@ -166,12 +167,45 @@ def test_a_hessian_that_is_none_is_named(
     def indefinite(calibration: Calibration, name: str) -> NDArray[np.float32]:
         of_rows = of_file(calibration, name)
         assert of_rows is not None
+        if name == EMBEDDINGS:
+            return of_rows
         return (of_rows + 10 * np.trace(of_rows) * (1 - np.eye(len(of_rows)))).astype(np.float32)
 
     monkeypatch.setattr(Calibration, "output_hessian", indefinite)
     with pytest.raises(ModelFileError, match=r"output-side Hessian of blk\.\d\.\w+\.weight is not positive"):
         quantize_model(model, tmp_path / "out.gguf", make_mode({"mode": "ggml:Q4_0", "hessian": stats}))
     assert not (tmp_path / "out.gguf").exists()
+
+
+def test_embeddings_are_rounded_by_what_their_errors_do(known: tuple[Path, Path], tmp_path: Path) -> None:
+    """Where rows are looked up alone, columns absorb each other's errors by the output-side Hessian."""
+    model, stats = known
+    calibration, files = Calibration.read(stats), {}
+    assert calibration.looks_up(EMBEDDINGS)
+    for by in (True, False):
+        mode = make_mode({"mode": "ggml:Q4_0", "hessian": stats, "output_side": by, "pure": True})
+        done = quantize_model(model, tmp_path / f"{by}.gguf", mode)
+        files[by] = next(t for t in ModelFile(tmp_path / f"{by}.gguf").tensors if t.name == EMBEDDINGS)
+        (result,) = (tensor for tensor in done.tensors if tensor.name == EMBEDDINGS)
+        assert (result.without_gptq is None) == by
+    gradients = calibration.output_hessian(EMBEDDINGS)
+    factor = _core.factorize(gradients, dampening=ON_ITS_OWN, together=_core.columns_together(int(Type.Q4_0)))
+    weights = next(t for t in ModelFile(model).tensors if t.name == EMBEDDINGS).weights()
+    stored = _core.gptq_encoder(int(Type.Q4_0), factor).encode(weights, np.ones(weights.shape[1], np.float32))
+    assert bytes(files[True].data()) == stored.tobytes()
+    costs = {by: np.vdot((file.weights() - weights) @ gradients, file.weights() - weights)
+             for by, file in files.items()}  # fmt: skip
+    assert costs[True] < 0.8 * costs[False]
+
+
+def test_tied_embeddings_are_rounded_as_output_matrix(text: Path, tmp_path: Path) -> None:
+    model = Model(n_layer=1, tied=True).write(tmp_path / "model.gguf")
+    calibrate_model(
+        model, [text], tmp_path / "stats", n_ctx=64, n_chunks=4, output_side=2, process_output=True
+    )
+    calibration = Calibration.read(tmp_path / "stats")
+    assert not calibration.looks_up(EMBEDDINGS)
+    assert calibration.has_hessian(EMBEDDINGS)
 
 
 def test_ecsq_codes_have_rows_of_their_own(known: tuple[Path, Path], tmp_path: Path) -> None:

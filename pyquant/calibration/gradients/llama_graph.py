@@ -59,6 +59,8 @@ def narrow_outputs(model: ModelFile, most_bytes: int) -> list[str]:
     """
     tensors = [tensor for tensor in model.tensors if tensor.layer >= 0 and kind_of(tensor.name) in MATRICES]
     by_kind = [[tensor for tensor in tensors if kind_of(tensor.name) == kind] for kind in MATRICES]
+    if any(tensor.name == OUTPUT for tensor in model.tensors):
+        by_kind.append([tensor for tensor in model.tensors if tensor.name == EMBEDDINGS])
     chosen: list[str] = []
     for kind in sorted(by_kind, key=output_side_bytes):
         most_bytes -= output_side_bytes(kind)
@@ -70,7 +72,12 @@ def narrow_outputs(model: ModelFile, most_bytes: int) -> list[str]:
 
 def output_side_bytes(matrices: Iterable[Tensor]) -> int:
     """Count the bytes that output-side Hessians of some matrices take in a file."""
-    return 4 * sum(triangle_size(tensor.n_rows) for tensor in matrices)
+    return 4 * sum(triangle_size(n_given(tensor)) for tensor in matrices)
+
+
+def n_given(tensor: Tensor) -> int:
+    """Count the numbers that a matrix gives for a token: of embeddings a row, which is looked up."""
+    return tensor.n_per_row if tensor.name == EMBEDDINGS else tensor.n_rows
 
 
 def gradient_memory(model: ModelFile, n_ctx: int) -> int:
@@ -116,14 +123,15 @@ class LlamaGraph:
 
     @property
     def n_out(self) -> dict[str, int]:
-        """Count the numbers that each matrix gives for a token, by its name, where gradients are given."""
-        names = (f"blk.{i}.{kind}.weight" for i in range(self.n_layers) for kind in MATRICES)
-        return {name: self._tensors[name].shape[1] for name in names}
+        """Count the numbers that matrices give for a token, by name: of layers, and of embeddings alone."""
+        names = [f"blk.{i}.{kind}.weight" for i in range(self.n_layers) for kind in MATRICES]
+        names += [EMBEDDINGS] if OUTPUT in self._tensors else []
+        return {name: n_given(self._tensors[name]) for name in names}
 
     @property
     def names(self) -> list[str]:
         """List the tensors that `backwards` hands on gradients of."""
-        return [*self.n_out, EMBEDDINGS, *([OUTPUT] if OUTPUT in self._tensors else [])]
+        return [*self.n_out, OUTPUT if OUTPUT in self._tensors else EMBEDDINGS]
 
     def streams(self, tokens: NDArray[np.int32]) -> list[Array]:
         """Give the residual stream before each layer, and behind the last."""

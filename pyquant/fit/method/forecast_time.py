@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyquant import _core
+from pyquant.calibration.gradients.llama_graph import n_given
 from pyquant.fit.method.types_for_size import MEASURED
 from pyquant.fit.mix_model import CTX, chunks_for
 from pyquant.models.tensor import Tensor
@@ -96,7 +97,7 @@ def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor
     """
     of_layers = sum(tensor.n_weights for tensor in tensors if tensor.layer >= 0)
     vocabulary = sum(tensor.n_weights for tensor in tensors if tensor.name == EMBEDDINGS)
-    return n_tokens * (3 * of_layers + 2 * vocabulary + sum(tensor.n_rows**2 for tensor in output_side))
+    return n_tokens * (3 * of_layers + 2 * vocabulary + sum(n_given(tensor) ** 2 for tensor in output_side))
 
 
 def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int, *, by_gradients: bool) -> float:
