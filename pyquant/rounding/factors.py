@@ -142,16 +142,15 @@ class Factors:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
         self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the Hessian statistics of {name}")
+        hessian = first = None
         if self._looks_up(name):
             hessian = self._calibration.output_hessian(name)
-        else:
-            known = self._calibration.has_hessian(name)
-            hessian = self._calibration.hessian(name, expert) if known else None
+        elif self._calibration.has_hessian(name):
+            hessian = self._calibration.hessian(name, expert)
+            first = self._calibration.first_token(name) if is_mixed(self._calibration, name) else None
         if hessian is None:  # an importance matrix, too few tokens, or an expert that none came to
             return _core.independent(self._diagonal(matrix))
         dampening = self._dampening
-        mixed = not self._looks_up(name) and is_mixed(self._calibration, name)
-        first = self._calibration.first_token(name) if mixed else None
         if first is not None:
             without = hessian.trace()
             hessian = hessian + np.outer(first * np.float32(FIRST_TOKEN), first)
