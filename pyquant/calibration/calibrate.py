@@ -21,7 +21,7 @@ from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import Gradients, output_hessians
 from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
-from pyquant.calibration.random_tokens import RANDOM_TOKENS, random_chunks, random_share
+from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
 from pyquant.calibration.residual_stream import stream_lengths
 from pyquant.calibration.sample import sample_chunks, spread, thinned
 from pyquant.calibration.sources import BuiltIn
@@ -111,7 +111,7 @@ def calibrate_model(
     process_output: bool = False,
     output_side: int | None = None,
     output_side_of: Collection[str] | None = None,
-    random: float | None = None,
+    random: float = RANDOM_SHARE,
     sums_on_gpu: bool = True,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -156,8 +156,7 @@ def calibrate_model(
         Names of the matrices that these are of; None: all of layers.
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
-        leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`. None: what
-        `random_share` says.
+        leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`.
     sums_on_gpu
         Let a GPU sum up Hessians where it computes the inputs, as far as it has memory; not of experts.
     force
@@ -183,8 +182,6 @@ def calibrate_model(
     source, output = open_model(model), Path(output)
     imatrix = Path(imatrix) if imatrix else None
     wanted = wanted_texts(texts, weights, n_chunks)
-    if random is None:
-        random = random_share(of_mixture=texts is None)
     limits.SHARE.check("random", random)
     if output_side is not None:
         limits.SEQUENCES.check("output_side", output_side)

@@ -14,11 +14,6 @@ RANDOM_SHARE = 0.25
 SEED = 0
 
 
-def random_share(*, of_mixture: bool) -> float:
-    """Give the share that helps: texts of the default mixture differ enough among themselves."""
-    return 0.0 if of_mixture else RANDOM_SHARE
-
-
 def random_chunks(
     model: Model, texts: list[Chunks], weights: list[float], share: float
 ) -> tuple[Chunks, float]:

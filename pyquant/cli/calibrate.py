@@ -70,14 +70,13 @@ def calibrate(
         ),
     ] = None,
     random: Annotated[
-        Optional[float],
+        float,
         number_option(
             limits.SHARE,
             "SHARE",
-            "Share of random tokens in H, against a text's one-sidedness; default: 0.25, of the default "
-            "mixture 0.",
+            "Share of random tokens in H, against a text's one-sidedness.",
         ),
-    ] = None,
+    ] = 0.25,
     imatrix_only: Annotated[
         bool,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyquant.calibration.calibrate import GRADIENTS, RUNNING
 from pyquant.calibration.gradients.llama_graph import gradient_memory, output_side_bytes, why_unknown
-from pyquant.calibration.random_tokens import random_share
+from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.calibration.wanted import WRITING
 from pyquant.evaluate.kept_logits import bytes_in_memory
@@ -180,8 +180,7 @@ def forecast(
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     by_gradients = n_output_side > 0
     n_tried = n_trials(by_gradients=by_gradients)
-    share = random_share(of_mixture=texts.texts is None)
-    n_kept = min(MOST_CHUNKS, round(n_chunks * (1 + share)))  # random tokens are among them
+    n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = n_kept if by_gptq and not (keeps or n_propagated) else 0
     stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)

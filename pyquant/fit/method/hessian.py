@@ -28,7 +28,7 @@ from pyquant.models.model_file import ModelFile
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
 PART = 8  # of a model's size, that output-side Hessians may take where no others are kept
 DIAGONAL_CHUNKS = 24  # that sums of squares are over where GPTQ collects its Hessians itself
-CONTENTS = 4  # of what statistics hold: older ones have random tokens beside the default mixture
+CONTENTS = 4  # of what statistics hold: older ones lack the output-side Hessian of embeddings
 OUTPUT_SIDE_CHUNKS = 24  # docs/methods/output_side_hessian.md: more of them gain little
 
 
