@@ -50,6 +50,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """End a message with the known word that somebody may have meant; empty where none is like it."""
+    close = nearest(word, known)
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def said_by_system(error: OSError, where: str | os.PathLike[str]) -> str:
     """Say what the system refused, and which file; `where` is named if the error names none."""
     if error.errno in (errno.EMFILE, errno.ENFILE):  # of whichever file: it is not to blame

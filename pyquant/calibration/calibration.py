@@ -21,7 +21,7 @@ from pyquant.calibration.hessian_file import (
     read_header,
 )
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
-from pyquant.calibration.panels import full_matrix, triangle_size
+from pyquant.calibration.panels import full_matrix, side_of
 from pyquant.calibration.sample import sample_chunks, spread
 from pyquant.calibration.shrinkage import go_to_diagonal
 from pyquant.calibration.soundness import LARGEST, check_values
@@ -334,10 +334,8 @@ class Calibration:
             return None
         triangle = self._rows.read(stored, np.float32)[0]
         check_values(self.path, f"the output-side Hessian of {name}", triangle, least=-LARGEST)
-        n = int(np.sqrt(2 * len(triangle)))  # panels hold some more than half of n^2
-        while triangle_size(n) > len(triangle):
-            n -= 1
-        if triangle_size(n) != len(triangle):
+        n = side_of(len(triangle))
+        if n is None:
             raise ModelFileError(
                 f"{self.path}: the output-side Hessian of {name} is no matrix: it is damaged"
             )

@@ -6,6 +6,7 @@ square at its top the upper triangle holds zeros.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,14 @@ from pyquant._core import PANEL
 def triangle_size(n: int) -> int:
     """Count the values that are kept of an n x n matrix."""
     return sum((n - columns.start) * (columns.stop - columns.start) for columns in _panels(n))
+
+
+def side_of(n_values: int) -> int | None:
+    """Give the n of an n x n matrix of which so many values are kept; None where there is none."""
+    n = math.isqrt(2 * n_values)  # they are some more than half of n^2
+    while triangle_size(n) > n_values:
+        n -= 1
+    return n if triangle_size(n) == n_values else None
 
 
 def full_matrix(triangle: NDArray[np.float32], n: int) -> NDArray[np.float32]:

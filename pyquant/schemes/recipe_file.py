@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant import _core
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, did_you_mean
 from pyquant.files.toml import read_toml
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
@@ -113,8 +113,7 @@ class Recipe:
         changed = quantizable(model)
         for name, choice in self.tensors.items():
             if name not in tensors:
-                close = nearest(name, tensors)
-                hint = f"; did you mean {close!r}?" if close else ""
+                hint = did_you_mean(name, tensors)
                 raise ConfigError(f"{where}: {name!r} is no tensor of {model.path}{hint}")
             if choice.type != tensors[name].type and name not in changed:
                 raise ConfigError(

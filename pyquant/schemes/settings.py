@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, did_you_mean
 from pyquant.files.toml import read_toml
 from pyquant.schemes.mode import Mode
 from pyquant.schemes.outside import load_installed
@@ -40,7 +40,7 @@ def make_mode(settings: Mapping[str, Any], where: str = "configuration") -> Mode
     if mode is None or name == "ggml:TYPE":
         raise ConfigError(
             f"{where}: mode: {name!r} is not known; choices: {', '.join(Mode.registry)}"
-            + _did_you_mean(name, Mode.registry)
+            + did_you_mean(name, Mode.registry)
         )
     try:
         return mode.model_validate(dict(settings))
@@ -72,7 +72,7 @@ def explain(error: ValidationError, model: type[BaseModel], what: str) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = list(_holder(model, first["loc"]).model_fields)
-        hint = _did_you_mean(str(first["loc"][-1]), known)
+        hint = did_you_mean(str(first["loc"][-1]), known)
         return f"{what} has no key {key!r}; known: {', '.join(known)}{hint}"
     if first["type"] == "missing":
         field = _holder(model, first["loc"]).model_fields[str(first["loc"][-1])]
@@ -91,8 +91,3 @@ def _holder(model: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseMo
             annotation: Any = model.model_fields[part].annotation
             model = get_args(annotation)[0] if get_origin(annotation) is list else annotation
     return model
-
-
-def _did_you_mean(word: str, known: Any) -> str:
-    close = nearest(word, known)
-    return f"; did you mean {close!r}?" if close else ""

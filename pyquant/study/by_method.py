@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, did_you_mean
 from pyquant.fit.method.split_text import N_CHUNKS
 from pyquant.fit.method.stages import MethodName
 from pyquant.study.calibration_config import CalibrationConfig
@@ -55,8 +55,7 @@ def by_method(
     if calibration is None:
         return ByMethod(method, None)
     if (found := calibrations.get(calibration)) is None:
-        close = nearest(calibration, calibrations)
-        hint = f"; did you mean {close!r}?" if close else ""
+        hint = did_you_mean(calibration, calibrations)
         raise ConfigError(f"calibration: the study has no [[calibration]] called {calibration!r}{hint}")
     for key in DECIDED:
         if getattr(found, key) != CalibrationConfig.model_fields[key].default:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 from pydantic import ValidationError
 
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, did_you_mean
 from pyquant.fit.learn_tables import Per
 from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.fit.step_search import START
@@ -210,8 +210,7 @@ def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) 
         diagonal = key == "imatrix" or str(path).startswith(DIAGONAL)
         return Reference(name, "imatrix" if diagonal else "hessian")
     known = ", ".join(calibrations) or "it has none"
-    close = nearest(name, calibrations)
-    hint = f"; did you mean {close!r}?" if close else ""
+    hint = did_you_mean(name, calibrations)
     raise ConfigError(
         f"{where}: {key}: {str(path)!r} is neither a file nor a [[calibration]] of the study ({known}){hint}"
     )

@@ -178,7 +178,7 @@ def test_a_hessian_that_is_none_is_named(
 
 
 def test_embeddings_are_rounded_by_what_their_errors_do(known: tuple[Path, Path], tmp_path: Path) -> None:
-    """Where rows are looked up alone, columns absorb each other's errors by the output-side Hessian."""
+    """Columns of rows that are looked up absorb each other's errors, by the output-side Hessian."""
     model, stats = known
     calibration, files = Calibration.read(stats), {}
     assert calibration.looks_up(EMBEDDINGS)
