@@ -24,13 +24,16 @@ PROGRESS_EVERY = 0.2  # seconds
 def perform(task: Task, threads: int | None, progress_file: Path) -> Outcome:
     """Do a task.
 
-    progress_file: a small file that says how far the task is. It works as well from a node of a cluster.
+    progress_file: a small file that says how far the task is, from its begin on. It works as well from a node
+    of a cluster.
     """
     begin = time.perf_counter()
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     forget_peak()
+    report = _reporter(progress_file)
+    report(0.0, "")
     with _warnings() as warnings:
-        results = Metric.registry[task.metric].run(task, threads, _reporter(progress_file))
+        results = Metric.registry[task.metric].run(task, threads, report)
     return Outcome(
         results,
         {

@@ -44,7 +44,7 @@ class Status:
     seconds_left
         None until something can be said.
     running
-        By task: the share of it that is done, and what is at work.
+        By task that has begun: the share of it that is done, and what is at work.
     finished
         The task that just ended, and how: its seconds, or its error.
     """
@@ -271,19 +271,20 @@ class _Work:
     def _report(self, finished: tuple[str, float | str] | None = None) -> None:
         if not self.watch:
             return
-        running = {task.name: self._progress(task) for task in self.running.values()}
-        at_work = sum(task.cost * running[task.name][0] for task in self.running.values())
+        running = {task.name: known for task in self.running.values() if (known := self._progress(task))}
+        at_work = sum(task.cost * running.get(task.name, (0.0, ""))[0] for task in self.running.values())
         share = (self.cost_done + at_work) / max(self.cost, 1)
         elapsed = time.monotonic() - self.begin
         left = elapsed * (1 - share) / share if share > 0.02 else None
         ended = len(self.done) + len(self.failed)
         self.watch(Status(ended, self.total, share, left, running, finished))
 
-    def _progress(self, task: Task) -> tuple[float, str]:
+    def _progress(self, task: Task) -> tuple[float, str] | None:
+        """Read how far a task is; None: it waits for a worker."""
         with contextlib.suppress(OSError, ValueError):
             share, what = read_json(self._progress_file(task))
             return share, what
-        return 0.0, ""
+        return None
 
     def _progress_file(self, task: Task) -> Path:
         return self.store.progress / f"{digest(task.name)[:16]}.json"

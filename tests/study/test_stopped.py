@@ -88,8 +88,11 @@ def test_one_failure_does_not_stop_the_others(lab: Lab, tmp_path: Path) -> None:
     short = tmp_path / "short.txt"
     short.write_text("the")
     study = read_study(lab.config, models=lab.models[:1], texts=[lab.text, short])
+    said: list[Status] = []
     with pytest.raises(StudyError, match=r"1 of 11 tasks failed[^:]*:\n.*short\.txt: too short: \d+ tokens"):
-        run_study(study, tmp_path / "results", workers=1)
+        run_study(study, tmp_path / "results", workers=1, watch=said.append)
+    assert len(said[0].running) <= 1  # others wait for the worker
+    assert any(status.running for status in said)
     kinds = [path.name.partition("-")[0] for path in (tmp_path / "results" / "runs").glob("*.json")]
     assert kinds.count("quality") == kinds.count("speed") == 5
     results = read_results(Store(tmp_path / "results"))
