@@ -22,13 +22,22 @@ from pyquant.evaluate.speed import ModelSpeed, measure_speed
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.contributions import corrections, measure_contributions
 from pyquant.fit.mix_result import Mix, Trial
-from pyquant.fit.mixtures import STOCK, Files, WantedSize, bits_of, candidates, recipe_of, refuse_size
+from pyquant.fit.mixtures import (
+    FLOORED,
+    STOCK,
+    Files,
+    WantedSize,
+    bits_of,
+    candidates,
+    recipe_of,
+    refuse_size,
+)
 from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import padded
-from pyquant.models.tensor_name import kind_of
+from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.recipe_file import MADE, Choice, Recipe
@@ -57,6 +66,8 @@ class Mixer:
         What types do to tensors, as far as it was measured.
     corrects
         Whether sensitivities are corrected for a second round.
+    output_side
+        Whether files will be rounded with output-side Hessians, where the calibration has them.
 
     Attributes
     ----------
@@ -73,6 +84,7 @@ class Mixer:
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, dict[Type, float]] = field(default_factory=dict)
     corrects: bool = True
+    output_side: bool = True
     baseline: Baseline = field(init=False)
 
     def find(self, target: WantedSize) -> Mix:
@@ -99,8 +111,9 @@ class Mixer:
         missing = {name: types for name, types in missing.items() if types}
         with self.timed("errors") as progress:
             found = measure_type_errors(
-                self.model, self.calibration, missing, threads=self.threads, progress=progress
-            )
+                self.model, self.calibration, missing, output_side=self.output_side, threads=self.threads,
+                progress=progress,
+            )  # fmt: skip
         for name, errors in found.items():
             self.errors.setdefault(name, {}).update(errors)
 
@@ -125,7 +138,9 @@ class _Search:
             for mixture in files.stock()
             if mixture.n_bytes <= self._wanted and set(mixture.types.values()) <= usable
         ]
-        self._options = candidates(files.tensors, mixer.allowed, stock)
+        # What output-side Hessians save of embeddings is more than the floor guards against.
+        spared = {EMBEDDINGS} if mixer.output_side and mixer.calibration.looks_up(EMBEDDINGS) else set()
+        self._options = candidates(files.tensors, mixer.allowed, stock, FLOORED - spared)
         for tensor in files.tensors:
             if mixer.sensitivity(tensor.name) is None:
                 its_own = stock[-1].types[tensor.name] if stock else self._options[tensor.name][0]
@@ -191,13 +206,12 @@ class _Search:
     def _try(self, name: str, types: Types) -> Trial:
         mixer, recipe = self._mixer, self._folder / "tried.toml"
         recipe.write_text(recipe_of(types, self._solver.base).to_toml())
-        # Hessians that are collected on the way would take passes for each file that is tried.
-        rounded_by = "imatrix" if mixer.calibration.is_collected_later else "hessian"
-        mode = make_mode({"mode": "recipe", "recipe": recipe, rounded_by: mixer.calibration.path})
+        settings = {"hessian": mixer.calibration.path, "output_side": mixer.output_side}
+        mode = make_mode({"mode": "recipe", "recipe": recipe, **settings})
         with mixer.timed("trials") as progress:
             path = self._path(name)
             result = quantize_model(
-                mixer.model, path, mode, threads=mixer.threads,
+                mixer.model, path, mode, threads=mixer.threads, collects=False,
                 progress=lambda done, total, _name: progress(done, total),
             )  # fmt: skip
             kld = mixer.baseline.kld_of(path, progress=partial(mixer.progress, "KLD of trials")).kld

@@ -39,6 +39,7 @@ def mix_model(
     sensitivity: Sensitivity | Literal["guess"] | None = None,
     allowed: Sequence[Type] | None = None,
     equalize: bool = False,
+    output_side: bool = True,
     n_ctx: int = 512,
     n_chunks: int = 8,
     threads: int | None = None,
@@ -69,6 +70,8 @@ def mix_model(
     equalize
         Find types for the model as `equalize_model` writes it. The recipe is the model's own, for a mode that
         equalizes too.
+    output_side
+        Find types for files that are rounded with output-side Hessians, where the calibration has them.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of each text KLD is measured on.
     threads
@@ -100,7 +103,9 @@ def mix_model(
         if equalize:
             source, stats = stack.enter_context(equalized_files(source, known.path, threads))
             known = Calibration.read(stats)
-        mixer = Mixer(source, known, lambda name: 1.0, allowed, threads, progress)
+        mixer = Mixer(
+            source, known, lambda name: 1.0, allowed, threads, progress, output_side=output_side
+        )
         mixer.check(target)
         baseline = Baseline(
             source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,

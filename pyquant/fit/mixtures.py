@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ STOCK = (
 
 # Without --types: FP4 has the sizes of IQ4_XS and IQ4_NL, and more error; CPUs take long for grids.
 IN_MIXES = tuple(type_ for type_ in GPTQ_TYPES if type_.name not in FP4 and type_ not in GRID_TYPES)
-FLOOR_BITS = 4.0  # of embeddings and output, which all tokens meet, where mixtures do not give them fewer
+FLOORED = frozenset({EMBEDDINGS, OUTPUT})  # tensors that all tokens meet
+FLOOR_BITS = 4.0  # of these, where mixtures do not give them fewer
 NEAREST = 3  # mixtures below the size, which may do so
 
 
@@ -137,7 +138,10 @@ def recipe_of(types: Mapping[str, Type], base: str) -> Recipe:
 
 
 def candidates(
-    tensors: Iterable[Tensor], allowed: Sequence[Type] | None, stock: Sequence[Mixture]
+    tensors: Iterable[Tensor],
+    allowed: Sequence[Type] | None,
+    stock: Sequence[Mixture],
+    floored: Collection[str] = FLOORED,
 ) -> dict[str, list[Type]]:
     """List the types that each tensor may get, fewest bits first.
 
@@ -148,8 +152,9 @@ def candidates(
     allowed
         Types that may be used; None: all that GPTQ rounds to.
     stock
-        Mixtures that fit, by size: what they give a tensor is possible as well. Embeddings and output have
-        a floor, of what the largest of them give.
+        Mixtures that fit, by size: what they give a tensor is possible as well.
+    floored
+        Names of tensors that have a floor, of `FLOOR_BITS` or what the largest of the mixtures give.
 
     Returns
     -------
@@ -162,15 +167,15 @@ def candidates(
     """
     listed = {}
     for tensor in tensors:
-        floored = tensor.name in (EMBEDDINGS, OUTPUT)
-        its_own = {mixture.types[tensor.name] for mixture in (stock[-NEAREST:] if floored else stock)}
+        has_floor = tensor.name in floored
+        its_own = {mixture.types[tensor.name] for mixture in (stock[-NEAREST:] if has_floor else stock)}
         types = {type_ for type_ in allowed or IN_MIXES if divides(type_, tensor)}
         if not types | its_own:
             raise ConfigError(
                 f"types: blocks of none of them divide the rows of {tensor.name}, of {tensor.n_per_row:,} "
                 f"weights; allow a type such as Q4_0 or Q8_0"
             )
-        if floored:
+        if has_floor:
             types = {type_ for type_ in types if bits_of(type_, tensor) >= FLOOR_BITS}
         usable = types | its_own | {tensor.type}
         usable = {type_ for type_ in usable if bits_of(type_, tensor) <= bits_of(tensor.type, tensor)}

@@ -36,15 +36,18 @@ def measure_type_errors(
     calibration: Calibration,
     candidates: Mapping[str, Sequence[Type]],
     *,
+    output_side: bool = True,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TypeErrors:
     """Round some rows of each tensor to each of its candidate types, by GPTQ where that is possible.
 
     An error e of a row counts e H e^T, H the Hessian statistics of what enters: what it adds to the squared
-    error of the row's output. Of a tensor whose input is not known, H is the identity.
+    error of the row's output. Rows that are looked up are the output: H is then the output-side Hessian,
+    whose diagonal's mean is made 1, or where none is known, as of any tensor, the identity.
 
     candidates: the types to try, by the tensor's name. The type that a tensor has costs nothing.
+    output_side: whether output-side Hessians will be used.
     progress: called with tensors done and all tensors.
     Returns: by tensor and type: the squared error of the tensor's outputs, the mean over inputs, summed over
     rows and experts.
@@ -58,15 +61,14 @@ def measure_type_errors(
     factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.by_gptq]
     errors: dict[str, dict[Type, float]] = {}
     with (
-        Factors(calibration, ON_ITS_OWN, factored) as factors,
+        Factors(calibration, ON_ITS_OWN, factored, output_side=output_side) as factors,
         ThreadPoolExecutor(n_threads(threads)) as pool,
     ):
         for i, tensor in enumerate(tensors):
             of_types = errors[tensor.name] = dict.fromkeys(candidates[tensor.name], 0.0)
             for piece in pieces[tensor.name]:
-                weights = _rows(tensor, piece)
-                hessian = _hessian(calibration, tensor, piece.matrix.expert)
-                encoders = _encoders(piece, factors)
+                weights, encoders = _rows(tensor, piece), _encoders(piece, factors)
+                hessian = _hessian(calibration, tensor, piece.matrix.expert, output_side=output_side)
                 found = pool.map(lambda encoder: _error(encoder, weights, hessian), encoders)  # noqa: B023
                 try:
                     for type_, error in zip(piece.types, found):
@@ -135,8 +137,14 @@ def _rows(tensor: Tensor, piece: _Piece) -> NDArray[np.float32]:
     )
 
 
-def _hessian(calibration: Calibration, tensor: Tensor, expert: int) -> NDArray[np.float32]:
-    """(n_in, n_in) or, of the diagonal alone, (n_in,): what is known of a matrix's input."""
+def _hessian(
+    calibration: Calibration, tensor: Tensor, expert: int, *, output_side: bool
+) -> NDArray[np.float32]:
+    """(n_in, n_in) or, of the diagonal alone, (n_in,): what an error of a row is multiplied by."""
+    if output_side and calibration.looks_up(tensor.name):
+        of_outputs = calibration.output_hessian(tensor.name)
+        assert of_outputs is not None
+        return of_outputs * np.float32(len(of_outputs) / np.trace(of_outputs, dtype=np.float64))
     if tensor.name not in calibration.matrices:
         return np.ones(tensor.n_per_row, np.float32)
     hessian = calibration.hessian(tensor.name, expert)

@@ -32,11 +32,13 @@ def make_plan(
     threads: int | None = None,
     sharding: Sharding | None = None,
     calibrates: bool = False,
+    collects: bool = True,
 ) -> Plan:
     """Decide everything about a quantization.
 
     sharding: how tensors are divided into files; None: all are in one.
     calibrates: whether importances will be known that are not yet.
+    collects: whether Hessians that the statistics lack are collected while the model runs.
 
     The model's weights are read only where its table is made from them, or its hash is needed.
 
@@ -68,7 +70,9 @@ def make_plan(
     if sharding:
         stored = sharding.divide(model.tensors, lambda tensor: bytes_as(types[tensor.name], tensor))
     files = [PlannedFile(_core.Gguf(), tensors) for tensors in stored]
-    plan = Plan(model, mode, scheme, calibration, importance, types, wanted, files, sharding, sha256, threads)
+    plan = Plan(
+        model, mode, scheme, calibration, importance, types, wanted, files, sharding, sha256, threads, collects
+    )
     if mode.error_propagation and plan.requantized_from:
         raise ConfigError(
             f"error_propagation: {model.path} is quantized, and a running copy of it holds no other weights; "

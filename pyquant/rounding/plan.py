@@ -73,6 +73,7 @@ class Plan:
     sharding: Sharding | None  # how they are divided into shards; None: a file, and no shard
     sha256: str | None  # the hash of the model, in hex, where it was needed
     threads: int | None  # those that look for lattices; None: one for each core
+    collects: bool = True  # whether Hessians that the calibration lacks are collected while the model runs
 
     def changes(self, tensor: Tensor) -> bool:
         """Say whether a tensor gets another type."""
@@ -136,7 +137,12 @@ class Plan:
             and self.types[tensor.name] in GPTQ_TYPES
             and not self.calibration.is_dead(tensor.name)
             and tensor.name not in self.calibration.not_finite
+            and (not self._lacks_hessians or self.looks_up(tensor))
         )
+
+    @property
+    def _lacks_hessians(self) -> bool:
+        return not self.collects and self.calibration is not None and self.calibration.is_collected_later
 
     def by_gptq(self, tensor: Tensor) -> bool:
         """Say whether errors in a tensor's columns are made up for by its other columns."""
@@ -158,10 +164,12 @@ class Plan:
     def without_gptq(self, tensor: Tensor) -> str | None:
         """Say why errors of a quantized tensor are not rounded by GPTQ though a calibration is given.
 
-        Returns: the reason; None where GPTQ rounds, nothing is quantized, or no calibration is
-        given.
+        Returns: the reason; None where GPTQ rounds, nothing is quantized, no calibration is given, or the
+        file is only tried.
         """
-        if self.calibration is None or not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
+        if self.calibration is None or self._lacks_hessians:
+            return None
+        if not self.changes(tensor) or self.types[tensor.name] in UNQUANTIZED:
             return None
         if tensor.name in self.lattices:
             return f"the weights lie on a lattice of {self.types[tensor.name].name}, and stay as they are"

@@ -41,6 +41,7 @@ def quantize_model(
     force: bool = False,
     dry_run: bool = False,
     calibrates: bool = False,
+    collects: bool = True,
     split: Split | None = None,
     memory: int | None = None,
     checkpoint: Path | None = None,
@@ -65,6 +66,9 @@ def quantize_model(
         Decide the types and sizes; write nothing.
     calibrates
         With `dry_run`: decide them as if the importance matrix were there.
+    collects
+        Run the model for Hessians that the statistics lack; else matrices are rounded without them, as with
+        an imatrix. For a file that is only tried, a pass may take too long.
     split
         Write shards, which llama.cpp reads as one model: their most bytes of tensors, or "keep" for the
         shards of `source`. They are called `output` less its suffix, and -00001-of-00002.gguf.
@@ -101,7 +105,10 @@ def quantize_model(
 
             _check_no_lattice(model, mode)
             model, mode = stack.enter_context(equalized(model, mode, threads, tell))
-        plan = make_plan(model, mode, threads=threads, sharding=sharding, calibrates=calibrates and dry_run)
+        plan = make_plan(
+            model, mode, threads=threads, sharding=sharding, calibrates=calibrates and dry_run,
+            collects=collects,
+        )  # fmt: skip
         results = (
             [_result(plan, tensor) for tensor in plan.model.tensors]
             if dry_run

@@ -22,8 +22,9 @@ from pyquant.evaluate.baseline import Baseline
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer
 from pyquant.fit.mix_model import by_gradients, mix_model
-from pyquant.fit.mixtures import WantedSize
+from pyquant.fit.mixtures import FLOOR_BITS, WantedSize, bits_of
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -109,10 +110,16 @@ def test_with_gradients_nothing_runs_for_sensitivities(
     found = by_gradients(model, Calibration.read(stats))
     assert found.keys() == sensitivity.by_tensor.keys()
     monkeypatch.setattr("pyquant.fit.mix_model.measure_sensitivity", None)  # nothing runs for it
-    mixed = mix_model(model, stats, held_out_text, WantedSize(like="Q4_K_M"), n_ctx=CTX, n_chunks=CHUNKS)
+    wanted, options = WantedSize(like="Q3_K_M"), {"n_ctx": CTX, "n_chunks": CHUNKS}
+    mixed = mix_model(model, stats, held_out_text, wanted, **options)
     assert mixed.stock is not None
     assert mixed.best.kld < 0.8 * mixed.stock.kld
     assert [trial.name for trial in mixed.trials] == ["round 1", mixed.stock.name]
+    # What rounding by the output-side Hessian saves of embeddings goes into other tensors' bits.
+    without = mix_model(model, stats, held_out_text, wanted, output_side=False, **options)
+    (embeddings,) = (tensor for tensor in model.tensors if tensor.name == EMBEDDINGS)
+    spared, floored = (bits_of(found.best.types[EMBEDDINGS], embeddings) for found in (mixed, without))
+    assert spared < FLOOR_BITS <= floored
 
 
 def test_without_all_inputs_gradients_are_not_used(training_text: Path, tmp_path: Path) -> None:

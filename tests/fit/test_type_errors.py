@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -32,6 +34,24 @@ def test_of_few_rows_they_are_those_of_the_file(generated, stats_of, tmp_path, t
             errors = tensor.weights() - made[tensor.name]
             hessian = calibration.hessian(tensor.name)
             assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ hessian, errors), rel=1e-4)
+
+
+@pytest.mark.parametrize("output_side", [True, False])
+def test_embeddings_err_by_what_follows_of_them(text, tmp_path, monkeypatch, output_side: bool) -> None:
+    path, stats = Model(n_layer=1).write(tmp_path / "model.gguf"), tmp_path / "stats"
+    calibrate_model(path, [text], stats, n_ctx=64, n_chunks=8, output_side=4)
+    model, calibration = ModelFile(path), Calibration.read(stats)
+    (embeddings,) = (tensor for tensor in model.tensors if tensor.name == EMBEDDINGS)
+    monkeypatch.setattr("pyquant.fit.type_errors.ROWS", embeddings.n_rows)
+    options = {"output_side": output_side}
+    found = measure_type_errors(model, calibration, {EMBEDDINGS: [Type.Q4_0]}, **options)[EMBEDDINGS][Type.Q4_0]
+    mode = make_mode({"mode": "ggml:Q4_0", "pure": True, "hessian": stats, **options})
+    quantize_model(model, tmp_path / "out.gguf", mode)
+    (made,) = (tensor for tensor in ModelFile(tmp_path / "out.gguf").tensors if tensor.name == EMBEDDINGS)
+    errors = embeddings.weights() - made.weights()
+    gradients = calibration.output_hessian(EMBEDDINGS)
+    weighed = errors @ (gradients / np.mean(np.diagonal(gradients))) if output_side else errors
+    assert found == pytest.approx(np.vdot(weighed, errors), rel=1e-4)
 
 
 @pytest.mark.ci

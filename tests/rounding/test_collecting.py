@@ -15,6 +15,7 @@ from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.errors import ConfigError, OutputError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
 
 StagedPass = _core.StagedPass
@@ -147,3 +148,26 @@ def test_too_few_tokens_are_said(text: Path, tmp_path: Path) -> None:
     assert why["blk.0.attn_q.weight"] is None
     assert "384 tokens are too few for rows of 512" in str(why["blk.0.ffn_down.weight"])
     assert {t.name for t in ModelFile(tmp_path / "h.gguf").tensors if t.name.endswith(".hessian")} == set()
+
+
+def test_a_file_that_is_only_tried_takes_no_pass(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Embeddings are rounded by their output-side Hessian, which is kept, and all else as with an imatrix."""
+    model, statistics = Model(n_layer=1).write(tmp_path / "model.gguf"), tmp_path / "h.gguf"
+    calibrate_model(
+        model, [text], statistics, imatrix_only=True, output_side=4, output_side_of=[EMBEDDINGS], **CHUNKS
+    )
+    made = {}
+    for by in ("hessian", "imatrix"):
+        mode = make_mode({"mode": "ggml:Q4_0", "pure": True, by: statistics})
+        quantize_model(model, tmp_path / f"{by}.gguf", mode)
+        made[by] = {tensor.name: bytes(tensor.data()) for tensor in ModelFile(tmp_path / f"{by}.gguf").tensors}
+    monkeypatch.setattr("pyquant.rounding.collecting.write_collected", None)
+    mode = make_mode({"mode": "ggml:Q4_0", "pure": True, "hessian": statistics})
+    done = quantize_model(model, tmp_path / "tried.gguf", mode, collects=False)
+    assert done.output_bytes == (tmp_path / "tried.gguf").stat().st_size
+    for tensor in ModelFile(tmp_path / "tried.gguf").tensors:
+        expected = made["hessian" if tensor.name == EMBEDDINGS else "imatrix"][tensor.name]
+        assert bytes(tensor.data()) == expected, tensor.name
+    assert made["hessian"][EMBEDDINGS] != made["imatrix"][EMBEDDINGS]

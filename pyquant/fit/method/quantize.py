@@ -279,8 +279,8 @@ def quantize(
                 if statistics.kept and not hessian:  # in the cache, there for other sizes too
                     checkpoint = statistics.path.with_suffix(".tensors")
                 found = mixed_for(
-                    model, statistics.path, parts, mixed, recipe, threads=threads, checkpoint=checkpoint,
-                    progress=progress,
+                    model, statistics.path, parts, mixed, recipe, output_side=method == "best",
+                    threads=threads, checkpoint=checkpoint, progress=progress,
                 )  # fmt: skip
                 mix = found.to_json()
                 work.note("mix", mix)

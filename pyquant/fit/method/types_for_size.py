@@ -75,6 +75,7 @@ def mixed_for(
     wanted: WantedSize,
     recipe: Path,
     *,
+    output_side: bool,
     threads: int | None,
     checkpoint: Path,
     progress: Progress,
@@ -91,6 +92,8 @@ def mixed_for(
         The size.
     recipe
         The file to write.
+    output_side
+        Whether output-side Hessians will be used.
     checkpoint
         A file that lists measured sensitivities, as for `mix_model`.
 
@@ -101,8 +104,9 @@ def mixed_for(
     """
     text, n_ctx, n_chunks = _text_of(model, split)
     found = mix_model(
-        model, statistics, text, wanted, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
-        checkpoint=checkpoint, progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total),
+        model, statistics, text, wanted, output_side=output_side, n_ctx=n_ctx, n_chunks=n_chunks,
+        threads=threads, checkpoint=checkpoint,
+        progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total),
     )  # fmt: skip
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())
