@@ -103,9 +103,7 @@ def mix_model(
         if equalize:
             source, stats = stack.enter_context(equalized_files(source, known.path, threads))
             known = Calibration.read(stats)
-        mixer = Mixer(
-            source, known, lambda name: 1.0, allowed, threads, progress, output_side=output_side
-        )
+        mixer = Mixer(source, known, lambda name: 1.0, allowed, threads, progress, output_side=output_side)
         mixer.check(target)
         baseline = Baseline(
             source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,

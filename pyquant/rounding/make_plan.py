@@ -71,8 +71,9 @@ def make_plan(
         stored = sharding.divide(model.tensors, lambda tensor: bytes_as(types[tensor.name], tensor))
     files = [PlannedFile(_core.Gguf(), tensors) for tensors in stored]
     plan = Plan(
-        model, mode, scheme, calibration, importance, types, wanted, files, sharding, sha256, threads, collects
-    )
+        model, mode, scheme, calibration, importance, types, wanted, files, sharding, sha256, threads,
+        collects,
+    )  # fmt: skip
     if mode.error_propagation and plan.requantized_from:
         raise ConfigError(
             f"error_propagation: {model.path} is quantized, and a running copy of it holds no other weights; "

@@ -59,7 +59,8 @@ def make_by_method(
 
     def show(what: str, done: int, total: int) -> None:
         expected.reach(what)
-        progress(expected.share(done / max(total, 1)), f"{what}, {done} of {total}")
+        share = done / max(total, 1)
+        progress(expected.share(share), f"{what} {share:.0%}")  # of bytes, chunks or layers
 
     def expect(parts: Sequence[tuple[str, float]]) -> None:
         nonlocal expected

@@ -160,9 +160,9 @@ def test_a_file_that_is_only_tried_takes_no_pass(
     )
     made = {}
     for by in ("hessian", "imatrix"):
-        mode = make_mode({"mode": "ggml:Q4_0", "pure": True, by: statistics})
-        quantize_model(model, tmp_path / f"{by}.gguf", mode)
-        made[by] = {tensor.name: bytes(tensor.data()) for tensor in ModelFile(tmp_path / f"{by}.gguf").tensors}
+        mode, path = make_mode({"mode": "ggml:Q4_0", "pure": True, by: statistics}), tmp_path / f"{by}.gguf"
+        quantize_model(model, path, mode)
+        made[by] = {tensor.name: bytes(tensor.data()) for tensor in ModelFile(path).tensors}
     monkeypatch.setattr("pyquant.rounding.collecting.write_collected", None)
     mode = make_mode({"mode": "ggml:Q4_0", "pure": True, "hessian": statistics})
     done = quantize_model(model, tmp_path / "tried.gguf", mode, collects=False)

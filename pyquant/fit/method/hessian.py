@@ -18,6 +18,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
 from pyquant.calibration.gradients.output_hessians import OtherGraph, why_other
+from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.wanted import Progress
 from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
 from pyquant.fit.method.split_text import SplitText
@@ -155,6 +156,7 @@ class HessianMaker:
             "model": self._model.sha256(),
             "texts": self._texts.key,
             "n_ctx": self._n_ctx,
+            "random": RANDOM_SHARE,
             "output_side": OUTPUT_SIDE_CHUNKS if output_side else None,
             "whole": whole,
             "diagonal_chunks": self._diagonal_chunks,
