@@ -22,7 +22,7 @@ from pyquant.errors import ConfigError
 from pyquant.files.text import Text
 
 if TYPE_CHECKING:
-    from pyquant.fit.method.quantize import Quantized
+    from pyquant.fit.method.quantized import Quantized
     from pyquant.fit.mixtures import WantedSize as Wanted
     from pyquant.rounding.shards import Split
 

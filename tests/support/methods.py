@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyquant.fit.method.quantize import Quantized, quantize
+from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.quantized import Quantized
 
 NAME = "f32, rows of 64 and 96"
 STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]

@@ -5,91 +5,36 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyquant import _core, limits
+from pyquant import limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.calibration.collect import BrokenInput
-from pyquant.errors import ConfigError, nearest
-from pyquant.evaluate.compare import compare_models
-from pyquant.evaluate.comparison import Comparison
-from pyquant.files.kept import keeping
+from pyquant.errors import ConfigError
 from pyquant.files.output_file import check_output
-from pyquant.files.output_files import rename_together
-from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
+from pyquant.fit.method.asked import Asked, check_evaluation, check_method
+from pyquant.fit.method.by_stages import by_stages
 from pyquant.fit.method.forecast import Forecast, forecast
-from pyquant.fit.method.held_out import HeldOut
-from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, Hessian, HessianMaker, say_not_finite
 from pyquant.fit.method.probe import probe
+from pyquant.fit.method.quantized import Quantized
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
-from pyquant.fit.method.stages import BY_GPTQ, METHODS, Progress, Stages, Tried, stages_of
-from pyquant.fit.method.types_for_size import check_type, mixed_for, stock_for
-from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.fit.method.stages import BY_GPTQ, Progress
+from pyquant.fit.method.types_for_size import check_type, stock_for
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
-from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.quantize_model import quantize_model
-from pyquant.rounding.shards import Sharding, Split, shard_paths
+from pyquant.rounding.shards import Sharding, Split
 from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
-
-
-@dataclass(frozen=True)
-class Quantized:
-    """A file made by a method.
-
-    Attributes
-    ----------
-    method
-        One of `METHODS`.
-    result
-        What `quantize_model` says of the file, as JSON.
-    mix
-        The mix of types, as `Mix.to_json` gives it, where "gptq" or "best" made a file of a size; else None.
-    stages
-        What was tried, and what of it the file has; empty for "rtn".
-    forecast
-        What was expected before the work; None for "rtn".
-    statistics
-        The Hessian statistics that it was made with; None where none were kept.
-    evaluation
-        The file, and of "gptq" and "best" llama-quantize's with an imatrix of the same texts, beside the
-        model; None where none was asked for.
-    seconds
-        What it took, calibration included.
-    """
-
-    method: str
-    result: dict[str, Any]
-    mix: dict[str, Any] | None
-    stages: list[Tried]
-    forecast: Forecast | None
-    statistics: str | None
-    evaluation: Comparison | None
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant quantize --json` prints it."""
-        return {
-            **self.result,
-            "method": self.method,
-            "mix": self.mix,
-            "stages": [stage.to_json() for stage in self.stages],
-            "forecast": self.forecast.to_json() if self.forecast else None,
-            "statistics": self.statistics,
-            "evaluation": self.evaluation.to_json() if self.evaluation else None,
-            "seconds": self.seconds,
-        }
 
 
 def quantize(
@@ -179,7 +124,7 @@ def quantize(
     begin = time.perf_counter()
     own_ctx = n_ctx if evaluate is None else None  # else it may be meant for the evaluation
     given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": own_ctx}
-    _check_method(method, given, imatrix, memory, requantize)
+    check_method(method, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
     if output.suffix == SUFFIX:
         raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {SUFFIX}")
@@ -191,149 +136,50 @@ def quantize(
     elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     name = type if isinstance(type, str) else stock_for(model, type, common)
-    mixed = type if not isinstance(type, str) and method in BY_GPTQ else None
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
-        _check_evaluation(model, evaluate)
+        check_evaluation(model, evaluate)
     if hessian is not None and Path(hessian).resolve() == output.resolve():
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
+    asked = Asked(
+        model, output, type, method, name, stock, pure, Path(hessian) if hessian else None, evaluate, split,
+        memory, threads, force, progress, tell,
+    )  # fmt: skip
     expected: Forecast | None = None
     if method != "rtn":
-        sharding = None if split is None else Sharding.of(model, split)
-        # Refuses what cannot be.
-        plan = make_plan(model, stock, threads=threads, sharding=sharding, calibrates=True)
-        if not dry_run:
-            for path in plan.paths(output):
-                check_output(path, sources=model.paths, force=force)
+        n_bytes = _check_files(asked, dry_run=dry_run)
         try:
-            parts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks)
+            texts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks)
         except NotCausal as error:
             if method != "best":
                 raise
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            method = "rtn"
-    if method != "rtn":
-        expecting = partial(
-            forecast, model, method, output_bytes=plan.output_bytes, in_file=hessian is not None,
-            mixed=mixed is not None,
-            probed=probe(model, parts.held_out.n_ctx, threads, n_written=parts.n_written),
-            threads=threads,
-        )  # fmt: skip
-        expected = expecting(parts, memory=memory)
-        expect(expected.parts)
-        for line in expected.lines():
-            tell(line)
-        if not dry_run:
-            require_room(
-                lambda n_chunks, memory: expecting(replace(parts, n_chunks=n_chunks), memory=memory),
-                parts.n_chunks, memory, output, Path(hessian) if hessian else None,
-            )  # fmt: skip
-
-    def to_nearest(method: str) -> Quantized:
-        done = quantize_model(
-            model, output, stock, progress=lambda done, total, _name: progress(name, done, total),
-            threads=threads, force=force, dry_run=dry_run, calibrates=method != "rtn", split=split, tell=tell,
-        )  # fmt: skip
-        compared = None
-        if evaluate is not None and not dry_run:
-            compared = _compare(model, [Path(done.output)], evaluate, threads, progress)
-        seconds = time.perf_counter() - begin
-        return Quantized(method, done.to_json(), None, [], expected, None, compared, seconds)
-
-    if method == "rtn" or dry_run:
-        if mixed is not None:
+            asked = replace(asked, method="rtn")
+        else:
+            expected = _expect(asked, texts, n_bytes, expect, dry_run=dry_run)
+    if expected is None or dry_run:
+        if asked.mixed is not None:
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
-        return to_nearest(method)
-    with ExitStack() as stack:
-        folder = stack.enter_context(temporary_folder())
-        maker = HessianMaker(
-            model, parts, parts.held_out.n_ctx, folder, threads=threads, tell=tell, progress=progress,
-            diagonal_chunks=DIAGONAL_CHUNKS if method in BY_GPTQ else parts.n_chunks,
-        )  # fmt: skip
-        assert expected is not None
+        done = _to_nearest(asked, dry_run=dry_run)
+    else:
         try:
-            if hessian:
-                statistics = maker.in_file(Path(hessian), output_side=method == "best")
-            else:
-                statistics = maker.in_cache(
-                    output_side=method == "best", whole=expected.keeps_hessians,
-                    exact=mixed is not None,
-                )  # fmt: skip
+            done = by_stages(asked, texts, expected)
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            return to_nearest("rtn")
-        say_not_finite(statistics.path, tell)
-        identity = _identity(model, str(type), pure, method, parts, statistics) | {"split": split}
-        work = WorkFolder(output, identity, tell)
-        stack.enter_context(keeping(work.path, "finished stages and tensors"))
-        stack.enter_context(work)
-        settings: dict[str, Any] = {"mode": f"ggml:{name}", "pure": pure}
-        mix = None
-        if mixed is not None:
-            recipe = work.path / "recipe.toml"
-            mix = work.known("mix")
-            if mix is None or not recipe.exists():
-                checkpoint = work.checkpoint("mix")
-                if statistics.kept and not hessian:  # in the cache, there for other sizes too
-                    checkpoint = statistics.path.with_suffix(".tensors")
-                found = mixed_for(
-                    model, statistics.path, parts, mixed, recipe, output_side=method == "best",
-                    threads=threads, checkpoint=checkpoint, progress=progress,
-                )  # fmt: skip
-                mix = found.to_json()
-                work.note("mix", mix)
-            settings = {"mode": "recipe", "recipe": recipe}
-        held_out = stack.enter_context(HeldOut(model, parts.held_out, threads, progress))
-        options = {"threads": threads, "tell": tell, "split": split}
-        stages = Stages(model, settings, held_out, work, options, memory, progress)
-        collected = not hessian and not expected.keeps_hessians
-        stages.run(
-            stages_of(method, statistics.path, output_side=statistics.output_side, collected=collected)
-        )
-        files = _publish(stages, model, output, force, is_split=split is not None)
-        compared = None
-        if evaluate is not None:
-            peers = []
-            if method in BY_GPTQ:
-                peers = [folder / f"llama-quantize-{name}.gguf"]
-                mode = make_mode({"mode": f"ggml:{name}", "pure": pure, "imatrix": statistics.path})
-                quantize_model(model, peers[0], mode, threads=threads)
-            compared = _compare(model, [*peers, files[0]], evaluate, threads, progress)
-            for peer in peers:  # its folder goes
-                compared = compared.renamed(str(peer), peer.name)
-        result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
-    kept = str(statistics.path) if statistics.kept else None
-    return Quantized(method, result, mix, stages.tried, expected, kept, compared, time.perf_counter() - begin)
+            done = _to_nearest(replace(asked, method="rtn"))
+    return replace(done, forecast=expected, seconds=time.perf_counter() - begin)
 
 
-def _check_method(
-    method: str, given: dict[str, Any], imatrix: object, memory: int | None, requantize: bool
-) -> None:
-    if method not in METHODS:
-        hint = f", did you mean {close}?" if (close := nearest(method, METHODS)) else ";"
-        raise ConfigError(f"method: {method!r} is not known{hint} choices: {', '.join(METHODS)}")
-    if method == "rtn":
-        if names := [f"--{name}" for name, value in given.items() if value is not None]:
-            raise ConfigError(f"{', '.join(names)}: of methods that calibrate; add --method gptq or best")
-    elif imatrix is not None:
-        raise ConfigError(f"--imatrix: is for method rtn; {method} makes its own statistics from --text")
-    elif requantize:
-        raise ConfigError(f"--requantize: is for method rtn; `pyquant dequantize` makes a model for {method}")
-    if memory is not None and method not in BY_GPTQ:
-        raise ConfigError("--memory: is for methods gptq and best, which keep activations of tokens")
-    if given["hessian"] is not None and method not in BY_GPTQ:
-        raise ConfigError(f"--hessian: is for methods gptq and best; {method} has no use for Hessians")
-
-
-def _check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
-    """Refuse several texts, and one that is too short, before work begins."""
-    texts = read_texts(evaluate.text)
-    if len(texts) != 1:
-        raise ConfigError("evaluate: takes one text; `compare_models` measures a file on each of several")
-    with Model(model) as running:
-        cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
+def _check_files(asked: Asked, *, dry_run: bool) -> int:
+    """Refuse what the type cannot be, and files that must not be written; returns their bytes together."""
+    sharding = None if asked.split is None else Sharding.of(asked.model, asked.split)
+    plan = make_plan(asked.model, asked.stock, threads=asked.threads, sharding=sharding, calibrates=True)
+    if not dry_run:
+        for path in plan.paths(asked.output):
+            check_output(path, sources=asked.model.paths, force=asked.force)
+    return plan.output_bytes
 
 
 def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chunks: int | None) -> SplitText:
@@ -345,39 +191,40 @@ def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chun
         return split_text(running, texts, n_ctx, n_chunks or chunks_for(model, n_ctx))
 
 
-def _identity(
-    model: ModelFile, type: str, pure: bool, method: str, split: SplitText, statistics: Hessian
-) -> dict[str, Any]:
-    """Say all that stages depend on; of statistics in a file also when that was written."""
-    of_file = statistics.path.stat()
-    written = [str(statistics.path), of_file.st_mtime_ns, of_file.st_size]
-    return {
-        "model": model.sha256(),
-        "type": type,
-        "pure": pure,
-        "method": method,
-        "texts": split.key,
-        "n_ctx": split.held_out.n_ctx,
-        "statistics": written if statistics.kept else None,
-        "pyquant": _core.build_info()["pyquant"],
-    }
-
-
-def _compare(
-    model: ModelFile, files: list[Path], evaluate: Evaluation, threads: int | None, progress: Progress
-) -> Comparison:
-    (text,) = read_texts(evaluate.text)
-    return compare_models(
-        model, files, text, n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks, threads=threads,
-        progress=lambda done, total: progress("evaluation", done, total),
+def _expect(
+    asked: Asked,
+    texts: SplitText,
+    n_bytes: int,
+    expect: Callable[[Sequence[tuple[str, float]]], None],
+    *,
+    dry_run: bool,
+) -> Forecast:
+    """Say what a method will take, and refuse what there is no room for. n_bytes: of the output."""
+    expecting = partial(
+        forecast, asked.model, asked.method, output_bytes=n_bytes, in_file=asked.hessian is not None,
+        mixed=asked.mixed is not None,
+        probed=probe(asked.model, texts.held_out.n_ctx, asked.threads, n_written=texts.n_written),
+        threads=asked.threads,
     )  # fmt: skip
+    expected = expecting(texts, memory=asked.memory)
+    expect(expected.parts)
+    for line in expected.lines():
+        asked.tell(line)
+    if not dry_run:
+        require_room(
+            lambda n_chunks, memory: expecting(replace(texts, n_chunks=n_chunks), memory=memory),
+            texts.n_chunks, asked.memory, asked.output, asked.hessian,
+        )  # fmt: skip
+    return expected
 
 
-def _publish(stages: Stages, model: ModelFile, output: Path, force: bool, *, is_split: bool) -> list[Path]:
-    """Give the best stage's file, or its shards, the output's name. Returns what they are called now."""
-    assert stages.best, "the first stage fails or is kept"
-    files = shard_paths(output, len(stages.best)) if is_split else [output]
-    for path in files:
-        check_output(path, sources=model.paths, force=force)
-    rename_together(list(zip(stages.best, files)))
-    return files
+def _to_nearest(asked: Asked, *, dry_run: bool = False) -> Quantized:
+    """Make llama-quantize's file."""
+    done = quantize_model(
+        asked.model, asked.output, asked.stock,
+        progress=lambda done, total, _name: asked.progress(asked.name, done, total), threads=asked.threads,
+        force=asked.force, dry_run=dry_run, calibrates=asked.method != "rtn", split=asked.split,
+        tell=asked.tell,
+    )  # fmt: skip
+    compared = None if dry_run else asked.compare([Path(done.output)])
+    return Quantized(asked.method, done.to_json(), None, [], None, compared)

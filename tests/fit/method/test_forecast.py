@@ -16,7 +16,8 @@ from pyquant import data
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
 from pyquant.fit.method.probe import probe
-from pyquant.fit.method.quantize import Quantized, quantize
+from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.quantized import Quantized
 from pyquant.fit.method.split_text import N_CHUNKS, chunks_for
 from pyquant.fit.mixtures import WantedSize
 from pyquant.models.model_file import ModelFile
