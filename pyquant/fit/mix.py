@@ -138,7 +138,7 @@ class _Search:
             for mixture in files.stock()
             if mixture.n_bytes <= self._wanted and set(mixture.types.values()) <= usable
         ]
-        # What output-side Hessians save of embeddings is more than the floor guards against.
+        # An output-side Hessian saves more of embeddings than the floor guards against.
         spared = {EMBEDDINGS} if mixer.output_side and mixer.calibration.looks_up(EMBEDDINGS) else set()
         self._options = candidates(files.tensors, mixer.allowed, stock, FLOORED - spared)
         for tensor in files.tensors:

@@ -43,8 +43,8 @@ def measure_type_errors(
     """Round some rows of each tensor to each of its candidate types, by GPTQ where that is possible.
 
     An error e of a row counts e H e^T, H the Hessian statistics of what enters: what it adds to the squared
-    error of the row's output. Rows that are looked up are the output: H is then the output-side Hessian,
-    whose diagonal's mean is made 1, or where none is known, as of any tensor, the identity.
+    error of the row's output. Rows that are looked up are outputs themselves: H is the output-side Hessian,
+    its diagonal's mean made 1. Unknown, H is the identity.
 
     candidates: the types to try, by the tensor's name. The type that a tensor has costs nothing.
     output_side: whether output-side Hessians will be used.

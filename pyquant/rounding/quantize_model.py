@@ -67,8 +67,8 @@ def quantize_model(
     calibrates
         With `dry_run`: decide them as if the importance matrix were there.
     collects
-        Run the model for Hessians that the statistics lack; else matrices are rounded without them, as with
-        an imatrix. For a file that is only tried, a pass may take too long.
+        Run the model for Hessians that the statistics lack. False: matrices without one are rounded as with
+        an imatrix, as a pass is too long for a file that is only tried.
     split
         Write shards, which llama.cpp reads as one model: their most bytes of tensors, or "keep" for the
         shards of `source`. They are called `output` less its suffix, and -00001-of-00002.gguf.

@@ -115,7 +115,7 @@ def test_with_gradients_nothing_runs_for_sensitivities(
     assert mixed.stock is not None
     assert mixed.best.kld < 0.8 * mixed.stock.kld
     assert [trial.name for trial in mixed.trials] == ["round 1", mixed.stock.name]
-    # What rounding by the output-side Hessian saves of embeddings goes into other tensors' bits.
+    # Embeddings have no floor where they are rounded by their output-side Hessian.
     without = mix_model(model, stats, held_out_text, wanted, output_side=False, **options)
     (embeddings,) = (tensor for tensor in model.tensors if tensor.name == EMBEDDINGS)
     spared, floored = (bits_of(found.best.types[EMBEDDINGS], embeddings) for found in (mixed, without))
