@@ -68,7 +68,7 @@ def measure_type_errors(
             of_types = errors[tensor.name] = dict.fromkeys(candidates[tensor.name], 0.0)
             for piece in pieces[tensor.name]:
                 weights, encoders = _rows(tensor, piece), _encoders(piece, factors)
-                hessian = _hessian(calibration, tensor, piece.matrix.expert, output_side=output_side)
+                hessian = _hessian(calibration, factors, piece.matrix)
                 found = pool.map(lambda encoder: _error(encoder, weights, hessian), encoders)  # noqa: B023
                 try:
                     for type_, error in zip(piece.types, found):
@@ -137,11 +137,10 @@ def _rows(tensor: Tensor, piece: _Piece) -> NDArray[np.float32]:
     )
 
 
-def _hessian(
-    calibration: Calibration, tensor: Tensor, expert: int, *, output_side: bool
-) -> NDArray[np.float32]:
+def _hessian(calibration: Calibration, factors: Factors, matrix: Matrix) -> NDArray[np.float32]:
     """(n_in, n_in) or, of the diagonal alone, (n_in,): what an error of a row is multiplied by."""
-    if output_side and calibration.looks_up(tensor.name):
+    tensor, expert = matrix.tensor, matrix.expert
+    if factors.looks_up(tensor.name):
         of_outputs = calibration.output_hessian(tensor.name)
         assert of_outputs is not None
         return of_outputs * np.float32(len(of_outputs) / np.trace(of_outputs, dtype=np.float64))

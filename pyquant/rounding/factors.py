@@ -121,15 +121,16 @@ class Factors:
         name, known = matrix.tensor.name, self._calibration
         if known is None:
             return False
-        return self._looks_up(name) or (name in known.matrices and not known.is_dead(name))
+        return self.looks_up(name) or (name in known.matrices and not known.is_dead(name))
 
-    def _looks_up(self, name: str) -> bool:
+    def looks_up(self, name: str) -> bool:
+        """Say whether rows of a tensor are looked up, and their output-side Hessian stands for H."""
         return self._output_side and self._calibration is not None and self._calibration.looks_up(name)
 
     def _start(self, matrix: Matrix) -> Future[_core.Factor]:
         assert self._calibration is not None
         name = matrix.tensor.name
-        of_input = name if self._looks_up(name) else self._calibration.input_of(name)
+        of_input = name if self.looks_up(name) else self._calibration.input_of(name)
         key = of_input, matrix.expert, matrix.together
         if key not in self._made:
             self._made[key] = self._executor.submit(self._make, matrix)
@@ -143,7 +144,7 @@ class Factors:
         name, expert = matrix.tensor.name, matrix.expert
         self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the Hessian statistics of {name}")
         hessian = first = None
-        if self._looks_up(name):
+        if self.looks_up(name):
             hessian = self._calibration.output_hessian(name)
         elif self._calibration.has_hessian(name):
             hessian = self._calibration.hessian(name, expert)

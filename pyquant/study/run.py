@@ -272,7 +272,8 @@ class _Work:
         if not self.watch:
             return
         running = {task.name: known for task in self.running.values() if (known := self._progress(task))}
-        at_work = sum(task.cost * running.get(task.name, (0.0, ""))[0] for task in self.running.values())
+        begun = [task for task in self.running.values() if task.name in running]
+        at_work = sum(task.cost * running[task.name][0] for task in begun)
         share = (self.cost_done + at_work) / max(self.cost, 1)
         elapsed = time.monotonic() - self.begin
         left = elapsed * (1 - share) / share if share > 0.02 else None

@@ -17,11 +17,11 @@ from pyquant.errors import ConfigError
 from pyquant.files.output_file import check_output
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
-from pyquant.fit.method.asked import Asked, check_evaluation, check_method
 from pyquant.fit.method.by_stages import by_stages
 from pyquant.fit.method.forecast import Forecast, forecast
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantized import Quantized
+from pyquant.fit.method.request import Request, check_evaluation, check_method
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import BY_GPTQ, Progress
@@ -143,42 +143,44 @@ def quantize(
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
-    asked = Asked(
+    request = Request(
         model, output, type, method, name, stock, pure, Path(hessian) if hessian else None, evaluate, split,
         memory, threads, force, progress, tell,
     )  # fmt: skip
     expected: Forecast | None = None
     if method != "rtn":
-        n_bytes = _check_files(asked, dry_run=dry_run)
+        n_bytes = _check_files(request, dry_run=dry_run)
         try:
             texts = _split(model, None if text is None else read_texts(text), n_ctx, n_chunks)
         except NotCausal as error:
             if method != "best":
                 raise
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            asked = replace(asked, method="rtn")
+            request = replace(request, method="rtn")
         else:
-            expected = _expect(asked, texts, n_bytes, expect, dry_run=dry_run)
+            expected = _expect(request, texts, n_bytes, expect, dry_run=dry_run)
     if expected is None or dry_run:
-        if asked.mixed is not None:
+        if request.mixed is not None:
             tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
-        done = _to_nearest(asked, dry_run=dry_run)
+        done = _to_nearest(request, dry_run=dry_run)
     else:
         try:
-            done = by_stages(asked, texts, expected)
+            done = by_stages(request, texts, expected)
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            done = _to_nearest(replace(asked, method="rtn"))
+            done = _to_nearest(replace(request, method="rtn"))
     return replace(done, forecast=expected, seconds=time.perf_counter() - begin)
 
 
-def _check_files(asked: Asked, *, dry_run: bool) -> int:
+def _check_files(request: Request, *, dry_run: bool) -> int:
     """Refuse what the type cannot be, and files that must not be written; returns their bytes together."""
-    sharding = None if asked.split is None else Sharding.of(asked.model, asked.split)
-    plan = make_plan(asked.model, asked.stock, threads=asked.threads, sharding=sharding, calibrates=True)
+    sharding = None if request.split is None else Sharding.of(request.model, request.split)
+    plan = make_plan(
+        request.model, request.stock, threads=request.threads, sharding=sharding, calibrates=True
+    )
     if not dry_run:
-        for path in plan.paths(asked.output):
-            check_output(path, sources=asked.model.paths, force=asked.force)
+        for path in plan.paths(request.output):
+            check_output(path, sources=request.model.paths, force=request.force)
     return plan.output_bytes
 
 
@@ -192,7 +194,7 @@ def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chun
 
 
 def _expect(
-    asked: Asked,
+    request: Request,
     texts: SplitText,
     n_bytes: int,
     expect: Callable[[Sequence[tuple[str, float]]], None],
@@ -201,30 +203,30 @@ def _expect(
 ) -> Forecast:
     """Say what a method will take, and refuse what there is no room for. n_bytes: of the output."""
     expecting = partial(
-        forecast, asked.model, asked.method, output_bytes=n_bytes, in_file=asked.hessian is not None,
-        mixed=asked.mixed is not None,
-        probed=probe(asked.model, texts.held_out.n_ctx, asked.threads, n_written=texts.n_written),
-        threads=asked.threads,
+        forecast, request.model, request.method, output_bytes=n_bytes, in_file=request.hessian is not None,
+        mixed=request.mixed is not None,
+        probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
+        threads=request.threads,
     )  # fmt: skip
-    expected = expecting(texts, memory=asked.memory)
+    expected = expecting(texts, memory=request.memory)
     expect(expected.parts)
     for line in expected.lines():
-        asked.tell(line)
+        request.tell(line)
     if not dry_run:
         require_room(
             lambda n_chunks, memory: expecting(replace(texts, n_chunks=n_chunks), memory=memory),
-            texts.n_chunks, asked.memory, asked.output, asked.hessian,
+            texts.n_chunks, request.memory, request.output, request.hessian,
         )  # fmt: skip
     return expected
 
 
-def _to_nearest(asked: Asked, *, dry_run: bool = False) -> Quantized:
+def _to_nearest(request: Request, *, dry_run: bool = False) -> Quantized:
     """Make llama-quantize's file."""
     done = quantize_model(
-        asked.model, asked.output, asked.stock,
-        progress=lambda done, total, _name: asked.progress(asked.name, done, total), threads=asked.threads,
-        force=asked.force, dry_run=dry_run, calibrates=asked.method != "rtn", split=asked.split,
-        tell=asked.tell,
+        request.model, request.output, request.stock,
+        progress=lambda done, total, _name: request.progress(request.name, done, total),
+        threads=request.threads, force=request.force, dry_run=dry_run, calibrates=request.method != "rtn",
+        split=request.split, tell=request.tell,
     )  # fmt: skip
-    compared = None if dry_run else asked.compare([Path(done.output)])
-    return Quantized(asked.method, done.to_json(), None, [], None, compared)
+    compared = None if dry_run else request.compare([Path(done.output)])
+    return Quantized(request.method, done.to_json(), None, [], None, compared)

@@ -28,7 +28,7 @@ class Quantized:
         The Hessian statistics that it was made with; None where none were kept.
     evaluation
         The file, and of "gptq" and "best" llama-quantize's with an imatrix of the same texts, beside the
-        model; None where none was asked for.
+        model; None without `evaluate`.
     forecast
         What was expected before the work; None for "rtn".
     seconds

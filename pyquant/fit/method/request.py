@@ -1,4 +1,4 @@
-"""What a file is asked for, checked before work begins."""
+"""A request for a file of a type or a size, and checks of it before work begins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyquant.schemes import Mode
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A file of a type or a size, made by a method. Attributes are arguments of `quantize`, but for two.
 
     Attributes
