@@ -96,7 +96,7 @@ def _positions(
 ) -> NDArray[np.float64]:
     diagonals = None
     if statistics is not None and tensor.name in statistics.matrices:
-        diagonals = statistics.diagonal(tensor.name)
+        diagonals = statistics.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
     ones = np.ones(tensor.n_per_row, np.float32)
     total = np.zeros(_core.BINS_PER_LEVEL * 256)
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):

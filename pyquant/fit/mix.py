@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from pyquant.calibration.calibration import Calibration
-from pyquant.errors import ConfigError
 from pyquant.evaluate.baseline import Baseline
 from pyquant.evaluate.speed import ModelSpeed, measure_speed
 from pyquant.files.temporary import temporary_folder
@@ -28,19 +27,18 @@ from pyquant.fit.mixtures import (
     Files,
     WantedSize,
     bits_of,
-    candidates,
+    check_reachable,
     recipe_of,
-    refuse_size,
+    usable_at,
 )
 from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import padded
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.recipe_file import MADE, Choice, Recipe
+from pyquant.schemes.recipe_file import Choice, Recipe
 from pyquant.schemes.settings import make_mode
 
 PROMPT, TOKENS, ROUNDS = 128, 32, 3  # of the measurement of speed
@@ -132,15 +130,9 @@ class _Search:
     def __init__(self, mixer: Mixer, files: Files, target: WantedSize, folder: Path) -> None:
         self._mixer, self._files, self._folder = mixer, files, folder
         self._wanted = target.n_bytes(mixer.model, lambda like: files.mixture(like).n_bytes)
-        usable = {*(mixer.allowed or MADE), *(tensor.type for tensor in files.tensors)}
-        stock = [
-            mixture
-            for mixture in files.stock()
-            if mixture.n_bytes <= self._wanted and set(mixture.types.values()) <= usable
-        ]
         # An output-side Hessian saves more of embeddings than the floor guards against.
         spared = {EMBEDDINGS} if mixer.output_side and mixer.calibration.looks_up(EMBEDDINGS) else set()
-        self._options = candidates(files.tensors, mixer.allowed, stock, FLOORED - spared)
+        stock, self._options = usable_at(files, self._wanted, mixer.allowed, FLOORED - spared)
         for tensor in files.tensors:
             if mixer.sensitivity(tensor.name) is None:
                 its_own = stock[-1].types[tensor.name] if stock else self._options[tensor.name][0]
@@ -180,18 +172,7 @@ class _Search:
 
     def refuse(self) -> None:
         """Refuse a size that is not reachable. Raises ConfigError."""
-        smallest = {name: types[0] for name, types in self._options.items()}
-        least = self._files.n_bytes(smallest, self._solver.base)
-        if least > self._wanted:
-            raise refuse_size(self._files, self._wanted, least, smallest)
-        whole = least
-        for tensor in self._files.tensors:
-            whole += padded(tensor.n_bytes) - self._files.data_bytes(tensor, smallest[tensor.name])
-        if whole <= self._wanted:
-            raise ConfigError(
-                f"size: {self._wanted:,} bytes hold all of {self._mixer.model.path} as it is: nothing is "
-                f"to be quantized"
-            )
+        check_reachable(self._files, self._wanted, self._options, self._solver.base)
 
     def _corrections(self, tried: Trial) -> dict[str, float]:
         """Find by how much kinds of tensors add more to a file's KLD than was predicted."""

@@ -19,8 +19,8 @@ from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GPTQ_TYPES, GRID_TYPES
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.types import choose_types
-from pyquant.schemes.ggml_type import FP4
-from pyquant.schemes.recipe_file import Choice, Recipe, divides
+from pyquant.schemes.ggml_type import FP4, file_type_of
+from pyquant.schemes.recipe_file import MADE, Choice, Recipe, divides
 from pyquant.schemes.settings import make_mode
 
 # Mixtures that llama-quantize is asked for, in about the order of size.
@@ -53,11 +53,13 @@ class WantedSize:
     """Size that a file is to have, given in one of these ways.
 
     target_size: bytes. target_bpw: bits per weight of the whole file. like: a type of llama-quantize's.
+    spare: bytes of a size or of bits that are left to metadata which plans do not know.
     """
 
     target_size: int | None = None
     target_bpw: float | None = None
     like: str | None = None
+    spare: int = 0
 
     def __str__(self) -> str:
         return self.like or (
@@ -67,9 +69,9 @@ class WantedSize:
     def n_bytes(self, model: ModelFile, bytes_of: Callable[[str], int]) -> int:
         """Give the bytes that the file has at most. bytes_of: gives those of a mixture's file."""
         if self.target_size is not None:
-            return self.target_size
+            return self.target_size - self.spare
         if self.target_bpw is not None:
-            return int(self.target_bpw * model.n_weights / 8)
+            return int(self.target_bpw * model.n_weights / 8) - self.spare
         assert self.like is not None
         return bytes_of(self.like)
 
@@ -94,9 +96,12 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
 
 
 class Files:
-    """Sizes of the files that recipes give, to the byte."""
+    """Sizes of the files that recipes give, to the byte.
 
-    def __init__(self, model: ModelFile, calibration: Path, folder: Path) -> None:
+    calibration: what they are rounded by; None: it is still to be made, and tells a little more metadata.
+    """
+
+    def __init__(self, model: ModelFile, calibration: Path | None, folder: Path) -> None:
         self.model, self.calibration, self._folder = model, calibration, folder
         names = quantizable(model)
         self.tensors = [tensor for tensor in model.tensors if tensor.name in names]
@@ -105,11 +110,12 @@ class Files:
         """Give the size of a file: the larger of those rounded by GPTQ and by error propagation."""
         path = self._folder / "sized.toml"
         path.write_text(recipe_of(types, base).to_toml())
-        sizes = []
-        for error_propagation in (None, 1):
-            settings = {"recipe": path, "hessian": self.calibration, "error_propagation": error_propagation}
-            sizes.append(make_plan(self.model, make_mode({"mode": "recipe", **settings})).output_bytes)
-        return max(sizes)
+        recipe = {"mode": "recipe", "recipe": path}
+        if self.calibration is None:
+            return make_plan(self.model, make_mode(recipe), calibrates=True).output_bytes
+        by_gptq = {**recipe, "hessian": self.calibration}
+        modes = (make_mode(by_gptq), make_mode({**by_gptq, "error_propagation": 1}))
+        return max(make_plan(self.model, mode).output_bytes for mode in modes)
 
     def data_bytes(self, tensor: Tensor, type_: Type) -> int:
         """Give the bytes that a tensor takes in a file, with those that align the next."""
@@ -126,6 +132,10 @@ class Files:
 
     def mixture(self, name: str) -> Mixture:
         """Give a mixture of llama-quantize as a recipe. Raises ConfigError."""
+        try:
+            file_type_of(name)
+        except ValueError:
+            raise ConfigError(f"like: {name} is no mixture that recipes begin with; give its size") from None
         mode = make_mode({"mode": f"ggml:{name}"}, "like")
         chosen = choose_types(self.model, mode, has_importance=True).chosen
         types = {tensor.name: chosen[tensor.name] for tensor in self.tensors}
@@ -186,6 +196,38 @@ def candidates(
 def bits_of(type_: Type, tensor: Tensor) -> float:
     """Give the bits per weight that a tensor has in a type."""
     return 8 * _core.row_bytes(int(type_), tensor.n_per_row) / tensor.n_per_row
+
+
+def usable_at(
+    files: Files, n_bytes: int, allowed: Sequence[Type] | None, floored: Collection[str]
+) -> tuple[list[Mixture], dict[str, list[Type]]]:
+    """List the stock mixtures that fit into a size, and the types that tensors may get (`candidates`)."""
+    types = {*(allowed or MADE), *(tensor.type for tensor in files.tensors)}
+    stock = [
+        mixture
+        for mixture in files.stock()
+        if mixture.n_bytes <= n_bytes and set(mixture.types.values()) <= types
+    ]
+    return stock, candidates(files.tensors, allowed, stock, floored)
+
+
+def check_reachable(files: Files, n_bytes: int, options: Mapping[str, Sequence[Type]], base: str) -> None:
+    """Refuse a size that no choice of types has, and one that needs none.
+
+    options: by tensor, the types that it may get, fewest bits first. base: of the recipe.
+    Raises ConfigError.
+    """
+    smallest = {name: types[0] for name, types in options.items()}
+    least = files.n_bytes(smallest, base)
+    if least > n_bytes:
+        raise refuse_size(files, n_bytes, least, smallest)
+    whole = least
+    for tensor in files.tensors:
+        whole += padded(tensor.n_bytes) - files.data_bytes(tensor, smallest[tensor.name])
+    if whole <= n_bytes:
+        raise ConfigError(
+            f"size: {n_bytes:,} bytes hold all of {files.model.path} as it is: nothing is to be quantized"
+        )
 
 
 def refuse_size(files: Files, n_bytes: int, least: int, smallest: Mapping[str, Type]) -> ConfigError:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
+from pyquant.models.header import EQUALIZED_FROM
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import TensorResult
 
@@ -34,7 +35,8 @@ class Checkpoint:
         Raises OutputError: the list cannot be written.
         """
         there = all(path.exists() for path in partial)
-        made_of = [file.header.header() for file in plan.files]
+        source = plan.model.get(EQUALIZED_FROM) or plan.model.sha256()
+        made_of = [str(source).encode(), *(file.header.header() for file in plan.files)]
         self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None)
         self.done = {result.name: result for result in self._lines.entries}
 

@@ -151,14 +151,17 @@ def _run_together(
     summing: Beside,
 ) -> None:
     left: int | None = None  # the stage that all pieces were left at
+    unfinished = [not set(stage.matrices) <= set(done) for stage in changed.stages]
     for number, stage in enumerate(changed.stages):
         if original.stages[number].matrices != stage.matrices:
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
         first = tensors[stage.matrices[0]]
         change: Change = _none
-        corrects = EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
-        collects = calibration.is_collected_later
-        if not set(stage.matrices) <= set(done) and (corrects or collects):
+        corrects, collects = unfinished[number], unfinished[number] and calibration.is_collected_later
+        corrects &= EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
+        # A run that goes on passes finished layers one by one too: it holds no more weights than a whole one.
+        passes_by = not unfinished[number] and stage.resumes and any(unfinished[number:])
+        if corrects or collects or passes_by:
             calibration.drop()
             before, after = (needed.tokens_of(running, number, folder) for running in (original, changed))
             held = sums_of(stage, original.n_ctx, texts, before, threads) if collects else None
@@ -172,7 +175,7 @@ def _run_together(
                 if x is None or y is None:
                     continue
                 adds: list[Callable[[], None]] = []
-                if stage.routed:
+                if stage.routed and unfinished[number]:
                     adds += [
                         partial(before.add, x, original.experts()),
                         partial(after.add, y, changed.experts()),

@@ -22,6 +22,8 @@ OUTPUT_SIDE = "output-side Hessian"
 EQUALIZATION = "cross-layer equalization"
 PROPAGATION = "error propagation"
 
+MOST_TEXT = 127  # bytes of a text that llama-quantize keeps
+
 
 def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     """List what pyquant says of a file's making: only what was done.
@@ -100,6 +102,25 @@ def _importance_entries(importance: ImportanceMatrix) -> dict[str, str | int]:
     return entries
 
 
+def most_importance_bytes() -> int:
+    """Count the bytes that the keys of an importance matrix take at the most."""
+    text = "x" * MOST_TEXT
+    called = ImportanceMatrix(Path(text), {}, {}, [text], n_chunks=1)
+    return _n_bytes(_importance_entries(called))
+
+
+def most_equalization_bytes() -> int:
+    """Count the bytes that a file's metadata grow by at the most where its model is equalized."""
+    hash_and_method = "0" * 64 + f", {EQUALIZATION}"  # the latter in another text, which is there anyway
+    return _n_bytes({EQUALIZED_FROM: hash_and_method})
+
+
+def _n_bytes(entries: dict[str, str | int]) -> int:
+    header = _core.Gguf()
+    set_metadata(header, entries)
+    return len(header.header())
+
+
 def _outdated(plan: Plan) -> set[str]:
     """List what the source says of blocks that its quantized tensors no longer have."""
     tensors = plan.model.tensors
@@ -116,8 +137,7 @@ def _called(path: Path) -> str:
 
 
 def _cut(text: str) -> str:
-    """Cut a text to what llama-quantize keeps: 127 bytes."""
-    return text.encode(errors="surrogateescape")[:127].decode(errors="surrogateescape")
+    return text.encode(errors="surrogateescape")[:MOST_TEXT].decode(errors="surrogateescape")
 
 
 def fill_header(plan: Plan) -> None:

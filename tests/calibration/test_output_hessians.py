@@ -296,6 +296,14 @@ def test_kept_sums_of_another_form_are_not_used(change: dict[str, np.ndarray], t
     assert kept.read(shapes) == (0, {})
 
 
+def test_kept_sums_of_chunks_of_another_length_are_not_used(tmp_path: Path) -> None:
+    tokens, sound = np.zeros(64, np.int32), {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}
+    KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(8, 8)), 0).keep(1, sound, last=True)
+    for shape, n_done in (((8, 8), 1), ((16, 4), 0)):
+        kept = KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(shape)), 0)
+        assert kept.read({"blk.0.attn_q.weight": (64, 64)})[0] == n_done
+
+
 def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:
     (tmp_path / ".stats.output-side.npz").write_bytes(b"PK\x03\x04 cut off")
     for name in ("stats", "whole"):

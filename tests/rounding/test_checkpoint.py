@@ -11,7 +11,7 @@ import pytest
 
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
-from tests.support.models import F32, MODELS
+from tests.support.models import F32, MODELS, Model
 
 MODE = make_mode({"mode": "ggml:Q4_0"})
 
@@ -70,3 +70,13 @@ def test_a_line_that_cannot_be_true_is_not_used(number: int, tmp_path: Path) -> 
     n_taken, written = taken_up(source, checkpoint)
     assert n_taken == 2
     assert written == (whole / "out.gguf").read_bytes()
+
+
+def test_tensors_of_another_model_are_not_taken_up(tmp_path: Path) -> None:
+    source, checkpoint, lines = stopped(tmp_path)
+    assert len(lines) > 3
+    Model(seed=9).write(source)
+    written = [tmp_path / "out.gguf", tmp_path / "whole.gguf"]
+    quantize_model(source, written[0], MODE, checkpoint=checkpoint)
+    quantize_model(source, written[1], MODE)
+    assert written[0].read_bytes() == written[1].read_bytes()

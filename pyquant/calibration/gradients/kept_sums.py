@@ -35,8 +35,8 @@ class KeptSums:
         seconds: how often `keep` writes.
         """
         self._path = output.with_name(f".{output.name}.output-side.npz")
-        made_of = (sha256.encode(), chunks.tokens.tobytes(), _core.build_info()["pyquant"].encode())
-        made_of = (*made_of, *(() if wanted is None else map(str.encode, sorted(wanted))))
+        said = (sha256, _core.build_info()["pyquant"], str(chunks.tokens.shape), *sorted(wanted or ()))
+        made_of = (*map(str.encode, said), chunks.tokens.tobytes())
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
         self._seconds, self._saved = seconds, time.monotonic()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pyquant import _core
+from pyquant.calibration.sources import chunks_hash
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output
 from pyquant.files.output_files import rename_together
@@ -108,10 +110,12 @@ def _identity(request: Request, texts: SplitText, statistics: Hessian) -> dict[s
     written = [str(statistics.path), of_file.st_mtime_ns, of_file.st_size]
     return {
         "model": request.model.sha256(),
-        "type": str(request.type),
+        "type": request.name,
+        "mixed": None if request.mixed is None else asdict(request.mixed),
         "pure": request.pure,
         "method": request.method,
         "texts": texts.key,
+        "held_out": chunks_hash(texts.held_out),
         "n_ctx": texts.held_out.n_ctx,
         "statistics": written if statistics.kept else None,
         "pyquant": _core.build_info()["pyquant"],

@@ -25,7 +25,7 @@ from pyquant.fit.method.request import Request, check_evaluation, check_method
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import BY_GPTQ, Progress
-from pyquant.fit.method.types_for_size import check_type, stock_for
+from pyquant.fit.method.types_for_size import check_type, stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
 from pyquant.llama.model import Model
@@ -135,12 +135,16 @@ def quantize(
         check_type(type)
     elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
-    name = type if isinstance(type, str) else stock_for(model, type, common)
+    else:
+        type = with_spare(type, method)
+    name = type if isinstance(type, str) else stock_for(model, type, common, method)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
         check_evaluation(model, evaluate)
     if hessian is not None and Path(hessian).resolve() == output.resolve():
         raise ConfigError(f"hessian: {hessian} is the output; name another file")
+    if hessian is not None and not dry_run:
+        check_output(Path(hessian), sources=model.paths, force=True)
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
     request = Request(
@@ -161,7 +165,7 @@ def quantize(
             expected = _expect(request, texts, n_bytes, expect, dry_run=dry_run)
     if expected is None or dry_run:
         if request.mixed is not None:
-            tell(f"types of a mix are known when they were measured; these are those of {name}, which fits")
+            tell(f"types of a mix are known when they were measured; these are those of {name}")
         done = _to_nearest(request, dry_run=dry_run)
     else:
         try:
@@ -215,7 +219,8 @@ def _expect(
     if not dry_run:
         require_room(
             lambda n_chunks, memory: expecting(replace(texts, n_chunks=n_chunks), memory=memory),
-            texts.n_chunks, request.memory, request.output, request.hessian,
+            texts.n_chunks, request.memory, request.output,
+            None if request.hessian is None or request.hessian.exists() else request.hessian,
         )  # fmt: skip
     return expected
 

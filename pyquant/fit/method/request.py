@@ -28,7 +28,7 @@ class Request:
     Attributes
     ----------
     name
-        llama-quantize's type: of a size, the largest that fits.
+        llama-quantize's type: of a size, the largest that fits, or the smallest.
     stock
         The mode in which llama-quantize makes it.
     """

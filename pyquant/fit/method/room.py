@@ -65,9 +65,11 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
     if hessian:
         wanted.append((hessian.parent, expected.hessian))
     for folder, _ in wanted:
-        n_bytes = sum(size for other, size in wanted if other.stat().st_dev == folder.stat().st_dev)
         with output_errors(folder):
-            free = shutil.disk_usage(folder).free + _left(output)
+            disk = folder.stat().st_dev
+            n_bytes = sum(size for other, size in wanted if other.stat().st_dev == disk)
+            free = shutil.disk_usage(folder).free
+            free += _left(output) if output.parent.stat().st_dev == disk else 0
         if n_bytes > free:
             return f"disk: about {gb(n_bytes)} are needed in {folder}, and {gb(free)} are free"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from platform import python_version
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
         There are fewer than two chunks.
     """
     if texts is None:
-        key = f"mixture of {n_chunks}: {', '.join(text.name for text in MIXTURE)}"
+        key = f"mixture of {n_chunks}: {', '.join(text.name for text in MIXTURE)}; Python {python_version()}"
         return SplitText(None, n_chunks, held_out_mixture(model, n_ctx, HELD_OUT), key)
     cuts = [cut(model, text, n_ctx=n_ctx).tokens for text in texts]
     n = sum(map(len, cuts))

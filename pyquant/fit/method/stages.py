@@ -189,13 +189,13 @@ class Stages:
                 memory=self._memory if "hessian" in settings else None,
                 checkpoint=self._folder.checkpoint(name), **self._options,
             )  # fmt: skip
+            kld = self._held_out.kld(Path(done.output))
+            if not math.isfinite(kld.mean):
+                raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
         except (ConfigError, ModelFileError) as error:
             if not self.best:
                 raise
             return {"why": str(error)}
-        kld = self._held_out.kld(Path(done.output))
-        if not math.isfinite(kld.mean):
-            raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
         return {"kld": kld.to_json(), "result": done.to_json()}
 
     def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ from pyquant.calibration.sample import spread
 from pyquant.data import training_text
 from pyquant.errors import ConfigError, nearest
 from pyquant.files.output_file import output_errors
+from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import Text, make_text
 from pyquant.fit.method.split_text import SplitText
+from pyquant.fit.method.stages import BY_GPTQ
 from pyquant.fit.mix import Progress
 from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mix_result import Mix
-from pyquant.fit.mixtures import STOCK, WantedSize
+from pyquant.fit.mixtures import FLOORED, STOCK, Files, WantedSize, check_reachable, usable_at
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
@@ -36,8 +41,14 @@ def check_type(type: str) -> None:
         raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(KNOWN)}")
 
 
-def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str:
-    """Return the name of llama-quantize's largest mixture that fits.
+def with_spare(wanted: WantedSize, method: str) -> WantedSize:
+    """Leave room for the metadata that a method adds when types are chosen."""
+    spare = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
+    return replace(wanted, spare=spare()) if spare else wanted
+
+
+def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
+    """Return the name of llama-quantize's largest mixture that fits: of STOCK, or the one to be like.
 
     Parameters
     ----------
@@ -45,27 +56,45 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any]) -> str
         The model, and the size.
     more
         Settings of the mode beside the type.
+    method
+        As `quantize` takes it. Where it mixes types, which have smaller files as well, the smallest mixture
+        does if none fits.
 
     Raises
     ------
     ConfigError
-        None fits. The message names the smallest.
+        None fits: the message names the smallest. Or no mix of types has that size.
     """
-    sizes = {name: bytes_of(model, name, more) for name in STOCK}
+
+    def bytes_of(type: str) -> int:
+        mode = make_mode({**more, "mode": f"ggml:{type}"}, "like")
+        return make_plan(model, mode, calibrates=method != "rtn").output_bytes
+
+    names = list(STOCK)
     if wanted.like is not None:
         check_type(wanted.like)
-    most = wanted.n_bytes(model, lambda like: bytes_of(model, like, more))
-    if not (fitting := {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}):
-        least = min(sizes, key=lambda name: sizes[name])
+        names.append(wanted.like.upper())
+    if method in BY_GPTQ:
+        _check_mixed(model, wanted, output_side=method == "best")
+    sizes = {name: bytes_of(name) for name in names}
+    most = wanted.n_bytes(model, bytes_of)
+    least = min(sizes, key=lambda name: sizes[name])
+    fitting = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}
+    if not fitting and method not in BY_GPTQ:
         raise ConfigError(
             f"target: {most:,} bytes are less than any type takes: {least} takes {sizes[least]:,}"
         )
-    return max(fitting, key=lambda name: (fitting[name], -STOCK.index(name)))
+    return max(fitting, key=lambda name: (fitting[name], -names.index(name)), default=least)
 
 
-def bytes_of(model: ModelFile, type: str, more: dict[str, Any]) -> int:
-    """Return the size of the file of a type. Raises ConfigError."""
-    return make_plan(model, make_mode({**more, "mode": f"ggml:{type}"}, "like")).output_bytes
+def _check_mixed(model: ModelFile, wanted: WantedSize, *, output_side: bool) -> None:
+    """Refuse before statistics are made what `mix_model` would refuse with them."""
+    with temporary_folder() as folder:
+        files = Files(model, None, folder)
+        n_bytes = wanted.n_bytes(model, lambda like: files.mixture(like).n_bytes)
+        floored = FLOORED - ({EMBEDDINGS} if output_side else set())
+        stock, options = usable_at(files, n_bytes, None, floored)
+        check_reachable(files, n_bytes, options, stock[-1].name if stock else STOCK[0])
 
 
 def mixed_for(

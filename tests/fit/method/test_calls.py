@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.files.text import make_text
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.quantize import quantize
+from pyquant.fit.method.types_for_size import stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
+from pyquant.models.model_file import open_model
+from pyquant.rounding.equalize.equalize_model import equalize_model
+from pyquant.rounding.make_plan import make_plan
+from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.methods import STAGES, made
 
@@ -45,6 +51,57 @@ def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -
     assert like.result["mode"] == "ggml:Q5_0"
     with pytest.raises(ConfigError, match="are less than any type takes"):
         quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
+
+
+def test_a_size_counts_what_an_imatrix_changes(short: Path, tmp_path: Path) -> None:
+    of_imatrix = {"method": "imatrix", "text": short, "n_ctx": 64, "n_chunks": 4, "force": True}
+    output = tmp_path / "out.gguf"
+    like = quantize(model_path(), output, WantedSize(like="IQ2_M"), **of_imatrix)
+    assert like.result["mode"] == "ggml:IQ2_M"
+    n_bytes = quantize(model_path(), output, WantedSize(like="Q4_0"), **of_imatrix).result["output_bytes"]
+    for wanted in (n_bytes, n_bytes - 1):
+        exact = quantize(model_path(), output, WantedSize(target_size=wanted), **of_imatrix)
+        assert exact.result["output_bytes"] == output.stat().st_size <= wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (WantedSize(target_size=1_000_000), "are the least that types which may be used give"),
+        (WantedSize(target_size=50_000_000), "nothing is to be quantized"),
+        (WantedSize(like="NVFP4"), "like: NVFP4 is no mixture that recipes begin with"),
+    ],
+)
+def test_a_size_that_no_mix_has_is_refused_before_work(
+    wanted: WantedSize, says: str, short: Path, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+    with pytest.raises(ConfigError, match=says):
+        quantize(
+            model_path(), tmp_path / "out.gguf", wanted, method="best", text=short,
+            progress=lambda what, done, total: begun.append(what),
+        )  # fmt: skip
+    assert begun == []
+
+
+def test_mixes_reach_sizes_below_those_of_types(tmp_path: Path) -> None:
+    model, wanted = open_model(model_path()), WantedSize(target_size=2_400_000)
+    assert stock_for(model, wanted, {}, "best") == "Q2_K"
+    with pytest.raises(ConfigError, match="are less than any type takes: Q2_K"):
+        stock_for(model, wanted, {}, "imatrix")
+
+
+@pytest.mark.ci
+def test_a_mix_leaves_room_for_what_equalization_writes(short: Path, tmp_path: Path) -> None:
+    equalized, statistics = tmp_path / "equalized.gguf", tmp_path / "hessian.gguf"
+    calibrate_model(model_path(), [short], statistics, n_ctx=64, n_chunks=8)
+    of_equalized = tmp_path / "of_equalized.gguf"
+    equalize_model(model_path(), statistics, equalized, hessian_out=of_equalized)
+    sizes = [
+        make_plan(open_model(model), make_mode({"mode": "ggml:Q4_K_M", "hessian": stats})).output_bytes
+        for model, stats in ((model_path(), statistics), (equalized, of_equalized))
+    ]
+    assert 0 < sizes[1] - sizes[0] <= with_spare(WantedSize(target_size=1), "best").spare
 
 
 @pytest.mark.ci

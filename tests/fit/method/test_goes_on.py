@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,21 @@ def test_another_call_does_not_use_what_is_left(source: Path, short: Path, tmp_p
     with WorkFolder(tmp_path / "out.gguf", {"type": "Q8_0"}) as folder:
         assert folder.known("imatrix") is None
         assert not folder.file("imatrix").exists()
+
+
+def test_a_type_does_not_use_what_a_mix_of_its_size_left(source: Path, short: Path, tmp_path: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "GPTQ":
+            raise KeyboardInterrupt
+
+    told: list[str] = []
+    output, like = tmp_path / "out.gguf", WantedSize(like="Q4_0")
+    of_both: dict[str, Any] = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
+    with pytest.raises(KeyboardInterrupt):
+        quantize(source, output, like, progress=interrupt, **of_both)
+    done = quantize(source, output, "Q4_0", tell=told.append, **of_both)
+    assert any("is of another model, version or setting" in line for line in told)
+    assert done.result["mode"] == "ggml:Q4_0"
 
 
 def test_an_interrupted_run_names_the_folder_of_its_stages(source: Path, short: Path, tmp_path: Path) -> None:

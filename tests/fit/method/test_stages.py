@@ -181,6 +181,23 @@ def test_what_does_not_apply_is_left_out(
     assert by_name["error propagation"].why is None
 
 
+def test_a_later_stage_of_no_use_is_left_out(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kld(self: HeldOut, path: Path) -> Kld:
+        if path.stem == "GPTQ":
+            raise ModelFileError("logits are no numbers")
+        return measured(self, path)
+
+    measured = HeldOut.kld
+    monkeypatch.setattr(HeldOut, "kld", kld)
+    done = made(source, tmp_path / "out.gguf", short, method="gptq")
+    assert [(stage.kept, stage.why) for stage in done.stages] == [
+        (True, None),
+        (False, "logits are no numbers"),
+    ]
+
+
 @pytest.mark.ci
 def test_gradients_of_another_graph_are_left_out(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

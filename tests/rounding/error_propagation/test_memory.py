@@ -11,6 +11,7 @@ import pytest
 from pyquant.errors import ConfigError, OutputError
 from pyquant.models.model_file import open_model
 from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.staged_context import StagedContext
 from pyquant.rounding.staged_memory import most_at_work
 from pyquant.schemes.settings import make_mode
 from tests.support.models import EXPERTS, F32, Model
@@ -72,3 +73,41 @@ def test_one_stage_is_at_work_at_a_time(tmp_path: Path) -> None:
     weights, _ = most_at_work(model, [(256, [experts, experts], 8 * 256)])
     assert weights == layer + 2 * 4 * 2 * 32 * 256  # those of both are corrected at once
     assert most_at_work(model, []) == (0, 0)
+
+
+def test_a_run_that_goes_on_holds_no_more_weights(
+    generated, stats_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: set[int] = set()  # stages whose matrices have room
+    most = [0]
+
+    def own(self: StagedContext, stage: int, i: int) -> object:
+        held.add(stage)
+        most[0] = max(most[0], len(held))
+        return owned(self, stage, i)
+
+    def disown_before(self: StagedContext, stage: int) -> None:
+        held.difference_update([each for each in held if each < stage])
+        disowned(self, stage)
+
+    owned, disowned = StagedContext.own, StagedContext.disown_before
+    monkeypatch.setattr(StagedContext, "own", own)
+    monkeypatch.setattr(StagedContext, "disown_before", disown_before)
+
+    def stop(done: int, total: int, name: str) -> None:
+        if name.startswith("blk.1.ffn_down"):
+            raise KeyboardInterrupt
+
+    whole, ended, options = tmp_path / "whole.gguf", tmp_path / "ended.gguf", {"threads": 1}
+    mode = make_mode({"mode": "ggml:IQ4_NL", "hessian": stats_of(F32), "error_propagation": 32})
+    quantize_model(generated(F32), whole, mode, **options)
+    most_of_whole, most[0] = most[0], 0
+    held.clear()
+    options["checkpoint"] = tmp_path / "list"
+    with pytest.raises(KeyboardInterrupt):
+        quantize_model(generated(F32), ended, mode, progress=stop, **options)
+    held.clear()
+    most[0] = 0
+    quantize_model(generated(F32), ended, mode, **options)
+    assert most[0] == most_of_whole
+    assert ended.read_bytes() == whole.read_bytes()
