@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from pyquant import _core, _cpu
@@ -53,3 +54,22 @@ def test_a_cpu_that_runs_none() -> None:
     assert done.stderr.startswith("pyquant: this CPU ")
     assert done.stderr.endswith("AVX2, FMA and F16C: build pyquant from source on this machine\n")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_would_end_the_process_is_refused() -> None:
+    weights, hessian = np.ones(32, np.float32), np.eye(32, dtype=np.float32)
+    calls = [
+        lambda: _core.ggml_encoder(50), lambda: _core.ggml_encoder(1000), lambda: _core.row_bytes(4, 32),
+        lambda: _core.row_bytes(12, 100), lambda: _core.Gguf().add_tensor("a", 50, [32]),
+        lambda: _core.factorize(hessian, dampening=0.1, together=0),
+        lambda: _core.gptq_encoder(2, None), lambda: _core.ecsq_encoder([1.0], None),
+        lambda: _core.Gguf().set_text("", "x"), lambda: _core.Gguf().set_u32("general.alignment", 3),
+        lambda: _core.independent(np.full(32, np.nan, np.float32)),
+        lambda: _core.round_rows(
+            np.ones((32, 32), np.float32), rows=_core.independent(weights), encoder=_core.ggml_encoder(2),
+            together=32, n_threads=1,
+        ),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises((ValueError, TypeError, RuntimeError)):
+            call()

@@ -90,7 +90,7 @@ void add_products(const Array<float> & y, const Array<float> & z, py::array_t<fl
     add_token_products(of_y, n_y, of_z, n_z, n_threads, to_hessian, to_moved);
 }
 
-void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampening) {
+void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampening, int n_threads) {
     if (hessian.ndim() != 2 || moved.ndim() != 2 || hessian.size() == 0 ||
         !has_shape(hessian, hessian.shape(0), hessian.shape(0)) ||
         !has_shape(moved, moved.shape(0), hessian.shape(0))) {
@@ -99,7 +99,7 @@ void solve(py::array_t<float> & hessian, py::array_t<float> & moved, float dampe
     float *of_hessian = hessian.mutable_data(), *of_moved = moved.mutable_data();
     const int64_t n = hessian.shape(0), n_moved = moved.shape(0);
     const py::gil_scoped_release release;
-    solve_damped(of_hessian, n, dampening, of_moved, n_moved);
+    solve_damped(of_hessian, n, dampening, of_moved, n_moved, n_threads);
 }
 
 constexpr const char * kTypes[] = {"float32", "float16", "uint16"};  // by kernels::Number
@@ -109,7 +109,7 @@ Numbers numbers_of(const py::array & w) {
     const std::string type = py::str(w.dtype().attr("name"));
     const bool contiguous = (w.flags() & py::array::c_style) != 0;
     const auto known = std::find(std::begin(kTypes), std::end(kTypes), type);
-    if (w.ndim() != 2 || !contiguous || known == std::end(kTypes)) {
+    if (w.ndim() != 2 || !contiguous || known == std::end(kTypes) || w.dtype().byteorder() == '>') {
         throw py::value_error("w: expected rows of float32, of float16, or of BF16 in uint16");
     }
     return {static_cast<const char *>(w.data()), w.shape(0), size_t(w.strides(0)),
@@ -222,7 +222,7 @@ void register_calibrate(py::module_ & module) {
                py::arg("hessian").noconvert(), py::arg("moved").noconvert(), py::kw_only(),
                py::arg("n_threads"));
     module.def("solve_damped", &solve, py::arg("hessian").noconvert(), py::arg("moved").noconvert(),
-               py::arg("dampening"));
+               py::arg("dampening"), py::kw_only(), py::arg("n_threads"));
     module.def("multiply_rows", &multiply<false>, py::arg("x").noconvert(), py::arg("w"), py::kw_only(),
                py::arg("n_threads"));
     module.def("multiply_columns", &multiply<true>, py::arg("x").noconvert(), py::arg("w"), py::kw_only(),

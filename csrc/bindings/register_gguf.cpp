@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bindings/checked_type.h"
 #include "bindings/log_capture.h"
 #include "bindings/register.h"
 #include "ggml.h"
@@ -139,12 +140,18 @@ public:
         }
     }
 
-    void copy_keys(const Gguf & other) { gguf_set_kv(to_change(), other.get()); }
+    void copy_keys(const Gguf & other) {
+        if (&other != this) {
+            gguf_set_kv(to_change(), other.get());
+        }
+    }
     void remove(const std::string & key) { gguf_remove_key(to_change(), key.c_str()); }
     void set_u32(const std::string & key, uint32_t value) {
+        const in_llama::AbortGuard guard;  // no key, or an alignment that is no power of two
         gguf_set_val_u32(to_change(), key.c_str(), value);
     }
     void set_text(const std::string & key, const py::str & value) {
+        const in_llama::AbortGuard guard;  // no key
         gguf_set_val_str(to_change(), key.c_str(), encode_text(value).c_str());
     }
     void set_texts(const std::string & key, const std::vector<py::str> & values) {
@@ -163,7 +170,7 @@ public:
         ggml_init_params params{ggml_tensor_overhead(), nullptr, /*no_alloc=*/true};
         const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(ggml_init(params), ggml_free);
         ggml_tensor * tensor =
-            ggml_new_tensor(context.get(), ggml_type(type), int(shape.size()), shape.data());
+            ggml_new_tensor(context.get(), checked_type(type), int(shape.size()), shape.data());
         ggml_set_name(tensor, name.c_str());
         gguf_add_tensor(get(), tensor);
     }
@@ -266,8 +273,11 @@ void register_gguf(py::module_ & module) {
                [](int type) { return ggml_quantize_requires_imatrix(ggml_type(type)); });
     module.def("block_length", [](int type) { return ggml_blck_size(ggml_type(type)); });
     module.def("row_bytes", [](int type, int64_t n) {
-        const in_llama::AbortGuard guard;  // of rows that blocks do not divide
-        return ggml_row_size(ggml_type(type), n);
+        const ggml_type known = checked_type(type);
+        if (n < 0 || n % ggml_blck_size(known) != 0) {
+            throw py::value_error("n: expected a multiple of the type's block");
+        }
+        return ggml_row_size(known, n);
     });
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/checked_type.h"
 #include "bindings/progress.h"
 #include "bindings/register.h"
 #include "gptq/encoders.h"
@@ -35,8 +36,8 @@ std::shared_ptr<const Factor> make_factor(const Array<float> & hessian, float da
     const auto * given = std::get_if<std::tuple<int, int, int>>(&columns);
     const Together together = given ? Together{std::get<0>(*given), std::get<1>(*given), std::get<2>(*given)}
                                     : Together{1, kSub, std::get<int>(columns)};
-    if (together.group < 1 || together.scale < 1 || together.scale % together.group != 0 ||
-        together.block % together.scale != 0) {
+    if (together.group < 1 || together.scale < 1 || together.block < 1 ||
+        together.scale % together.group != 0 || together.block % together.scale != 0) {
         throw py::value_error(
             "together: expected columns of a group and of a scale that divide those of a scale and a block");
     }
@@ -117,7 +118,7 @@ std::pair<py::array_t<uint8_t>, py::array_t<float>> round_with_rows(const Array<
     }
     const py::ssize_t n_rows = weights.shape(0), n_in = weights.shape(1);
     const auto begin = rows.order.begin(), end = rows.order.end();
-    if ((n_rows + kSub - 1) / kSub * kSub != rows.n() ||
+    if (!rows.passes_on() || (n_rows + kSub - 1) / kSub * kSub != rows.n() ||
         std::any_of(begin + n_rows, end, [&](int32_t row) { return row < n_rows; })) {
         throw py::value_error("rows: expected a factor of as many, filled up to a multiple of 32");
     }
@@ -126,8 +127,10 @@ std::pair<py::array_t<uint8_t>, py::array_t<float>> round_with_rows(const Array<
     uint8_t * to_stored = stored.mutable_data();
     float * to_values = values.mutable_data();
     const float * data = weights.data();
-    const py::gil_scoped_release release;
-    round_rows(data, n_rows, n_in, rows, together, encoder, n_threads, to_stored, to_values);
+    {
+        const py::gil_scoped_release release;
+        round_rows(data, n_rows, n_in, rows, together, encoder, n_threads, to_stored, to_values);
+    }
     return {stored, values};
 }
 
@@ -179,20 +182,20 @@ void register_gptq(py::module_ & module) {
     module.def(
         "gptq_encoder",
         [](int type, std::shared_ptr<Factor> factor) {
-            return gptq_encoder(ggml_type(type), std::move(factor));
+            return gptq_encoder(checked_type(type), std::move(factor));
         },
-        py::arg("type"), py::arg("factor"));
+        py::arg("type"), py::arg("factor").none(false));
     module.def(
         "lattice_encoder",
         [](int type, int64_t n_per_row, int bits) {
             if (n_per_row < 0 || n_per_row % kSub != 0 || bits < 1 || bits > 24) {
                 throw py::value_error("expected n_per_row a multiple of 32, and 1 to 24 bits");
             }
-            return lattice_encoder(ggml_type(type), n_per_row, bits);
+            return lattice_encoder(checked_type(type), n_per_row, bits);
         },
         py::arg("type"), py::arg("n_per_row"), py::arg("bits"));
     module.def("gptq_table_encoder", &make_table_encoder, py::arg("storage"), py::arg("values"),
-               py::arg("codes"), py::arg("table"), py::arg("factor"));
+               py::arg("codes"), py::arg("table"), py::arg("factor").none(false));
     module.def(
         "ecsq_encoder",
         [](const std::vector<float> & steps, std::shared_ptr<Factor> factor) {
@@ -204,7 +207,7 @@ void register_gptq(py::module_ & module) {
             }
             return ecsq_encoder(halves, std::move(factor));
         },
-        py::arg("steps"), py::arg("factor"));
+        py::arg("steps"), py::arg("factor").none(false));
     module.def("round_rows", &round_with_rows, py::arg("weights").noconvert(), py::kw_only(), py::arg("rows"),
                py::arg("encoder"), py::arg("together"), py::arg("n_threads"));
     module.def("find_positions", &positions, py::kw_only(), py::arg("in_file"), py::arg("in_offset"),
@@ -214,7 +217,7 @@ void register_gptq(py::module_ & module) {
     module.def(
         "columns_together",
         [](int type) {
-            const Together together = columns_together(ggml_type(type));
+            const Together together = columns_together(checked_type(type));
             return std::make_tuple(together.group, together.scale, together.block);
         },
         py::arg("type"));

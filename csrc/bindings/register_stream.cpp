@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "bindings/arrays.h"
+#include "bindings/checked_type.h"
 #include "bindings/progress.h"
 #include "bindings/register.h"
 #include "kernels/block.h"
@@ -187,9 +188,9 @@ void register_stream(py::module_ & module) {
     py::class_<Encoder, Decoder>(module, "Encoder")
         .def("encode", &encode_rows, py::arg("x").noconvert(),
              py::arg("importance").noconvert() = py::none());
-    module.def("ggml_decoder", [](int type) { return ggml_decoder(ggml_type(type)); }, py::arg("type"));
-    module.def("ggml_encoder", [](int type) { return ggml_encoder(ggml_type(type)); }, py::arg("type"));
-    module.def("number_decoder", [](int type) { return number_decoder(ggml_type(type)); }, py::arg("type"));
+    module.def("ggml_decoder", [](int type) { return ggml_decoder(checked_type(type)); }, py::arg("type"));
+    module.def("ggml_encoder", [](int type) { return ggml_encoder(checked_type(type)); }, py::arg("type"));
+    module.def("number_decoder", [](int type) { return number_decoder(checked_type(type)); }, py::arg("type"));
     module.def("scheme_encoder", &scheme_encoder, py::arg("scheme"));
     module.def(
         "table_decoder",

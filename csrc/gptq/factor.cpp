@@ -1,13 +1,12 @@
 #include "gptq/factor.h"
 
-#include <cblas.h>
-#include <lapacke.h>
-
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
 
+#include "stream/cholesky.h"
 #include "stream/chunks.h"
 
 namespace pyquant::gptq {
@@ -52,44 +51,6 @@ std::vector<int32_t> falling(const float * hessian, int64_t n, Together together
     return order;
 }
 
-constexpr int64_t kSide = 256;  // of a tile: wide enough for DGEMM's full speed
-
-// A symmetric matrix, (n, n) by columns, of which the lower triangle is kept, becomes its Cholesky factor,
-// tile by tile. Each tile's sums are made by one thread, column of tiles after column, so that bytes do not
-// depend on the number of threads, as they do where LAPACK shares work. False: it is not positive definite.
-bool decompose(double * c, int64_t n, int n_threads) {
-    const int64_t n_tiles = (n + kSide - 1) / kSide;
-    const auto tile = [&](int64_t i, int64_t j) { return c + j * kSide * n + i * kSide; };
-    const auto side = [&](int64_t i) { return blasint(std::min(kSide, n - i * kSide)); };
-    const auto stride = blasint(n);
-    for (int64_t k = 0; k < n_tiles; ++k) {
-        if (scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', side(k), tile(k, k), stride) != 0) {
-            return false;
-        }
-        const int64_t below = n_tiles - k - 1;
-        stream::share_each(below, n_threads, [&](int64_t i) {
-            scipy_cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit,
-                              side(k + 1 + i), side(k), 1, tile(k, k), stride, tile(k + 1 + i, k), stride);
-        });
-        stream::share_each(below * (below + 1) / 2, n_threads, [&](int64_t at) {
-            int64_t j = 0, i = at;  // columns of tiles, the longest first
-            for (; i >= below - j; ++j) {
-                i -= below - j;
-            }
-            j += k + 1;
-            i += j;
-            if (i == j) {
-                scipy_cblas_dsyrk(CblasColMajor, CblasLower, CblasNoTrans, side(i), side(k), -1, tile(i, k),
-                                  stride, 1, tile(i, i), stride);
-                return;
-            }
-            scipy_cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, side(i), side(j), side(k), -1,
-                              tile(i, k), stride, tile(j, k), stride, 1, tile(i, j), stride);
-        });
-    }
-    return true;
-}
-
 // U and D of H = U D U^T, in the factor's order of columns. `added`: to the diagonal of H.
 void decompose(const float * hessian, int64_t n, double added, int n_threads, Factor & factor) {
     // Cholesky of the reversed matrix: H = C C^T, C upper triangular, in the order of the columns.
@@ -105,7 +66,7 @@ void decompose(const float * hessian, int64_t n, double added, int n_threads, Fa
             c[size_t(i * n + i)] += added;
         }
     });
-    if (!decompose(c.get(), n, n_threads)) {
+    if (!stream::decompose(c.get(), n, n_threads)) {
         throw std::domain_error("Hessian statistics are not positive definite");
     }
     // U[j][k] = C[j][k] / C[k][k]; reversed, row j of C is column n - 1 - j.
@@ -159,6 +120,9 @@ Factor independent(const float * weights, int64_t n) {
     factor.order.resize(size_t(n));
     std::iota(factor.order.begin(), factor.order.end(), 0);
     const double mean = std::accumulate(weights, weights + n, 0.0) / double(n);
+    if (!std::isfinite(mean)) {
+        throw std::domain_error("an importance matrix is not finite");
+    }
     // A column that nothing enters is kept as well as the others let it be.
     const float least = mean > 0 ? float(kLeastWeight * mean) : 1;
     factor.diagonal.resize(size_t(n));

@@ -47,7 +47,12 @@ void round_together(Matrix & matrix, int64_t first, int64_t n, int64_t known) {
         }
     }
     std::vector<uint8_t> made(size_t(n * row_bytes));
-    matrix.encoder.encode(wanted.data(), first, n, n_in, nullptr, made.data());
+    try {
+        matrix.encoder.encode(wanted.data(), first, n, n_in, nullptr, made.data());
+    } catch (const BadWeight & bad) {
+        const int64_t row = matrix.row(first + bad.index / n_in);
+        throw BadWeight(row * n_in + bad.index % n_in, bad.value);
+    }
     std::vector<float> & decoded = wanted;
     matrix.encoder.decode(made.data(), n, n_in, decoded.data());
     for (int64_t r = 0; r < n; ++r) {

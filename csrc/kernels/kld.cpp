@@ -74,7 +74,8 @@ Apart apart(const Distribution & base, const Distribution & other, int64_t n) {
         for (int j = 0; j < n_tile; ++j) {
             const float b = base.x[i + j] - base.largest, o = other.x[i + j] - other.largest;
             const float of_base = exp_nonpositive(b), of_other = exp_nonpositive(o) * to_base;
-            products[j] = of_base * (b - o);
+            // A token that the base forbids adds nothing, whatever the model thinks of it.
+            products[j] = of_base > 0 ? of_base * (b - o) : 0.0f;
             smaller[j] = of_other < of_base ? of_other : of_base;
         }
         std::fill(products + n_tile, products + kTile, 0.0f);

@@ -15,6 +15,7 @@ namespace pyquant::stream {
 namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kRows = 32;  // that GPTQ rounds together: a chunk of fewer takes as long
 
 }  // namespace
 
@@ -22,8 +23,11 @@ Chunks::Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert) : row
     if (rows_per_expert == 0) {
         rows_per_expert = n_rows;
     }
-    const int64_t rows = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(row_bytes, 1), 1,
-                                             std::max<int64_t>(rows_per_expert, 1));
+    int64_t rows = kChunkBytes / std::max<int64_t>(row_bytes, 1);
+    if (rows >= kRows / 2) {
+        rows = std::max(rows / kRows * kRows, kRows);
+    }
+    rows = std::clamp<int64_t>(rows, 1, std::max<int64_t>(rows_per_expert, 1));
     for (int64_t expert = 0; expert < n_rows; expert += rows_per_expert) {
         for (int64_t row = 0; row < rows_per_expert; row += rows) {
             first_row.push_back(expert + row);

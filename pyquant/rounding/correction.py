@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.products import add_products, portions
 from pyquant.calibration.routed_tokens import RoutedTokens
+from pyquant.machine.cpu import n_threads
 
 ENOUGH = 8  # tokens for each column of a matrix; fewer do more harm by chance than good
 
@@ -38,7 +39,7 @@ class Sums:
 
         dampening: what is added to the diagonal of the Hessian of y, in units of its mean.
         """
-        _core.solve_damped(self._hessian, self._moved, dampening)
+        _core.solve_damped(self._hessian, self._moved, dampening, n_threads=n_threads(self._threads))
         return self._moved
 
 

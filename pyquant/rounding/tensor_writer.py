@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.files.output_files import OutputFiles
 from pyquant.models.tensor import Tensor
-from pyquant.models.tensor_reader import TensorReader
+from pyquant.models.tensor_reader import TensorReader, weight_errors
 from pyquant.rounding.factors import Factors
 from pyquant.rounding.output_side import RowsPassed, round_rows, rows_passed
 from pyquant.rounding.plan import Plan
@@ -91,7 +91,8 @@ class TensorWriter:
         (part,) = self.plan.parts(tensor, self.factors)
         assert part.target is not None
         self.reader.check(tensor, weights)
-        stored, values = round_rows(weights, rows, part.target, threads=self.threads)
+        with weight_errors(self.plan.model, tensor):
+            stored, values = round_rows(weights, rows, part.target, threads=self.threads)
         number, offset = self.plan.place(tensor)
         self.files[number].write(stored.data.cast("B"), offset)
         if copy is not None:

@@ -82,22 +82,38 @@ def test_equations_are_solved(n: int, n_moved: int) -> None:
     whole = hessian.astype(np.float64) + np.tril(hessian, -1).T
     expected = np.linalg.solve(whole + 0.1 * np.trace(whole) / n * np.eye(n), moved.T.astype(np.float64)).T
     hessian[np.triu_indices(n, 1)] = np.nan  # not read
-    _core.solve_damped(hessian, moved, 0.1)
+    _core.solve_damped(hessian, moved, 0.1, n_threads=2)
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_equations_have_the_same_solution_by_any_number_of_threads() -> None:
+    rng = np.random.default_rng(5)
+    y, moved = rng.normal(size=(1200, 600)), rng.normal(size=(300, 600)).astype(np.float32)
+    solutions = []
+    for n_threads in (1, 3):
+        solutions.append(moved.copy())
+        _core.solve_damped((y.T @ y).astype(np.float32), solutions[-1], 0.1, n_threads=n_threads)
+    assert (solutions[0] == solutions[1]).all()
+
+
+def test_equations_that_are_not_positive_definite_have_no_solution() -> None:
+    moved = np.ones((2, 300), np.float32)
+    _core.solve_damped(np.diag([1.0] * 299 + [-2]).astype(np.float32), moved, 0.1, n_threads=1)
+    assert np.isnan(moved).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_equations_that_are_not_finite_have_no_solution(value: float) -> None:
     hessian, moved = np.eye(4, dtype=np.float32), np.ones((2, 4), np.float32)
     hessian[2, 2] = value
-    _core.solve_damped(hessian, moved, 0.1)
+    _core.solve_damped(hessian, moved, 0.1, n_threads=2)
     assert np.isnan(moved).all()
 
 
 def test_equations_of_other_shapes_are_refused() -> None:
     for hessian, moved in (((3, 4), (2, 3)), ((3, 3), (2, 4)), ((0, 0), (2, 0)), ((3, 3), (3,))):
         with pytest.raises(ValueError, match="expected shape"):
-            _core.solve_damped(np.zeros(hessian, np.float32), np.zeros(moved, np.float32), 0.1)
+            _core.solve_damped(np.zeros(hessian, np.float32), np.zeros(moved, np.float32), 0.1, n_threads=1)
 
 
 def test_many_directions_of_a_stream_are_measured_in_fewer(monkeypatch: pytest.MonkeyPatch) -> None:

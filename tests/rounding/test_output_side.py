@@ -105,6 +105,16 @@ def test_a_factor_of_other_rows_is_refused(matrix: NDArray[np.float32], encoder:
         round_rows(matrix[:90], row_factor(hessian(N_ROWS, 4), 0.1), encoder)
 
 
+def test_a_weight_that_is_too_large_is_named_by_its_place(
+    matrix: NDArray[np.float32], encoder: _core.Encoder
+) -> None:
+    large = matrix.copy()
+    large[70, 5] = 9e6
+    with pytest.raises(_core.WeightError) as refused:
+        round_rows(large, row_factor(hessian(N_ROWS, 4), 0.1), encoder)
+    assert refused.value.index == 70 * N_IN + 5
+
+
 def test_errors_that_matter_become_smaller(matrix: NDArray[np.float32], encoder: _core.Encoder) -> None:
     gradients, inputs = hessian(N_ROWS, 4).astype(np.float64), hessian(N_IN, 5).astype(np.float64)
 

@@ -56,6 +56,7 @@ def compare_logits(
 
     p, q = log_softmax(base), log_softmax(logits)
     nll = -np.take_along_axis(q, targets[:, None].astype(np.int64), axis=1)[:, 0]
-    kld = (np.exp(p) * (p - q)).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        kld = np.where(np.exp(p) > 0, np.exp(p) * (p - q), 0).sum(axis=1)
     overlap = np.exp(np.minimum(p, q)).sum(axis=1)
     return nll, kld, base.argmax(axis=1) == logits.argmax(axis=1), overlap
