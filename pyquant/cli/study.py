@@ -199,7 +199,8 @@ def show(
         of_study = read_results(store)
         rows = results_table(of_study)
         if json:
-            print_json({"schema": "pyquant.study_results/1", "results": rows})
+            complete = of_study.complete
+            print_json({"schema": "pyquant.study_results/1", "complete": complete, "results": rows})
             return
         together = [column for metric in MEASURABLE if not metric.own_table for column in metric.columns]
         groups = [together, *(metric.columns for metric in MEASURABLE if metric.own_table)]

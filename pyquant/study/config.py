@@ -174,7 +174,7 @@ def read_study(
         more = [text for wanted, text in calibration_texts if wanted == name]
         _add_paths(calibration, "texts", path.parent, more)
     names = [calibration.get("name") for calibration in calibrations]
-    for name in {name for name, _ in calibration_texts} - set(names):
+    for name in [name for name, _ in calibration_texts if name not in names]:
         raise ConfigError(f"{path}: calibration: there is none called {name!r}; there are: {names}")
     for quantizer in [*_tables(settings.get("quantizer")), *_tables([settings.get("common")])]:
         for key in FILES:
@@ -228,8 +228,8 @@ def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
 def _add_texts(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path | TextFile]) -> None:
     """Read a list of files, or a table of files by name."""
     files = settings.get(key, [])
-    named = files.items() if isinstance(files, dict) else [(None, file) for file in files]
     if isinstance(files, (list, dict)):
+        named = files.items() if isinstance(files, dict) else [(None, file) for file in files]
         settings[key] = [
             TextFile(path=folder / file, name=name) if isinstance(file, str) else file for name, file in named
         ]

@@ -38,12 +38,15 @@ class Asked:
         Its texts, plain ones first; none where no metric is measured on texts.
     settings
         Settings of a metric, by its name.
+    threads
+        Those of each process, if they were given.
     """
 
     n_ctx: int
     n_chunks: int | None
     texts: Sequence[StudyText]
     settings: Mapping[str, Any]
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class StudyPlan:
     # its texts, crossed with caches; none where no metric is measured on texts
     texts: list[StudyText]
     rows: list[Row]  # of each model first itself, then its quantizers
+    threads: int | None = None  # if they were given
 
     @property
     def asked(self) -> Asked:
@@ -79,7 +80,7 @@ class StudyPlan:
         settings = {
             metric.name: self.config.settings_of(metric.name) for metric in MEASURABLE if metric.settings
         }
-        return Asked(self.config.ctx, self.config.chunks, self.texts, settings)
+        return Asked(self.config.ctx, self.config.chunks, self.texts, settings, self.threads)
 
     def texts_of(self, metric: Metric) -> Sequence[StudyText | None]:
         """Return the texts that a metric is measured on; None once where it needs none."""
@@ -114,10 +115,13 @@ class StudyPlan:
         }
 
 
-def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None) -> StudyPlan:
+def make_plan(
+    config: StudyConfig, store: Store, hashing: Hashing | None = None, threads: int | None = None
+) -> StudyPlan:
     """Read texts and hash models; refuse what cannot work before anything runs.
 
     hashing: told the name of each model that is read for its hash.
+    threads: of each process, if they were given.
     Raises ConfigError, ModelFileError, TextError: something is wrong with the study, a model or a text.
     """
     quantizers = config.quantizers()
@@ -128,7 +132,7 @@ def make_plan(config: StudyConfig, store: Store, hashing: Hashing | None = None)
     if any(quantizer.needs_evaluation for quantizer in quantizers):
         evaluation["text"] = read_text(config.texts[0].path).sha256
     inputs = [quantizer_inputs(quantizer, calibrations, evaluation) for quantizer in quantizers]
-    plan = StudyPlan(config, texts, [])
+    plan = StudyPlan(config, texts, [], threads)
     for source in sources:
         of_model = partial(_inputs, source)
         preparations = Preparations(store.calibration, source.name, calibrations, of_model, config.ctx)

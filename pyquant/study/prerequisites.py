@@ -237,7 +237,7 @@ class Preparations:
         made_of, stats = self._calibrations[name], calibrate.files[0]
         n_chunks = min(made_of.n_chunks or SENSITIVITY_CHUNKS, SENSITIVITY_CHUNKS)
         n_ctx = min(self._n_ctx, SENSITIVITY_CTX)
-        more = {**calibrate.run.inputs, "n_ctx": n_ctx, "n_chunks": n_chunks}
+        more = {"calibrate": calibrate.run.inputs, "n_ctx": n_ctx, "n_chunks": n_chunks}
         run = self._run("sensitivity", more, name)
         options = (
             ("hessian", stats),
@@ -253,7 +253,7 @@ class Preparations:
         name, equalize = quantizer.calibration.name, quantizer.mode.equalize
         stats, sensitivities = (need.files[0] for need in needs)
         more = {
-            **needs[1].run.inputs,
+            "sensitivity": needs[1].run.inputs,
             "n_ctx": self._n_ctx,
             "wanted": str(wanted),
             "gptq": GPTQ,

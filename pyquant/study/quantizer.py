@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -23,9 +23,9 @@ from pyquant.schemes.table import TableSearch
 from pyquant.study.by_method import ByMethod, by_method
 from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.quantizer_keys import MIXED, OfStudies, as_mode
+from pyquant.study.sources import short_names
 
 FILES = ("table", "imatrix", "hessian", "sensitivity", "recipe")  # keys of a mode that may name a file
-NAMED = ("store", "sensitivity", "step")  # parameters of modes whose values alone say too little
 DIAGONAL = "imatrix:"  # before a calibration's name: its importance matrix, without Hessian statistics
 LEARNED = "learned:"  # before what each learned table is for
 MEASURED = "measured"  # in the place of a file of sensitivities
@@ -33,10 +33,10 @@ MEASURED = "measured"  # in the place of a file of sensitivities
 
 # Forms in which a target is written in a name.
 LABELS = {
-    "target_bpw": "{:g} bits in all",
+    "target_bpw": "{:.15g} bits in all",
     "target_size": "{:,} bytes",
     "like": "like {}",
-    "code_bits": "{:g} bits",
+    "code_bits": "{:.15g} bits",
 }
 
 
@@ -66,8 +66,10 @@ class Quantizer:
     method
         The method that makes its file, of the mode's type or size, and calibrates itself; None: the mode
         does.
+    known_by
+        Name of the calibration or file that it knows inputs by, if it knows them.
     label
-        Its mode, and what is not as usual.
+        Its mode, and what is not as usual: no other quantizer of the study has the same.
     alike
         The same without what it knows of inputs.
     """
@@ -78,6 +80,7 @@ class Quantizer:
     calibration: Reference | None
     imatrix: Reference | None
     method: ByMethod | None
+    known_by: str | None
     label: str
     alike: str
 
@@ -95,8 +98,7 @@ class Quantizer:
         """
         if self.method:
             return self.method.knows
-        path = self.mode.hessian or self.mode.imatrix
-        if path is None:
+        if self.known_by is None:
             return None
         if self.mode.imatrix:
             how = "imatrix"
@@ -105,7 +107,7 @@ class Quantizer:
         else:
             by_hessian = self.calibration is None or self.calibration.uses == "hessian"
             how = "gptq" if by_hessian else "diagonal"
-        return {"name": self.information.name if self.information else path.stem, "how": how}
+        return {"name": self.known_by, "how": how}
 
     @property
     def table_per(self) -> Per | None:
@@ -147,18 +149,36 @@ def make_quantizers(
     Raises ConfigError: a setting is wrong. The message says of which quantizer.
     """
     made: dict[tuple[Mode, Target | None, bool, str], Quantizer] = {}
+    own = {key for settings in quantizers for key in settings}
+    hidden = {key for key, value in common.items() if key not in own and len(_values(value)) == 1}
+    names = _names([common, *quantizers])
     for i, settings in enumerate(quantizers, 1):
-        hidden = common.keys() - settings.keys()
         for flat in _combinations({**common, **settings}):
-            quantizer = _make(flat, f"quantizer {i}", calibrations, hidden)
+            quantizer = _make(flat, f"quantizer {i}", calibrations, hidden, names)
             by = str(quantizer.method and quantizer.method.knows)
             made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz, by), quantizer)
     return list(made.values())
 
 
 def _combinations(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    axes = [value if isinstance(value, list) else [value] for value in settings.values()]
+    axes = map(_values, settings.values())
     return (dict(zip(settings, values)) for values in itertools.product(*axes))
+
+
+def _values(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _names(settings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Path], str]:
+    # What is written in the place of a file, by its key: as much of it as tells it from the others.
+    names: dict[tuple[str, Path], str] = {}
+    for key in FILES:
+        every = [str(value) for one in settings for value in _values(one.get(key, []))]
+        written = {Path(value): None for value in every if not value.startswith(MIXED)}
+        bare = [path.parent / path.stem for path in written]
+        short = short_names(bare if len(set(bare)) == len(bare) else list(written))
+        names |= {(key, path): name for path, name in zip(written, short)}
+    return names
 
 
 def _make(
@@ -166,6 +186,7 @@ def _make(
     where: str,
     calibrations: Mapping[str, CalibrationConfig],
     hidden: Collection[str],
+    names: Mapping[tuple[str, Path], str],
 ) -> Quantizer:
     is_ecsq = settings.get("mode") == Ecsq.name
     given = {key: settings[key] for key in OfStudies.model_fields if key in settings}
@@ -187,15 +208,20 @@ def _make(
     mode = make_mode(settings, where)
     hidden = {*hidden, *({"dampening"} - settings.keys())}  # whose default depends on the rest
     of_inputs = ("hessian", "imatrix", "dampening", "error_propagation", "equalize", "sensitivity")
+    calibration, imatrix = (_reference(mode, key, where, calibrations) for key in ("hessian", "imatrix"))
+    known_by = [reference.name for reference in (calibration, imatrix) if reference]
+    known_by += [names[key, path] for key in ("hessian", "imatrix") if (path := getattr(mode, key))]
+    label = _label(mode, target, of_study.pqz, hidden, names)
     quantizer = Quantizer(
         mode=mode,
         target=target,
         pqz=of_study.pqz,
-        calibration=_reference(mode, "hessian", where, calibrations),
-        imatrix=_reference(mode, "imatrix", where, calibrations),
+        calibration=calibration,
+        imatrix=imatrix,
         method=method,
-        label=" ".join([_label(mode, target, of_study.pqz, hidden), *_of_method(method, hidden)]),
-        alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}),
+        known_by=next(iter(known_by), None),
+        label=" ".join([label, *_of_method(method, hidden)]),
+        alike=_label(mode, target, of_study.pqz, {*hidden, *of_inputs}, names),
     )
     _check(quantizer, where)
     return quantizer
@@ -247,15 +273,24 @@ def _of_method(method: ByMethod | None, hidden: Collection[str]) -> Iterator[str
             yield f"calibration={method.calibration.name}"
 
 
-def _label(mode: Mode, target: Target | None, pqz: bool, hidden: Collection[str]) -> str:
+def _label(
+    mode: Mode,
+    target: Target | None,
+    pqz: bool,
+    hidden: Collection[str],
+    names: Mapping[tuple[str, Path], str],
+) -> str:
     parts = [mode.mode]
     unusual = mode.model_dump(exclude={"mode", *hidden}, exclude_defaults=True)
     if target:
         del unusual["step"]
     for key, value in unusual.items():
-        if key in FILES and not str(value).startswith(MIXED):
-            value = Path(value).stem
-        bare = key in type(mode).model_fields and key not in {*Mode.model_fields, *NAMED}
+        if key in FILES:
+            value = names.get((key, Path(str(value))), value)
+        # A value alone does where every quantizer of the mode has one, but for a step's.
+        bare = key not in {*Mode.model_fields, "step"} and type(mode).model_fields[key].is_required()
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")
     parts += [LABELS[target.key].format(target.value)] if target else []
-    return " ".join([*parts, "pqz"] if pqz and mode.mode != Ecsq.name else parts)
+    if pqz != (mode.mode == Ecsq.name):
+        parts.append("pqz" if pqz else "gguf")
+    return " ".join(parts)

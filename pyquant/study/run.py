@@ -127,7 +127,7 @@ def run_study(
     with _system_errors(folder), Store(folder) as store, keeping(store.folder, "what is finished"):
         for partial in store.leftovers():
             partial.unlink()
-        plan = make_plan(config, store, hashing)
+        plan = make_plan(config, store, hashing, threads)
         todo = tasks(plan, store)
         store.write_study(plan.to_json() | {"command": command})
         workers = executor.local_workers(workers)
@@ -138,7 +138,8 @@ def run_study(
             with engine as pool:
                 work.go(pool)
         page = store.folder / "report.html"
-        write_bytes(page, report(store).encode(), sources=[], force=True)
+        written = report(store).encode(errors="backslashreplace")  # as in the store
+        write_bytes(page, written, sources=[], force=True)
         if work.failed:
             lines = [f"{name}: {error}" for name, error in work.failed.items()]
             raise StudyError(

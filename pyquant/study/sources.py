@@ -58,7 +58,11 @@ def read_sources(paths: Sequence[Path], hashes: Path, hashing: Hashing | None) -
 
 
 def short_names(paths: list[Path]) -> list[str]:
-    """Return the names of files, with as much of the folders as tells them apart."""
+    """Return the names of files, with as much of the folders as tells them apart.
+
+    Bytes that are not UTF-8 are escaped.
+    """
+    paths = [Path(str(path).encode(errors="backslashreplace").decode()) for path in paths]
     for n_parts in range(1, max((len(path.parts) for path in paths), default=0) + 1):
         names = ["/".join(path.parts[-n_parts:]) for path in paths]
         if len(set(names)) == len(names):

@@ -150,7 +150,8 @@ class Store:
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-        write_bytes(path, text.encode(), sources=[], force=True)
+        # A command may name a file that is not UTF-8: Python's escapes are JSON's too.
+        write_bytes(path, text.encode(errors="backslashreplace"), sources=[], force=True)
 
     def __enter__(self) -> Store:
         """Take the folder for this process, and make it where it is missing.

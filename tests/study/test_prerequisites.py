@@ -20,6 +20,7 @@ from pyquant.schemes.settings import make_mode
 from pyquant.study import prerequisites
 from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.config import read_study
+from pyquant.study.metrics import Metric
 from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
 from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
@@ -268,6 +269,27 @@ def test_a_file_that_comes_out_otherwise_has_another_key(
     assert same == [False, changed == "PROPAGATED", True]
 
 
+@pytest.mark.parametrize(
+    ("raised", "kinds"),
+    [
+        ("calibrate", {"calibrate", "sensitivity", "mix"}),
+        ("sensitivity", {"sensitivity", "mix"}),
+        ("mix", {"mix"}),
+    ],
+)
+def test_a_new_version_makes_what_depends_on_it(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: str, kinds: set[str]
+) -> None:
+    path = bench.folder / "mixed.toml"
+    path.write_text(STUDY + "[[quantizer]]\n" + _toml(mode="recipe", recipe="mixed:6.5", hessian="in_domain"))
+    study = read_study(path, models=[bench.model], texts=[bench.text])
+    with Store(tmp_path / "results") as store:
+        before = {run.key for run in make_plan(study, store).runs()}
+        monkeypatch.setattr(type(Metric.registry[raised]), "version", 99)
+        after = {run.key for run in make_plan(study, store).runs()}
+    assert {key.partition("-")[0] for key in after - before} == kinds
+
+
 def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
     path = bench.folder / "both.toml"
     path.write_text(STUDY.replace('hessian = "in_domain"\n', 'hessian = ["in_domain", "out_of_domain"]\n'))
@@ -285,6 +307,58 @@ def test_tasks_have_names_of_their_own(bench: Bench, tmp_path: Path) -> None:
         if task.metric == "size" and task.modes[0] and task.modes[0].mode == "table":
             assert len(task.after) == 2
     assert len(made) == 2 * 2 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("common", "quantizers", "labels"),
+    [
+        ({"pure": [True, False]}, [{"type": "Q4_K"}], ["ggml:Q4_K pure", "ggml:Q4_K"]),
+        ({"pure": [True]}, [{"type": "Q4_K"}], ["ggml:Q4_K"]),
+        (
+            {"pure": True},
+            [{"type": "Q4_K"}, {"type": "Q4_K", "pure": False}],
+            ["ggml:Q4_K pure", "ggml:Q4_K"],
+        ),
+        (
+            {"mode": "ggml:Q4_0"},
+            [{"imatrix": ["a/x.imatrix", "b/x.imatrix", "a/x.gguf"]}],
+            [f"ggml:Q4_0 imatrix={name}" for name in ("a/x.imatrix", "b/x.imatrix", "a/x.gguf")],
+        ),
+        (
+            {"mode": "ggml:Q4_0"},
+            [{"hessian": ["a/x.imatrix", "b/x.imatrix"]}],
+            [f"ggml:Q4_0 hessian={name}" for name in ("a/x", "b/x")],
+        ),
+        (
+            {"mode": "ggml:Q4_0"},
+            [{"hessian": ["in_domain", "in_domain.stats"]}],
+            [f"ggml:Q4_0 hessian={name}" for name in ("in_domain", "in_domain.stats")],
+        ),
+        (
+            {"mode": "ecsq", "hessian": "in_domain", "step": 0.01},
+            [{"pqz": [True, False]}],
+            ["ecsq", "ecsq gguf"],
+        ),
+    ],
+)
+def test_quantizers_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, common: dict, quantizers: list[dict], labels: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("a/x.imatrix", "b/x.imatrix", "a/x.gguf", "in_domain.stats"):
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).touch()
+    made = make_quantizers(quantizers, common, {"in_domain": CalibrationConfig(name="in_domain")})
+    assert [one.label for one in made] == labels
+
+
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.stats").touch()
+    files = [str(tmp_path / folder / "x.stats") for folder in ("a", "b")]
+    made = make_quantizers([{"mode": "table", "table": "learned:kind", "hessian": files}], {}, {})
+    assert [one.knows for one in made] == [{"name": name, "how": "gptq"} for name in ("a/x", "b/x")]
 
 
 @pytest.mark.slow

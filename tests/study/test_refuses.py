@@ -37,6 +37,12 @@ from tests.support.studies import Lab, snapshot
         ("[[quantizer]]\nmode = 'q4_0'", ["models: none are given", "--model"]),
         ("models = [1]\n[[quantizer]]\nmode = 'q4_0'", ["models.0"]),
         ("quantizer = ['q4_0']", ["quantizer.0"]),
+        ("texts = 5\n[[quantizer]]\nmode = 'q4_0'", ["texts: input should be a valid list"]),
+        ("chats = true\n[[quantizer]]\nmode = 'q4_0'", ["chats: input should be a valid list"]),
+        (
+            "[[calibration]]\nname = ['a']\n[[quantizer]]\nmode = 'q4_0'",
+            ["calibration.0.name: input should be a valid string"],
+        ),
         ("not toml", ["not a readable TOML file"]),
     ],
 )

@@ -145,6 +145,13 @@ def test_other_tables_and_endings(finished_study: Path, tmp_path: Path) -> None:
         export(finished_study, tmp_path / "x.xlsx")
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".sqlite", ".duckdb"])
+def test_a_table_without_rows_is_not_exported(finished_study: Path, tmp_path: Path, ending: str) -> None:
+    with pytest.raises(ConfigError, match="has no rows of 'gptq'; name another"):
+        export(finished_study, tmp_path / f"out{ending}", table="gptq")
+    assert not list(tmp_path.iterdir())
+
+
 def pyquant(*words: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "pyquant", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -162,9 +169,13 @@ def test_commands(finished_study: Path, copied_study: Path, tmp_path: Path) -> N
     assert printed("show", finished_study, listed[0]["key"])["key"] == listed[0]["key"]
     shown = printed("show", finished_study, "--json")
     assert shown["schema"] == "pyquant.study_results/1"
+    assert shown["complete"] is True
     assert [row["quantizer"] for row in shown["results"]] == LABELS
     assert "model-1.gguf on text.txt" in pyquant("study", "show", finished_study).stdout
     assert pyquant("study", "validate", finished_study).stdout == f"{finished_study}: 18 runs, all sound\n"
+    (copied_study / "runs" / f"{listed[-1]['key']}.json").rename(copied_study / "away")
+    assert printed("show", copied_study, "--json")["complete"] is False
+    (copied_study / "away").rename(copied_study / "runs" / f"{listed[-1]['key']}.json")
     broken = copied_study / "runs" / f"{listed[0]['key']}.json"
     broken.write_text("{}")
     found = pyquant("study", "validate", copied_study)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pyquant.schemes.outside import load_modes
+from pyquant.study.quantizer import make_quantizers
 from tests.support.command import run
 from tests.support.outside_scheme import scheme
 
@@ -35,6 +37,15 @@ def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
     assert changed.returncode == 0, changed.stderr
     assert 0 < int(changed.stdout.split()[0]) <= n_made
     assert {path.name for path in (tmp_path / "study-results" / "runs").iterdir()} > keys
+
+
+def test_parameters_that_may_be_left_out_are_named(tmp_path: Path) -> None:
+    optional = "    other: int = 0\n    bound: int = Field(0, "
+    (tmp_path / "mine.py").write_text(scheme("two_bounds").replace("    bound: int = Field(", optional))
+    load_modes(tmp_path / "mine.py")
+    made = make_quantizers([{"bound": [0, 1]}, {"other": 1}], {"mode": "two_bounds"}, {})
+    labels = ["two_bounds", "two_bounds bound=1", "two_bounds other=1"]
+    assert [quantizer.label for quantizer in made] == labels
 
 
 def test_a_file_that_is_missing_is_named(small_model: Path, tmp_path: Path) -> None:

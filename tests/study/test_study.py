@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 from pyquant.errors import StudyError
 from pyquant.evaluate.perplexity import measure_perplexity
 from pyquant.inspect.histogram import count_codes
+from pyquant.llama.offload import GPU_LAYERS
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
 from pyquant.study.plan import make_plan
+from pyquant.study.report.export import export
 from pyquant.study.results.read import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
@@ -106,6 +109,18 @@ def test_models_of_the_same_name(lab: Lab, tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+def test_a_command_and_a_model_that_are_not_utf8(lab: Lab, tmp_path: Path) -> None:
+    model = Path(shutil.copy(lab.models[0], tmp_path / os.fsdecode(b"\xff.gguf")))
+    study = read_study(lab.write("size.toml", ["size"]), models=[model])
+    run_study(study, tmp_path / "results", workers=1, command=f"--model {model.name}")
+    store = Store(tmp_path / "results")
+    assert store.study()["command"] == f"--model {model.name}"
+    assert [store.problem(key) for key in store.finished()] == [None] * 5
+    export(store.folder, tmp_path / "out.csv")
+    assert b"\\udcff.gguf," in (tmp_path / "out.csv").read_bytes()
+
+
+@pytest.mark.ci
 def test_quantized_models_may_be_kept(lab: Lab, tmp_path: Path) -> None:
     lab.run(tmp_path / "results", lab.write("size.toml", ["size"]), keep=True)
     assert len(list((tmp_path / "results" / "models").glob("*.gguf"))) == 4
@@ -158,6 +173,23 @@ def test_keys_say_what_results_depend_on(lab: Lab, tmp_path: Path) -> None:
         different.append(keys(quantizer=[{"mode": "q8_table", "table": str(tables)}]))
     assert different[0][:3] == different[1][:3]  # of the model itself
     assert not set(different[0][3:]) & set(different[1][3:])
+
+
+@pytest.mark.parametrize("changed", ["threads", "offload"])
+def test_only_speed_depends_on_threads_and_gpus(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    study = read_study(lab.config, models=lab.models[:1], texts=[lab.text])
+    monkeypatch.delenv(GPU_LAYERS, raising=False)
+    with Store(tmp_path / "results") as store:
+        usual = {run.key for run in make_plan(study, store).runs()}
+        if changed == "offload":
+            monkeypatch.setenv(GPU_LAYERS, "all")
+        threads = 1 if changed == "threads" else None
+        runs = {run.key: run for run in make_plan(study, store, threads=threads).runs()}
+    other = [run for key, run in runs.items() if key not in usual]
+    assert [run.metric for run in other] == ["speed"] * 5
+    assert all(changed in run.inputs for run in other)
 
 
 @pytest.mark.ci

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.evaluate.speed import measure_speed
+from pyquant.llama.offload import Offload
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat, get
@@ -52,7 +55,12 @@ class Speed(Metric):
     )  # fmt: skip
 
     def inputs(self, asked: Asked, text: StudyText | None) -> dict[str, Any]:
-        return asked.settings[self.name].model_dump()
+        offload = Offload.read(os.environ)
+        return {
+            **asked.settings[self.name].model_dump(),
+            **({"threads": asked.threads} if asked.threads else {}),
+            **({"offload": asdict(offload)} if offload.gpu_layers else {}),
+        }
 
     def work(self, asked: Asked, quantizer: Quantizer | None, text: StudyText | None) -> Work:
         speed: SpeedConfig = asked.settings[self.name]

@@ -49,7 +49,7 @@ def export(
     StudyError
         There is no study in the folder.
     ConfigError
-        There is no such table, or DuckDB is needed and not installed.
+        There is no such table, it has no rows, or DuckDB is needed and not installed.
     """
     ending = output.suffix.lower()
     writer = WRITERS.get(ending)
@@ -64,6 +64,8 @@ def export(
     names = tables() if ending in DATABASES and table not in of_items else [table]
     with understood(results):
         written = {name: known[name](of_study) for name in names}
+    if not written[table]:
+        raise ConfigError(f"table: {os.fspath(results)} has no rows of {table!r}; name another")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"export{ending}"
         writer(path, written)
