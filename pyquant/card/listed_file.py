@@ -52,10 +52,8 @@ class ListedFile:
         return self.parts[0][0]
 
 
-def list_files(
-    named: Sequence[str], beside: Sequence[Path], progress: Progress | None = None
-) -> dict[str, ListedFile]:
-    """Find and hash the models of results.
+def find_models(named: Sequence[str], beside: Sequence[Path]) -> dict[str, ModelFile]:
+    """Find the models of results.
 
     Parameters
     ----------
@@ -66,18 +64,28 @@ def list_files(
 
     Returns
     -------
-    files : dict of str to ListedFile
+    models : dict of str to ModelFile
         By these paths.
 
     Raises
     ------
     ConfigError
-        A model is not there, or two have the same name, which a hub's folder cannot hold.
+        A model is not there.
     ModelFileError
         It is no model.
+    """
+    return {name: _find(name, beside) for name in named}
+
+
+def list_files(models: dict[str, ModelFile], progress: Progress | None = None) -> dict[str, ListedFile]:
+    """Hash models, and say of each what a card does, by the same names.
+
+    Raises
+    ------
+    ConfigError
+        Two files have the same name, which a hub's folder cannot hold.
     OSError
     """
-    models = {name: _find(name, beside) for name in named}
     unique = {model.path.resolve(): model for model in models.values()}
     names = [path.name for model in unique.values() for path in model.paths]
     for name in names:

@@ -133,18 +133,16 @@ def _speed_table(
 def commands(results: Results) -> list[str]:
     """Write the commands that make the results again, beside the files."""
     lines = []
-    for one in results.compared:
-        text = _base(one.text) if one.name in ("", _base(one.text)) else f"{one.name}={_base(one.text)}"
-        models = [own.path for own in one.candidates if not own.cache_types]
-        caches = [(own.cache_type_k, own.cache_type_v) for own in one.candidates if own.cache_types]
-        options = [word for k, v in dict.fromkeys(caches) for word in ("-ctk", k, "-ctv", v)]
-        names = map(_base, (one.base.model, *models))
-        lines.append(
-            command(
-                *("pyquant", "compare", *names, "--text", text),
-                *("--ctx", one.n_ctx, "--chunks", one.n_chunks, *options),
-            )
-        )
+    for together in results.together:
+        for one in together:
+            text = _base(one.text) if one.name in ("", _base(one.text)) else f"{one.name}={_base(one.text)}"
+            if one.kind == "text":
+                lines.append(_compare([one], "--text", text, "--ctx", one.n_ctx))
+            elif one.kind == "chat":
+                lines.append(_compare([one], "--chat", text))
+        if bundled := [one for one in together if one.kind in ("bundled", "answers")]:
+            ctx = [one.n_ctx for one in bundled if one.kind == "bundled"]  # a chat's is its own length
+            lines.append(_compare(bundled, "--bundled", *(["--ctx", ctx[0]] if ctx else [])))
     for asked in results.asked:
         names = map(_base, (asked.base.model, *(own.model for own in asked.candidates)))
         some = ["--questions", asked.n_questions] if asked.n_questions < asked.n_in_file else []
@@ -157,11 +155,22 @@ def commands(results: Results) -> list[str]:
     return lines
 
 
+def _compare(measured: Sequence[Compared], *how: object) -> str:
+    """Write the command that makes the results of some texts, of the first one's models."""
+    one = measured[0]
+    models = [own.path for own in one.candidates if not own.cache_types]
+    caches = [(own.cache_type_k, own.cache_type_v) for own in one.candidates if own.cache_types]
+    options = [word for k, v in dict.fromkeys(caches) for word in ("-ctk", k, "-ctv", v)]
+    names = map(_base, (one.base.model, *models))
+    n_chunks = max(one.n_chunks for one in measured)  # a text that has fewer gives all that it has
+    return command("pyquant", "compare", *names, *how, "--chunks", n_chunks, *options)
+
+
 def texts(results: Results) -> list[tuple[str, str, str]]:
     """List name, use and SHA-256 of texts and questions, each once."""
     found = [
         (
-            _base(one.text),
+            one.name if one.kind == "answers" else _base(one.text),
             f"{one.n_tokens:,} tokens in {one.n_chunks:,} chunks of {one.n_ctx:,}",
             one.text_sha256,
         )

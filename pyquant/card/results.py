@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
 
@@ -113,9 +113,10 @@ class Shares(_Cached):
 
 
 class Compared(_Part):
-    """Models beside a base on one text. name: what the text is called."""
+    """Models beside a base on one text. name: what the text is called. kind: as `Comparison` has it."""
 
     name: str = ""
+    kind: Literal["text", "chat", "bundled", "answers"] = "text"
     text: str
     text_sha256: Sha256
     n_ctx: PositiveInt
@@ -194,12 +195,17 @@ class _Texts(_Printed):
 
 @dataclass(frozen=True)
 class Results:
-    """All results of a card. versions: of pyquant, that made them."""
+    """All results of a card. together: texts, by what one command printed. versions: of pyquant."""
 
-    compared: list[Compared]
+    together: list[list[Compared]]
     asked: list[Asked]
     speeds: list[Speed]
     versions: list[str]
+
+    @property
+    def compared(self) -> list[Compared]:
+        """What was measured on each text."""
+        return [one for texts in self.together for one in texts]
 
     @property
     def bases(self) -> list[str]:
@@ -239,10 +245,10 @@ def _add(path: Path, results: Results) -> None:
     try:
         if schema == COMPARE and "texts" in content:
             printed = _Texts.model_validate(content)
-            results.compared.extend(printed.texts)
+            results.together.append(printed.texts)
         elif schema == COMPARE:
             printed = _OneText.model_validate(content)
-            results.compared.append(printed)
+            results.together.append([printed])
         elif schema == ACCURACY:
             printed = _Answers.model_validate(content)
             results.asked.extend(printed.files)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pyquant.card import page
 from pyquant.card.figure import LEAST, kld_figure
-from pyquant.card.listed_file import ListedFile, Progress, list_files
+from pyquant.card.listed_file import ListedFile, Progress, find_models, list_files
 from pyquant.card.markdown import plain
 from pyquant.card.results import Compared, Results, read_results
 from pyquant.errors import ConfigError
@@ -73,10 +73,11 @@ def write_card(
     found = read_results(sources)
     drawn = next(filter(_has_points, found.compared), None)
     outputs = [output, figure] if drawn else [output]
+    models = find_models(found.models, list(dict.fromkeys(path.parent for path in sources)))
+    sources += [path for model in models.values() for path in model.paths]
     for path in outputs:
         check_output(path, sources=sources, force=force)
-    beside = list(dict.fromkeys(path.parent for path in sources))
-    files = list_files(found.models, beside, progress)
+    files = list_files(models, progress)
     base = files[found.bases[0]]
     if any(files[named] is not base for named in found.bases):
         names = ", ".join(sorted({files[named].name for named in found.bases}))
@@ -127,6 +128,7 @@ def _what(
         "kld": list(_kld(found, files, chosen)),
         "speed": page.speed_tables(found, files, chosen) if found.speeds else "",
         "texts": page.texts(found),
+        "has_plain_text": any(one.kind in ("text", "bundled") for one in found.compared),
         "versions": found.versions,
         "commands": page.commands(found),
     }

@@ -122,10 +122,12 @@ def check_mode(mode: options.WrittenMode) -> None:
 
 def check_method(method: MethodOptions, *, has_target: bool) -> None:
     """Refuse options of types beside a mode, but for the text of a target. Raises ConfigError."""
-    flags = {
+    flags: dict[str, object] = {
         "--method": method.method, "--evaluate": method.evaluate,
-        "--calibration-chunks": method.calibration_chunks, "--text": None if has_target else method.text,
+        "--calibration-chunks": method.calibration_chunks,
     }  # fmt: skip
+    if not has_target:
+        flags |= {"--text": method.text, "--ctx": method.ctx, "--chunks": method.chunks}
     for flag, value in flags.items():
         if value:
             raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE instead of --mode")

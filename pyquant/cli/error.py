@@ -54,8 +54,8 @@ def error(
 
         return error_figure(report)
 
-    drawing.draw(figure)
-    show(report.to_json(), json, _print, keep=True)
+    with drawing.beside(figure):
+        show(report.to_json(), json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

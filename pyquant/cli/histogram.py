@@ -39,8 +39,8 @@ def histogram(
 
         return histogram_figure(counted)
 
-    drawing.draw(figure)
-    show(counted.to_json(), json, _print, keep=True)
+    with drawing.beside(figure):
+        show(counted.to_json(), json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

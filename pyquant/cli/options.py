@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
@@ -400,14 +401,18 @@ class Drawing:
         elif self.force:
             raise ConfigError("--force: replaces a figure; give --plot FILE")
 
-    def draw(self, figure: Callable[[], Figure]) -> None:
-        """Write the figure, if one is wanted."""
-        if self.plot:
-            from pyquant.cli.output import remark
-            from pyquant.inspect.figures.style import save_figure
+    @contextmanager
+    def beside(self, figure: Callable[[], Figure]) -> Iterator[None]:
+        """Write the figure, if one is wanted, after the result is shown within, which no figure must cost."""
+        try:
+            yield
+        finally:
+            if self.plot:
+                from pyquant.cli.output import remark
+                from pyquant.inspect.figures.style import save_figure
 
-            save_figure(figure(), self.plot)
-            remark(f"drawn to {self.plot}")
+                save_figure(figure(), self.plot)
+                remark(f"drawn to {self.plot}")
 
 
 def _assignments(pairs: list[str]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Files that commands are given: every option that names one is parsed by a function of this file.
 
-Inputs are protected as they are parsed: then no output of the command can replace one, whichever
-names it goes by. A test goes over all options of all commands.
+Inputs are protected as they are parsed, a shard with the others of its model: then no output of the command
+can replace one, whichever names it goes by. A test goes over all options of all commands.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import typer
 
+from pyquant.errors import TextError
 from pyquant.files.text import NamedText, Text, make_text, read_text
 
 SHOWS_RESULTS = ("rich.console", "rich.table")
@@ -22,10 +23,12 @@ _outputs: list[Path] = []  # of the command at work
 def source(name: str | Path) -> Path:
     """Reads the name of a file that is read."""
     from pyquant.files.output_file import protect
+    from pyquant.models.shard_name import named_shards
 
     if str(name) == "-":
         raise typer.BadParameter("'-': only a text can come from standard input")
-    protect(Path(name))
+    for path in {Path(name), *named_shards(Path(name))}:
+        protect(path)
     return Path(name)
 
 
@@ -75,6 +78,8 @@ def _maybe_named(name: str) -> tuple[str, str]:
 def text(name: str) -> Text:
     """Reads a text: a file, or standard input for `-`. Raises TextError."""
     if name == "-":
+        if sys.stdin is None:  # a closed one
+            raise TextError("-: standard input is closed; give a file, or a pipe")
         return make_text(Path(name), sys.stdin.buffer.read())
     return read_text(source(name))
 

@@ -11,6 +11,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.output import print_lines, print_table, show
 from pyquant.cli.progress import progress_bar
 from pyquant.cli.single_values import Commands
+from pyquant.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyquant.schemes.fold_table import Table
@@ -64,6 +65,8 @@ def _tables(name: str, model: Path | None = None) -> tuple[Table, dict[str, Tabl
     from pyquant.schemes.table_set import named_tables
 
     if name != "balanced":
+        if model is not None:
+            raise ConfigError("--model: is for TABLE `balanced`, the only one made for a model; drop it")
         return named_tables(name)
     from pyquant.data import model_path
     from pyquant.inspect.histogram import code_counts

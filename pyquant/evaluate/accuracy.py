@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,12 @@ from pyquant.evaluate.questions.draw import Draw, draw_by_floats, draw_by_intege
 from pyquant.evaluate.questions.flips import flips
 from pyquant.evaluate.questions.question import Question
 from pyquant.evaluate.questions.text_files import read_hellaswag, read_winogrande
-from pyquant.files.sha256 import files_sha256
+from pyquant.files.text import text_bytes
 from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
 
 SCHEMA = "pyquant.accuracy/1"
-FORMATS: dict[str, tuple[Callable[[Path], list[Question]], Draw]] = {
+FORMATS: dict[str, tuple[Callable[[Path, bytes], list[Question]], Draw]] = {
     "hellaswag": (read_hellaswag, draw_by_integers),
     "winogrande": (read_winogrande, draw_by_floats),
     "multiple_choice": (read_multiple_choice, draw_by_floats),
@@ -165,7 +166,7 @@ def measure_accuracy(
     if n_questions is not None:
         limits.QUESTIONS.check("questions", n_questions)
     asked = {format_: _read(format_, Path(file), n_questions) for format_, file in files.items()}
-    done, total = 0, len(models) * sum(len(questions) for questions, _ in asked.values())
+    done, total = 0, len(models) * sum(len(questions) for questions, _, _ in asked.values())
 
     def advance(n: int) -> None:
         nonlocal done
@@ -176,30 +177,24 @@ def measure_accuracy(
     answers: dict[str, list[Answers]] = {format_: [] for format_ in asked}
     for each in models:
         with Model(each) as model:
-            for format_, (questions, _) in asked.items():
+            for format_, (questions, _, _) in asked.items():
                 scores = ask(model, questions, threads=threads, advance=advance)
                 answers[format_].append(_answers(str(model.path), format_, questions, scores))
     return AccuracyReport(
         [
-            FileAccuracy(
-                format_,
-                str(files[format_]),
-                files_sha256([Path(files[format_])]),
-                n,
-                questions,
-                answers[format_],
-            )
-            for format_, (questions, n) in asked.items()
+            FileAccuracy(format_, str(files[format_]), sha256, n, questions, answers[format_])
+            for format_, (questions, n, sha256) in asked.items()
         ]
     )
 
 
-def _read(format_: str, path: Path, n_questions: int | None) -> tuple[list[Question], int]:
-    """Read a file, and return the questions to ask, and how many it has."""
+def _read(format_: str, path: Path, n_questions: int | None) -> tuple[list[Question], int, str]:
+    """Read a file once: it may be a pipe. Returns the questions to ask, how many it has, and its SHA-256."""
     read, draw = FORMATS[format_]
-    questions = read(path)
+    data = text_bytes(path)
+    questions = read(path, data)
     drawn = range(len(questions)) if n_questions is None else draw(len(questions), n_questions)
-    return [questions[i] for i in drawn], len(questions)
+    return [questions[i] for i in drawn], len(questions), hashlib.sha256(data).hexdigest()
 
 
 def _answers(model: str, format_: str, questions: list[Question], scores: list[list[float]]) -> Answers:

@@ -31,7 +31,7 @@ def bundled_texts(base: Path, threads: int | None = None) -> list[Named]:
 
     Raises ModelFileError.
     """
-    texts: list[Named] = [NamedText(text.name, read_text(text.path)) for text in BUNDLED_TEXTS]
+    texts: list[Named] = [NamedText(text.name, read_text(text.path), "bundled") for text in BUNDLED_TEXTS]
     with Model(base) as model:
         if model.chat_template() is None:
             logger.warning("%s: has no chat template, so there is no text %s", base, OWN_CHAT)
@@ -54,7 +54,7 @@ def own_chat(model: Model, threads: int | None = None) -> Chat:
         if answer
     ]
     sha256 = hashlib.sha256(json_bytes(conversations)).hexdigest()
-    return Chat(OWN_CHAT, f"answers of {model.path}", sha256, conversations)
+    return Chat(OWN_CHAT, f"answers of {model.path}", sha256, conversations, "answers")
 
 
 def _answers(model: Model, prompts: list[NDArray[np.int32]], threads: int | None) -> list[str]:

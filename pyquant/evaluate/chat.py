@@ -43,12 +43,16 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Chat:
-    """Conversations, and what results call them; source: the file that they are from."""
+    """Conversations, and what results call them.
+
+    source: the file that they are from. kind: chat, or answers that the base wrote.
+    """
 
     name: str
     source: str
     sha256: str
     conversations: Sequence[Conversation]
+    kind: str = "chat"
 
     def to_jsonl(self) -> bytes:
         """Return a file's content that `read_chat` reads as this."""

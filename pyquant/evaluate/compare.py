@@ -226,6 +226,7 @@ def _summary(variants: Sequence[Variant], sample: Sample, scored: ScoredSample) 
     sizes = [sum(path.stat().st_size for path in file.paths) for file in files]
     return Comparison(
         name=sample.name,
+        kind=sample.kind,
         text=sample.source,
         text_sha256=sample.sha256,
         n_ctx=sample.n_ctx,

@@ -46,6 +46,8 @@ class Comparison:
     ----------
     name : str
         What the text is called.
+    kind : str
+        "text"; "chat": conversations; "bundled": a text of pyquant's; "answers": a chat that the base wrote.
     text, text_sha256 : str
         Its path, and its hash, of a plain text less a newline at its end.
     n_ctx, n_chunks, n_tokens : int
@@ -71,6 +73,7 @@ class Comparison:
     """
 
     name: str
+    kind: str
     text: str
     text_sha256: str
     n_ctx: int
@@ -87,11 +90,20 @@ class Comparison:
     scores: list[Scores] = field(repr=False)
     chunks: NDArray[np.intp] = field(repr=False)
 
+    @property
+    def files(self) -> list[str]:
+        """Paths of the candidates, which `model` says with the types of their caches."""
+        return [
+            candidate.model.removesuffix(f" ({cache})")
+            for candidate, cache in zip(self.candidates, self.caches[1:])
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return all statistics as `pyquant compare --json` prints them."""
         return {
             "schema": SCHEMA,
             "name": self.name,
+            "kind": self.kind,
             "text": self.text,
             "text_sha256": self.text_sha256,
             "n_ctx": self.n_ctx,
@@ -102,15 +114,20 @@ class Comparison:
             "candidates": [
                 candidate.to_json()
                 | {
-                    "file": candidate.model.removesuffix(f" ({cache})"),
+                    "file": file,
                     "cache_type_k": cache.keys,
                     "cache_type_v": cache.values,
                     "bits": bits,
                     "size": size,
                     "dominated_by": peer,
                 }
-                for candidate, cache, bits, size, peer in zip(
-                    self.candidates, self.caches[1:], self.bits[1:], self.sizes[1:], self.dominated_by()
+                for candidate, file, cache, bits, size, peer in zip(
+                    self.candidates,
+                    self.files,
+                    self.caches[1:],
+                    self.bits[1:],
+                    self.sizes[1:],
+                    self.dominated_by(),
                 )
             ],
             "paired": [asdict(pair) for pair in self.paired],

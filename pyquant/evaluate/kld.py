@@ -158,10 +158,10 @@ class Kld:
         The perplexity less the base's.
     correlation : float or None
         Of both models' negative log-likelihoods; None where one of them is constant.
-    kld : TokenDivergence
+    kld : TokenKld
     probability_change : ProbabilityChange
     same_top : SameTop
-    expected_acceptance : SampledAcceptance
+    expected_acceptance : ExpectedAcceptance
     """
 
     model: str
@@ -217,7 +217,9 @@ def kld(model: str, base: Scores, scores: Scores) -> Kld:
     log_ratio = log_ppl - log_base
     log_ratio_error = math.sqrt(max(0.0, log_ppl_error**2 + log_base_error**2 - 2 * covariance))
     ratio = math.exp(log_ratio)
-    variance = (ppl * log_ppl_error) ** 2 + (ppl_base * log_base_error) ** 2 - 2 * ppl * ppl_base * covariance
+    scale = max(ppl, ppl_base)  # without it the squares of a broken model's are no doubles
+    own, its = ppl / scale, ppl_base / scale
+    variance = (own * log_ppl_error) ** 2 + (its * log_base_error) ** 2 - 2 * own * its * covariance
     both = log_ppl_error * log_base_error
     same = float(scores.same_top.mean())
     return Kld(
@@ -229,7 +231,7 @@ def kld(model: str, base: Scores, scores: Scores) -> Kld:
         ratio=ratio,
         ratio_error=ratio * log_ratio_error,
         difference=ppl - ppl_base,
-        difference_error=math.sqrt(max(0.0, variance)),
+        difference_error=scale * math.sqrt(max(0.0, variance)),
         correlation=covariance / both if both > 0 else None,
         kld=token_kld(scores.kld),
         probability_change=_probability_change(np.exp(-scores.nll) - np.exp(-base.nll)),

@@ -127,7 +127,7 @@ def n_abreast(
     else:
         room = (available_memory() or math.inf) / 2
     most = max([base, *others])
-    return max(2, int(min((room - base) // most, len(models))))
+    return max(2, int(min((room - base) / most, len(models))))
 
 
 def abreast_memory(model: ModelFile, n_ctx: int, cache: CacheTypes = F16_CACHE) -> int:

@@ -24,13 +24,14 @@ class Sample(ABC):
 
     Attributes
     ----------
-    name, source, sha256 : str
-        What results call it, the file that it is from, and its hash.
+    name, kind, source, sha256 : str
+        What results call it, what it is (`Comparison`), the file that it is from, and its hash.
     n_ctx, n_chunks : int
         Tokens of the longest chunk, and how many chunks there are.
     """
 
     name: str
+    kind: str
     source: str
     sha256: str
     n_ctx: int
@@ -63,7 +64,8 @@ class PlainSample(Sample):
 
     def __init__(self, named: NamedText, chunks: Chunks, *, every_position: bool) -> None:
         self._text, self._chunks, self._every_position = named.text, chunks, every_position
-        self.name, self.source, self.sha256 = named.name, str(named.text.path), named.text.sha256
+        self.name, self.kind = named.name, named.kind
+        self.source, self.sha256 = str(named.text.path), named.text.sha256
         self.n_ctx, self.n_chunks = chunks.n_ctx, chunks.n_chunks
 
     def check(self, base: Model, model: Model) -> None:
@@ -87,7 +89,7 @@ class ChatSample(Sample):
 
     def __init__(self, chat: Chat, rendered: Sequence[Rendered]) -> None:
         self._rendered = rendered
-        self.name, self.source, self.sha256 = chat.name, chat.source, chat.sha256
+        self.name, self.kind, self.source, self.sha256 = chat.name, chat.kind, chat.source, chat.sha256
         self.n_ctx, self.n_chunks = max(len(one.passage.tokens) for one in rendered), len(rendered)
 
     def check(self, base: Model, model: Model) -> None:

@@ -66,7 +66,7 @@ class Rates:
 class ModelSpeed:
     """One model's rates: at prompts, given at once, and at generation, one token after the other.
 
-    model: its path. n_bytes: size of its file, in bytes.
+    model: its path. n_bytes: size of its file, or of all shards, in bytes.
     """
 
     model: str
@@ -153,6 +153,7 @@ def measure_speed(
                 if progress:
                     progress(turn * len(measured) + done + 1, (rounds + 1) * len(measured))
         n_threads = contexts[paths[0]].n_threads
+        n_bytes = {path: context.model.file.n_bytes for path, context in contexts.items()}
 
     def rates_of(path: Path, test: str) -> Rates:
         return Rates(measured[path, test], measured[paths[0], test])
@@ -162,7 +163,7 @@ def measure_speed(
         n_generate=n_generate,
         n_threads=n_threads,
         models=[
-            ModelSpeed(str(path), path.stat().st_size, rates_of(path, "prompt"), rates_of(path, "generation"))
+            ModelSpeed(str(path), n_bytes[path], rates_of(path, "prompt"), rates_of(path, "generation"))
             for path in paths
         ],
     )

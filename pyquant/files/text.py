@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pyquant.errors import ConfigError, TextError
+from pyquant.errors import ConfigError, TextError, said_by_system
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Text:
 
 @dataclass(frozen=True)
 class NamedText:
-    """A text, and what results call it."""
+    """A text, and what results call it. kind: text, or bundled with pyquant."""
 
     name: str
     text: Text
+    kind: str = "text"
 
 
 def read_text(path: str | os.PathLike[str] | Text) -> Text:
@@ -49,13 +50,17 @@ def read_text(path: str | os.PathLike[str] | Text) -> Text:
     if isinstance(path, Text):
         return path
     path = Path(path)
+    return make_text(path, text_bytes(path))
+
+
+def text_bytes(path: Path) -> bytes:
+    """Read a file that may be a pipe. Raises TextError: it cannot be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
-        raise TextError(f"{path}: {error.strerror}") from None
+        raise TextError(said_by_system(error, path)) from None
     except ValueError as error:  # a zero byte in its name
         raise TextError(f"{str(path)!r}: {error}") from None
-    return make_text(path, data)
 
 
 AnyText = Text | str | os.PathLike[str]

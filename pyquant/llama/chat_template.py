@@ -43,6 +43,12 @@ def read_template(path: Path) -> Template:
         raise TextError(f"{path}: cannot be read: it is not UTF-8 from byte {error.start} on") from None
 
 
+def own_template(model: Model, tools: Sequence[Any] | None = None) -> Template | None:
+    """Return a model's own template, with tools that for them if it has one; None if it has none."""
+    source = (model.chat_template(TOOL_USE) if tools else None) or model.chat_template()
+    return None if source is None else Template(source, model.path)
+
+
 def render(
     model: Model,
     messages: Sequence[Message],
@@ -75,13 +81,11 @@ def render(
     ModelFileError
         There is no template, it is no Jinja, or it refuses the messages.
     """
+    template = template or own_template(model, tools)
     if template is None:
-        source = (model.chat_template(TOOL_USE) if tools else None) or model.chat_template()
-        if source is None:
-            raise ModelFileError(
-                f"{model.path}: has no chat template; give --chat-template FILE, or a prompt without --chat"
-            )
-        template = Template(source, model.path)
+        raise ModelFileError(
+            f"{model.path}: has no chat template, which conversations need; give plain text, or another model"
+        )
     begin, end = model.vocabulary.begin_and_end()
 
     try:

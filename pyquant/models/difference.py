@@ -57,7 +57,7 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
             continue
         if other.shape != tensor.shape:
             not_compared[tensor.name] = f"shapes {list(tensor.shape)} and {list(other.shape)}"
-        elif without_weights := [either for either in (tensor, other) if not _has_weights(either)]:
+        elif without_weights := [either for either in (tensor, other) if not either.has_weights]:
             not_compared[tensor.name] = f"type {without_weights[0].type.name}"
         else:
             pairs.append((tensor, other))
@@ -67,14 +67,6 @@ def pair_tensors(base: ModelFile, model: ModelFile) -> tuple[list[tuple[Tensor, 
         not_compared=not_compared,
         metadata=_metadata_difference(base, model),
     )
-
-
-def _has_weights(tensor: Tensor) -> bool:
-    try:
-        tensor.decoder()
-    except ValueError:
-        return False
-    return True
 
 
 def _metadata_difference(base: ModelFile, model: ModelFile) -> dict[str, tuple[str | None, str | None]]:

@@ -157,7 +157,8 @@ def _file_type(value: Any) -> str | None:
     if value == Q4_T_FILE_TYPE:
         return TensorType.Q4_T.name
     names = {number: name for name, number in FILE_TYPES.items()}
-    return names.get(value, None if value is None else f"unknown ({value})")
+    unknown = None if value is None else f"unknown ({value})"
+    return names.get(value, unknown) if isinstance(value, int) else unknown
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import reprlib
 from collections.abc import Callable
 from functools import cached_property
@@ -17,6 +16,7 @@ from pyquant.errors import ModelFileError
 from pyquant.files.sha256 import files_sha256
 from pyquant.models.pqz.pqz_file import PqzFile
 from pyquant.models.shard import Shard, read_shard
+from pyquant.models.shard_name import SHARD_NAME, named_shards
 from pyquant.models.tensor import Tensor
 
 
@@ -182,7 +182,7 @@ class ModelFile:
         n_shards = self.get("split.count", 0)
         if not isinstance(n_shards, int) or n_shards < 2:
             return []
-        match = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)", first.name)
+        match = SHARD_NAME.fullmatch(first.name)
         if not match or int(match[3]) != n_shards:
             raise ModelFileError(
                 f"{first}: one of {n_shards} shards, so its name must end in "
@@ -193,9 +193,7 @@ class ModelFile:
                 f"{first}: shard {int(match[2])} of {n_shards}; give the first one, "
                 f"{match[1]}-00001-of-{n_shards:05}{match[4]}"
             )
-        return [
-            first.with_name(f"{match[1]}-{i:05}-of-{n_shards:05}{match[4]}") for i in range(2, n_shards + 1)
-        ]
+        return named_shards(first)[1:]
 
 
 # Types that functions of the library take as a model.

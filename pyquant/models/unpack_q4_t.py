@@ -13,7 +13,7 @@ from pyquant import _core
 from pyquant.errors import ModelFileError
 from pyquant.files.output_file import OutputFile
 from pyquant.models.conversion import Conversion, Converted
-from pyquant.models.header import set_metadata
+from pyquant.models.header import LAYOUT_KEYS, set_metadata
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.pqz.pqz_file import scratch_file
 from pyquant.models.progress import Progress
@@ -133,9 +133,8 @@ def _stock_header(model: ModelFile, stock: Type) -> _core.Gguf:
     """Make the header that quantization would have written, to the order of the keys."""
     header = _core.Gguf()
     header.copy_keys(model.header)
-    for key in model.keys:
-        if is_table_entry(key):
-            header.remove(key)
+    for key in (*LAYOUT_KEYS, *filter(is_table_entry, model.keys)):
+        header.remove(key)
     header.set_u32("general.file_type", int(STOCK_FILE_TYPES[stock]))
     in_order = header.keys()
     ours = [key for key in in_order if key.startswith(("quantize.imatrix.", "pyquant."))]

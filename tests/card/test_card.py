@@ -111,6 +111,30 @@ def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) 
     assert "--text wiki=wiki.txt --ctx 512 --chunks 20 -ctk q8_0 -ctv q4_0" in text
 
 
+def test_commands_of_a_card_measure_what_was_measured(folder: Path) -> None:
+    one = compare(NAMES)
+    texts = [
+        {**one, "name": "talk", "kind": "chat", "text": "a/talk.jsonl", "n_ctx": 77, "n_chunks": 3},
+        {**one, "name": "code", "kind": "bundled", "text": "b/code.txt", "n_ctx": 256, "n_chunks": 8},
+        {**one, "name": "prose", "kind": "bundled", "text": "b/prose.txt", "n_ctx": 256, "n_chunks": 9},
+        {**one, "name": "own-chat", "kind": "answers", "text": "answers of a/base.gguf", "n_chunks": 16},
+    ]
+    (folder / "kld.json").write_text(json.dumps({"schema": one["schema"], "texts": texts}))
+    write_card([folder / "kld.json"], folder / "README.md")
+    text = (folder / "README.md").read_text()
+    models = "pyquant compare base.gguf q4_0.gguf q8_0.gguf"
+    assert [line for line in text.splitlines() if line.startswith("pyquant compare")] == [
+        f"{models} --chat talk=talk.jsonl --chunks 3",
+        f"{models} --bundled --ctx 256 --chunks 16",
+    ]
+    assert "own-chat" in [row[0] for row in rows(text)]
+    said = "The hash of a plain text is of its bytes without a newline at the end."
+    assert said in text
+    (folder / "kld.json").write_text(json.dumps(texts[0]))
+    write_card([folder / "kld.json"], folder / "README.md", force=True)
+    assert said not in (folder / "README.md").read_text()
+
+
 def test_the_pack_of_a_new_type_has_what_llama_cpp_asks_for(folder: Path) -> None:
     write_card(results_of(folder), folder / "pack.md", new_type="q4_0.gguf")
     text = (folder / "pack.md").read_text()
@@ -192,6 +216,14 @@ def test_what_exists_is_kept_and_bases_are_one(folder: Path) -> None:
         write_card([folder / "kld.json", folder / "other.json"], folder / "card.md")
     with pytest.raises(ConfigError, match="give a result of `pyquant compare --json` or `pyquant accuracy"):
         read_results([folder / "speed.json"])
+
+
+def test_a_card_replaces_no_model_of_its_results(folder: Path) -> None:
+    victim = folder / "q4_0.gguf"
+    before = victim.read_bytes()
+    with pytest.raises(OutputError, match=r"q4_0.gguf: is the input, which is never overwritten"):
+        write_card(results_of(folder), victim, force=True)
+    assert victim.read_bytes() == before
 
 
 def test_the_command_reads_what_commands_print(folder: Path) -> None:

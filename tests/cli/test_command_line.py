@@ -80,6 +80,8 @@ def test_a_pipe_that_closes_is_no_traceback(model: Path):
         (["quantize", "--mode", "q8_table", "MODEL", "out.gguf"], 2, "needs 'table'"),
         (["quantize", "--mode", "q8_table", "--table", "bsic", "MODEL", "out.gguf"], 2, "basic, balanced"),
         (["quantize", "--mode", "q4_0", "--no-such-flag", "MODEL", "out.gguf"], 2, "No such option"),
+        (["quantize", "--mode", "q4_0", "--ctx", "64", "MODEL", "out.gguf"], 2, "--ctx: is for a type or a"),
+        (["quantize", "--mode", "q4_0", "--chunks", "3", "MODEL", "out.gguf"], 2, "--chunks: is for a type"),
         (["histogram", "MODEL"], 1, "--mode says through which quantizer"),
         (["histogram", "--mode", "q4_0", "--plot", "plot.jpeg", "MODEL"], 1, ".png, .svg, .pdf"),
         (["tables", "show", "no.toml"], 2, "no such table file"),

@@ -17,6 +17,7 @@ from pyquant.cli import paths
 from pyquant.files.text import Text
 from tests.support.command import commands, run
 from tests.support.costs import write_costs
+from tests.support.models import Model
 
 
 def parameters() -> Iterator[tuple[str, str, object, object]]:
@@ -148,6 +149,25 @@ def test_an_input_is_not_replaced(arguments, victim, link, folder: Path, tmp_pat
     assert (tmp_path / victim).read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tables build M -o OUT", "tables learn M -o OUT",
+        "sensitivity M --hessian stats.gguf --text text.txt -o OUT",
+        "mix M --hessian stats.gguf --text text.txt --target-bpw 6 -o OUT",
+    ],
+)  # fmt: skip
+def test_a_shard_of_the_input_is_not_replaced(command: str, folder: Path, tmp_path: Path) -> None:
+    first = Model().write(tmp_path / "m.gguf", tensors_per_shard=8)
+    second = min(tmp_path.glob("m-00002-of-*"))
+    before = second.read_bytes()
+    words = {"M": first, "OUT": second}
+    refused = run(*(words.get(word, word) for word in command.split()), "--force", cwd=folder)
+    assert refused.returncode == 1, refused.stderr
+    assert f"{second}: is the input, which is never overwritten" in refused.stderr
+    assert second.read_bytes() == before
+
+
 def test_an_input_under_the_name_of_the_unfinished_output(folder: Path, tmp_path: Path):
     source = tmp_path / ".out.gguf.partial"
     shutil.copy(folder / "model.gguf", source)
@@ -181,6 +201,14 @@ def test_a_text_can_come_from_standard_input(folder: Path):
     assert '"ppl"' in read.stdout
     ppl = [line for line in read.stdout.splitlines() if '"ppl"' in line]
     assert ppl == [line for line in piped.stdout.splitlines() if '"ppl"' in line]
+
+
+def test_a_closed_standard_input_is_no_text(folder: Path) -> None:
+    line = f"{sys.executable} -m pyquant perplexity {folder}/model.gguf --text - <&-"
+    refused = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert refused.returncode in (1, 2), refused.stderr
+    assert "-: standard input is closed; give a file, or a pipe" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ def test_built_in_tables(small_model: Path) -> None:
     box, other = run("tables", "show", "balanced"), run("tables", "show", "balanced", "--model", small_model)
     assert box.returncode == other.returncode == 0
     assert box.stdout != other.stdout
+    refused = run("tables", "show", "basic", "--model", small_model)
+    assert refused.returncode == 2
+    assert "--model: is for TABLE `balanced`" in refused.stderr
 
 
 @pytest.mark.ci

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -136,7 +138,7 @@ def test_draws_name_each_question_once() -> None:
 def test_winogrande_is_read_as_llama_perplexity_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "questions.csv"
     file.write_text('0,"She said ""yes"", so _ won.",Ann,Bo Lee,2\n\n1,Then _ lost.,A,B,1\n')
-    first, second = read_winogrande(file)
+    first, second = read_winogrande(file, file.read_bytes())
     assert first.texts == (b'She said ""yes"", so Ann won.', b'She said ""yes"", so Bo Lee won.')
     assert (first.until, first.right) == ((b'She said ""yes"", so Ann', b'She said ""yes"", so Bo Lee'), {1})
     assert second == Question(
@@ -173,9 +175,8 @@ BAD = {
 @pytest.mark.parametrize(("format_", "content"), [(name, content) for name in BAD for content in BAD[name]])
 def test_a_file_of_another_format_is_refused_in_a_line(format_: str, content: str, tmp_path: Path) -> None:
     file = tmp_path / "questions"
-    file.write_bytes(content.encode("latin-1"))
     with pytest.raises(TextError, match=BAD[format_][content]) as refusal:
-        FORMATS[format_][0](file)
+        FORMATS[format_][0](file, content.encode("latin-1"))
     assert str(refusal.value).startswith(str(file))
     assert "\n" not in str(refusal.value)
 
@@ -193,6 +194,21 @@ def test_too_long_a_question_and_wrong_calls_are_refused(
         ConfigError, match="expected a file for one of hellaswag, winogrande, multiple_choice"
     ):
         measure_accuracy(models[0], [], {"mmlu": file})
+
+
+@pytest.mark.parametrize("format_", WRITE)
+def test_the_hash_is_of_what_was_read_from_a_pipe_too(
+    models: list[Path], files: dict[str, Path], format_: str
+) -> None:
+    data = files[format_].read_bytes()
+    read, write = os.pipe()
+    try:
+        assert os.write(write, data) == len(data)
+        os.close(write)
+        report = measure_accuracy(models[0], [], {format_: f"/dev/fd/{read}"}, n_questions=2, threads=1)
+    finally:
+        os.close(read)
+    assert report.files[0].sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_the_command_shows_flips_and_p(models: list[Path], files: dict[str, Path]) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from pyquant.errors import ModelFileError, TextError
-from pyquant.evaluate.bundled import own_chat
+from pyquant.evaluate.bundled import bundled_texts, own_chat
 from pyquant.evaluate.chat import Rendered, read_chat
 from pyquant.evaluate.compare import compare_texts
+from pyquant.files.text import NamedText, read_text
 from pyquant.llama.model import Model
 from tests.support.chat import TEMPLATE, ChatModel, turns, write_chat
 from tests.support.command import run
+from tests.support.models import F32
 from tests.twins import kernels as reference
 
 TWO = turns("the rain", "is in the inner air", "and then", "the sea")
@@ -98,6 +100,15 @@ def test_a_template_that_fails_is_named_with_the_line(models: list[Path], tmp_pa
         chat.rendered(model)
 
 
+def test_a_base_without_a_template_is_refused_without_options_of_generate(
+    generated, models: list[Path], chat: Path
+) -> None:
+    refused = run("compare", generated(F32), models[1], "--chat", chat)
+    assert refused.returncode == 1
+    assert "has no chat template, which conversations need" in refused.stderr
+    assert "--chat-template" not in refused.stderr
+
+
 def test_a_template_that_rewrites_what_was_said_is_refused(tmp_path: Path, chat: Path) -> None:
     last_alone = "{% for m in messages %}{{ loop.length }} {{ m.content }}{% endfor %}"
     with (
@@ -117,6 +128,17 @@ def test_a_base_answers_questions(models: list[Path], monkeypatch: pytest.Monkey
             "Explain to", "Write a sh", "What are t",
         ]  # fmt: skip
         assert all(0 < one.passage.n_scored <= 40 for one in chat.rendered(model))
+
+
+def test_results_say_what_their_texts_are(
+    models: list[Path], chat: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant.evaluate.bundled.N_QUESTIONS", 2)
+    monkeypatch.setattr("pyquant.evaluate.bundled.ANSWER_TOKENS", 8)
+    texts = [NamedText("plain", read_text(text)), read_chat(chat, "talk"), *bundled_texts(models[0], 1)]
+    found = compare_texts(models[0], models[1:], texts, n_ctx=64, n_chunks=1, threads=1)
+    kinds = ["text", "chat", "bundled", "bundled", "bundled", "answers"]
+    assert [one.to_json()["kind"] for one in found] == kinds
 
 
 def test_each_text_is_a_group_of_rows(models: list[Path], chat: Path, text: Path) -> None:

@@ -207,6 +207,17 @@ def test_a_broken_model_is_said_aloud():
     assert said == "m.pqz is of no use: its perplexity is 12.3 times the base's"
 
 
+def test_a_loss_whose_square_is_no_double_is_summed_up() -> None:
+    n, nats = 9, np.linspace(0, 1, 9)
+    base, model = (Scores(level + nats * spread, np.zeros(n), np.ones(n, bool), np.ones(n))
+                   for level, spread in ((2, 1), (400, 3)))  # fmt: skip
+    found = kld("m.gguf", base, model).to_json()
+    assert found["ratio"] > 1e100
+    assert found["difference_error"] == pytest.approx(found["perplexity_error"])
+    (said,) = verdicts([{**found, "dominated_by": None}])
+    assert said.startswith("m.gguf is of no use: its perplexity is ")
+
+
 def test_vocabularies_must_agree(generated: Callable[[str], Path], text: Path, tmp_path: Path):
     base = generated("f32, rows of 64 and 96")
     other = Model(n_vocab=330).write(tmp_path / "other.gguf")
@@ -222,6 +233,17 @@ def test_budget_says_the_sizes(generated: Callable[[str], Path]):
     check_budget([base], n_ctx=512, budget=needed)
     with pytest.raises(ConfigError, match=r"budget-memory: .* MB are needed.*of weights .* chunks of 512"):
         check_budget([base], n_ctx=512, budget=needed - 1)
+
+
+def test_tokens_that_the_base_forbids_add_nothing() -> None:
+    base = np.array([[1, 0, -np.inf, -np.inf]], np.float32)
+    logits = np.array([[0, 1, -np.inf, 3]], np.float32)
+    targets = np.zeros(1, np.int32)
+    measured, expected = (each.compare_logits(base, logits, targets, *more) for each, more in (
+        (_core, (1,)), (reference, ()),
+    ))  # fmt: skip
+    np.testing.assert_allclose(measured[1], expected[1], rtol=1e-6)
+    assert 0 < expected[1][0] < 10
 
 
 def test_the_overlap_of_logits_is_what_speculative_sampling_accepts() -> None:

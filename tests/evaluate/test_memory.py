@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType as Type
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.compare import compare_texts
-from pyquant.evaluate.memory import memory_of_comparison
+from pyquant.evaluate.memory import memory_of_comparison, n_abreast
 from pyquant.files.text import NamedText, read_text
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
@@ -61,6 +61,14 @@ def test_logits_of_a_long_chunk_are_not_kept(models: list[Path], text: Path, sma
     assert bound.logits == 0
     assert bound.working < 0.8 * logits
     assert took < bound.total + 2 * ALL_TOKENS
+
+
+def test_all_run_side_by_side_where_the_system_does_not_say_what_memory_is_left(
+    models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant.evaluate.memory.available_memory", lambda: None)
+    files = [ModelFile(model) for model in models[:4]]
+    assert n_abreast(files, [F16_CACHE] * 4, 512, None) == 4
 
 
 def test_the_base_needs_no_more_than_one_batch(models: list[Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from pyquant.evaluate.compare import compare_models, compare_texts
 from pyquant.evaluate.comparison import Comparison
 from pyquant.files.text import NamedText, read_text
 from pyquant.inspect.figures.kld_by_position import kld_by_position_figure
+from pyquant.inspect.figures.style import save_figure
+from pyquant.llama.cache_types import CacheTypes
 from tests.support.models import F32, Model
 
 
@@ -77,8 +81,21 @@ def test_a_figure_has_a_panel_for_each_text_and_a_line_for_each_model(models: li
     figure = kld_by_position_figure([found, found])
     for axes in figure.axes:
         assert axes.get_title("left") == "t"
-        assert [line.get_label() for line in axes.get_lines()] == ["5.gguf", "6.gguf"]
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["5.gguf", "6.gguf"]
         x, y = axes.get_lines()[1].get_data()
         assert list(y) == [span.kld[1] for span in found.by_position]
         assert x[0] == (found.by_position[0].first + found.by_position[0].last) / 2
     assert len(figure.axes) == 2
+
+
+def test_a_figure_names_caches_and_files_of_any_name(models: list[Path], text: Path, tmp_path: Path) -> None:
+    names = ["_q.gguf", r"5 $\frac $.gguf", os.fsdecode(b"6 \xff.gguf")]
+    others = [shutil.copy(models[1], tmp_path / name) for name in names]
+    texts = [NamedText(os.fsdecode(b"$\\frac $\xff"), read_text(text))]
+    options = {"n_ctx": 64, "n_chunks": 1, "threads": 1, "caches": [CacheTypes("f32", "f32")]}
+    figure = kld_by_position_figure(compare_texts(models[0], others, texts, **options))
+    save_figure(figure, tmp_path / "figure.svg")
+    shown = ["_q.gguf", r"5 \$\frac \$.gguf", "6  .gguf"]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
+        *shown, *(f"{name} (KV f32/f32)" for name in [models[0].name, *shown]),
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +23,14 @@ from pyquant import _core
 from pyquant.cli import app
 from pyquant.errors import OutputError
 from pyquant.inspect.error_map import measure_error
+from pyquant.inspect.figures.codes import histogram_figure
 from pyquant.inspect.figures.error_map import error_figure
 from pyquant.inspect.figures.style import save_figure
+from pyquant.inspect.histogram import count_codes
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
+from tests.support.models import F32
 from tests.twins import kernels as reference
 
 GROUPED = "f16, rows of 256, grouped queries"
@@ -279,6 +283,27 @@ def test_a_map_of_identical_models(generated: Callable[[str], Path]) -> None:
     found = measure_error(generated(GROUPED), generated(GROUPED))
     texts = [text.get_text() for text in error_figure(found).axes[0].texts]
     assert texts == ["="] * len(found.tensors)
+
+
+@pytest.mark.parametrize("name", [b"a $\\frac $.gguf", b"a \xff.gguf"])
+def test_any_name_is_drawn(generated: Callable[[str], Path], tmp_path: Path, name: bytes) -> None:
+    model = shutil.copy(generated(F32), tmp_path / os.fsdecode(name))
+    save_figure(error_figure(measure_error(model, model)), tmp_path / "map.png")
+    counted = count_codes(model, make_mode({"mode": "q4_0"}), threads=1)
+    save_figure(histogram_figure(counted), tmp_path / "codes.png")
+
+
+def test_a_result_is_shown_though_its_figure_cannot_be_drawn(
+    generated: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object) -> None:
+        raise OutputError("no figure")
+
+    monkeypatch.setattr("pyquant.inspect.figures.style.save_figure", fails)
+    words = ["error", generated(F32), generated(F32), "--plot", tmp_path / "map.svg"]
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert isinstance(result.exception, OutputError)
+    assert result.stdout == "identical        all 21 tensors, and the metadata\n"
 
 
 def run(*arguments: object) -> str:

@@ -14,6 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 
 from pyquant.errors import ModelFileError
+from pyquant.evaluate.speed import measure_speed
 from pyquant.machine.environment import environment
 from pyquant.models.info import model_info
 from pyquant.models.model_file import ModelFile
@@ -56,8 +57,11 @@ def test_a_model_in_short(quantized: Path) -> None:
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
     whole = model_info(Model().write(tmp_path / "whole.gguf"))
-    split = model_info(Model().write(tmp_path / "split.gguf", tensors_per_shard=4))
+    path = Model().write(tmp_path / "split.gguf", tensors_per_shard=4)
+    split = model_info(path)
     assert split.n_files > 1
+    (speed,) = measure_speed([path], n_prompt=4, n_generate=1, rounds=1, threads=1).models
+    assert speed.n_bytes == split.n_bytes
     assert (split.types, split.n_weights) == (whole.types, whole.n_weights)
 
 
@@ -76,6 +80,13 @@ def test_metadata_of_any_kind_becomes_json(tmp_path: Path) -> None:
     assert info.metadata["odd.texts"] == ["a", "b"]
     json.dumps(info.to_json(), allow_nan=False)
     assert "\x1b" not in command(path)
+
+
+def test_a_file_type_that_is_no_number(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "odd.gguf", "llama")
+    writer.add_array("general.file_type", [1, 2])
+    finish(writer)
+    assert model_info(tmp_path / "odd.gguf").file_type == "unknown ([1, 2])"
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:

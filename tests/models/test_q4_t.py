@@ -71,6 +71,16 @@ def test_unpacking_gives_the_stock_file(generated, name: str, settings: dict, tm
     assert others.items() <= kinds.items()
 
 
+def test_a_split_model_is_unpacked_to_a_whole_one(generated, tmp_path: Path) -> None:
+    source = generated("f32, rows of 64 and 96")
+    mode = make_mode({**MODES["basic"], "store": "q4_t"})
+    split = quantize_model(source, tmp_path / "packed.gguf", mode, split=60_000).files
+    assert len(split) > 1
+    unpack_q4_t(split[0], tmp_path / "unpacked.gguf")
+    stock = write(source, tmp_path / "stock.gguf", MODES["basic"], "stock")
+    assert (tmp_path / "unpacked.gguf").read_bytes() == stock.read_bytes()
+
+
 def test_unpacking_with_an_importance_matrix(generated, tmp_path: Path) -> None:
     source = generated("f16, rows of 256, grouped queries")
     settings = {**MODES["multizero 2"], "imatrix": str(legacy_imatrix(source, tmp_path / "imatrix.dat"))}

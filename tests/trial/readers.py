@@ -102,9 +102,9 @@ def mutations() -> list[Mutation]:
         RunMutation("report", "results folder: the report of it", 10000, "results/quality", always(reported)),
         NpzMutation("items", "results folder: results per item", 10, "items.npz", always(read_items)),
         TextMutation("text", "a text to evaluate on", 20, "text.txt", always(read_text)),
-        TextMutation("hellaswag", "HellaSwag's questions", 20, "hellaswag.txt", always(read_hellaswag)),
-        TextMutation("winogrande", "Winogrande's questions", 20, "winogrande.csv", always(read_winogrande)),
-        Mutation("choices", "multiple-choice questions", 20, "choices.bin", always(read_multiple_choice)),
+        TextMutation("hellaswag", "HellaSwag's questions", 20, "hellaswag.txt", asks(read_hellaswag)),
+        TextMutation("winogrande", "Winogrande's questions", 20, "winogrande.csv", asks(read_winogrande)),
+        Mutation("choices", "multiple-choice questions", 20, "choices.bin", asks(read_multiple_choice)),
         Mutation("choices-asked", "multiple-choice questions, asked", 1000, "choices.bin", answered),
         JsonMutation("printed", "JSON: results for a card", 20, "compared.json", always(read_card)),
         JsonMutation("card", "JSON: results, the card of them", 1000, "compared.json", always(carded)),
@@ -149,6 +149,10 @@ def pqz(name: str, what: str, sample: str) -> Mutation:
 def always(use: Use) -> Callable[[Samples], Use]:
     """A use that needs no other samples."""
     return lambda samples: use
+
+
+def asks(read: Callable[[Path, bytes], object]) -> Callable[[Samples], Use]:
+    return always(lambda path: read(path, path.read_bytes()))
 
 
 def read_model(path: Path) -> None:

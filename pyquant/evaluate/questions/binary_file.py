@@ -10,19 +10,15 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from pyquant.errors import TextError, said_by_system
+from pyquant.errors import TextError
 from pyquant.evaluate.questions.question import Question
 
 MOST_ANSWERS = 100  # llama-perplexity reads no more
 RIGHT = 1  # an answer's label
 
 
-def read_multiple_choice(path: Path) -> list[Question]:
-    """Read questions. Raises TextError: it names the question's number."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TextError(said_by_system(error, path)) from None
+def read_multiple_choice(path: Path, data: bytes) -> list[Question]:
+    """Read questions. data: what is in `path`. Raises TextError: it names the question's number."""
     reader = _Reader(path, data)
     n_questions = reader.integer()
     reader.take(4 * n_questions)  # where each begins: they follow each other

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from pyquant.errors import TextError
 from pyquant.evaluate.questions.question import Question
-from pyquant.files.text import read_text
+from pyquant.files.text import make_text
 
 HELLASWAG = 6  # lines of a question: the context, the right ending's index, four endings
 FIELD = rb'((?:[^,"]|"[^"]*")*)'
 ROW = re.compile(b",".join([FIELD] * 4) + b",(.*)", re.DOTALL)
 
 
-def read_hellaswag(path: Path) -> list[Question]:
-    """Read six lines for each question. Raises TextError: it names the line."""
-    lines = _lines(path)
+def read_hellaswag(path: Path, data: bytes) -> list[Question]:
+    """Read six lines for each question. data: what is in `path`. Raises TextError: it names the line."""
+    lines = _lines(path, data)
     if len(lines) % HELLASWAG:
         raise TextError(
             f"{path}: {len(lines):,} lines: a HellaSwag file has {HELLASWAG} for each question: context, "
@@ -36,12 +36,12 @@ def _ending(path: Path, at: int, lines: list[bytes]) -> Question:
     return Question(f"{path}:{at + 1}", texts, frozenset([int(right)]))
 
 
-def read_winogrande(path: Path) -> list[Question]:
+def read_winogrande(path: Path, data: bytes) -> list[Question]:
     """Read a line of number, sentence with _, two words and the right one for each question.
 
-    Raises TextError: it names the line.
+    data: what is in `path`. Raises TextError: it names the line.
     """
-    questions = [_gap(f"{path}:{number}", line) for number, line in enumerate(_lines(path), 1) if line]
+    questions = [_gap(f"{path}:{number}", line) for number, line in enumerate(_lines(path, data), 1) if line]
     if not questions:
         raise TextError(f"{path}: has no questions")
     return questions
@@ -64,8 +64,8 @@ def _gap(place: str, line: bytes) -> Question:
     return Question(place, tuple(text + after for text in until), frozenset([int(right) - 1]), until)
 
 
-def _lines(path: Path) -> list[bytes]:
-    lines = read_text(path).data.split(b"\n")
+def _lines(path: Path, data: bytes) -> list[bytes]:
+    lines = make_text(path, data).data.split(b"\n")
     return lines[:-1] if lines[-1] == b"" else lines
 
 

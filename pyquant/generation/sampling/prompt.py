@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.errors import TextError
+from pyquant.errors import ModelFileError, TextError
 from pyquant.files.utf8 import utf8
-from pyquant.llama.chat_template import Message, Template, render, rendered_tokens
+from pyquant.llama.chat_template import Message, Template, own_template, render, rendered_tokens
 from pyquant.llama.messages import check_messages, json_lines, read_bytes
 from pyquant.llama.model import Model
 
@@ -57,7 +57,11 @@ class Prompt:
             There is not a single token.
         """
         if self.text is None:
-            rendered = render(model, self.messages, self.name, tools=self.tools, template=self.template)
+            template = self.template or own_template(model, self.tools)
+            if template is None:
+                way_out = "give --chat-template FILE, or a prompt without --chat"
+                raise ModelFileError(f"{model.path}: has no chat template; {way_out}")
+            rendered = render(model, self.messages, self.name, tools=self.tools, template=template)
             tokens = rendered_tokens(model, rendered, self.name)
         else:
             # Special tokens that are spelled in a prompt are taken as such, as llama.cpp's tools do.

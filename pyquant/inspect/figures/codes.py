@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pyquant.formulas import RUN_BINS, geometric_runs, shares
 from pyquant.inspect.code_counts import CodeCounts, Histogram
-from pyquant.inspect.figures.style import BLUE, ORANGE, STYLE
+from pyquant.inspect.figures.style import BLUE, ORANGE, STYLE, plain
 
 
 def histogram_figure(histogram: Histogram) -> Figure:
@@ -18,7 +18,7 @@ def histogram_figure(histogram: Histogram) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.2 * len(histogram.totals) + 0.5), layout="constrained")
         name = Path(histogram.model).name + (f" through {_label(histogram)}" if histogram.mode else "")
-        figure.suptitle(name, x=0.01, ha="left", fontsize=11)
+        figure.suptitle(plain(name), x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(histogram.totals), 2, squeeze=False, width_ratios=[3, 2])
         for row, total in zip(axes, histogram.totals):
             draw_codes(row[0], total)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pyquant.inspect.error_map import ErrorMap
-from pyquant.inspect.figures.style import GRAY, STYLE
+from pyquant.inspect.figures.style import GRAY, STYLE, plain
 from pyquant.inspect.tensor_error import TensorError
 
 # Made for every kind of color vision; its lightness alone tells the values in gray: dark is worse.
@@ -45,7 +45,7 @@ def error_figure(error_map: ErrorMap) -> Figure:
         figure = Figure(figsize=(width, len(panels) * (0.8 + 0.28 * n_rows) + 0.7))
         figure.set_layout_engine("constrained", h_pad=0.1)
         title = f"{Path(error_map.model).name} against {Path(error_map.base).name}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
         for panel, (what, value) in zip(axes, panels):
             _draw(panel, inside, outside, n_layers, value, norm)
@@ -70,7 +70,7 @@ def _footnote(error_map: ErrorMap, shown: list[TensorError]) -> str:
     if error_map.imatrix and any(not tensor.sums.importance for tensor in shown):
         notes.append("\u2013: not in the importance matrix")
     if hidden:
-        notes.append(f"identical everywhere: {', '.join(hidden)}")
+        notes.append(f"identical everywhere: {plain(', '.join(hidden))}")
     return "\n".join(textwrap.fill(note, 90, subsequent_indent="    ") for note in notes)
 
 
@@ -118,7 +118,7 @@ def _draw(
         _cell(axes, (0, y), width, value(tensor), _text(tensor, value(tensor)), norm)
     axes.set_xlim(0, width)
     axes.set_ylim(max(places.values()) + 1, 0)
-    axes.set_yticks([row + 0.5 for row in places.values()], list(places))
+    axes.set_yticks([row + 0.5 for row in places.values()], [plain(label) for label in places])
     every = 1 if n_layers <= MOST_VALUES else 5
     layers = range(0, n_layers, every)
     axes.set_xticks([layer + 0.5 for layer in layers], [str(layer) for layer in layers])

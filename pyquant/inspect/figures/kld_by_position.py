@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pyquant.evaluate.comparison import Comparison
-from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, STYLE
+from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, STYLE, plain
+from pyquant.llama.cache_types import F16_CACHE
 
 # Of the palette of Okabe and Ito; where it ends, it begins again with another kind of line.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", GRAY)
@@ -33,15 +34,16 @@ def kld_by_position_figure(comparisons: Sequence[Comparison]) -> Figure:
 def _draw(axes: Axes, comparison: Comparison) -> None:
     spans = comparison.by_position
     middle = [(span.first + span.last) / 2 for span in spans]
-    for i, candidate in enumerate(comparison.candidates):
+    lines, labels = [], []
+    for i, (file, cache) in enumerate(zip(comparison.files, comparison.caches[1:])):
         kld = np.array([span.kld[i] for span in spans])
         error = np.array([span.error[i] for span in spans])
         color, line = COLORS[i % len(COLORS)], LINES[i // len(COLORS) % len(LINES)]
-        label = Path(candidate.model).name.replace("$", r"\$")
-        axes.plot(middle, kld, line, color=color, label=label)
+        lines += axes.plot(middle, kld, line, color=color)
+        labels.append(plain(Path(file).name + ("" if cache == F16_CACHE else f" ({cache})")))
         axes.fill_between(middle, kld - error, kld + error, color=color, alpha=0.2, linewidth=0)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.set_ylabel("mean KLD (nats)")
-    axes.set_title(comparison.name.replace("$", r"\$"))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_title(plain(comparison.name))
+    axes.legend(lines, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0))

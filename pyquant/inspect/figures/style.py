@@ -33,6 +33,11 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def plain(name: str) -> str:
+    """Make a label of a name that people chose: matplotlib reads no formula in it, and can draw it."""
+    return "".join(letter if letter.isprintable() else " " for letter in name).replace("$", r"\$")
+
+
 def check_figure(path: Path, *, sources: list[Path], force: bool) -> None:
     """Refuse a path where no figure can be written. Raises OutputError."""
     if path.suffix.lower() not in FORMATS:
