@@ -35,7 +35,8 @@ STYLE: dict[Any, Any] = {
 
 def plain(name: str) -> str:
     """Make a label of a name that people chose: matplotlib reads no formula in it, and can draw it."""
-    return "".join(letter if letter.isprintable() else " " for letter in name).replace("$", r"\$")
+    drawn = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in name)
+    return drawn.replace("$", r"\$")
 
 
 def check_figure(path: Path, *, sources: list[Path], force: bool) -> None:

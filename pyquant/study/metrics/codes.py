@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from pyquant.errors import StudyError
 from pyquant.inspect.figures.codes import draw_codes, draw_runs
-from pyquant.inspect.figures.style import ORANGE
+from pyquant.inspect.figures.style import ORANGE, plain
 from pyquant.inspect.histogram import CodeCounts, count_codes
 from pyquant.models.codebook import CODEBOOKS, Codebook
 from pyquant.models.tensor_type import TensorType
@@ -20,7 +20,7 @@ from pyquant.schemes.ecsq import Ecsq
 from pyquant.study.metric import Asked, Metric, Work
 from pyquant.study.quantizer import Quantizer
 from pyquant.study.results.columns import Column, Flat
-from pyquant.study.results.figures import LETTERS, Drawing, Panel, figure, plain
+from pyquant.study.results.figures import LETTERS, Drawing, Panel, figure
 from pyquant.study.results.read import ModelResults, Results, RowResults
 from pyquant.study.study_text import StudyText
 from pyquant.study.task import Measured, Progress, Task, of_bytes

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, STYLE
+from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, STYLE, plain
 
 GRID = "#dddddd"
 OTHERS = (ORANGE, "#009E73", "#CC79A7")  # of the palette of Okabe and Ito
@@ -52,11 +52,6 @@ def figure(*panels: Panel, height: float = PANEL[1]) -> Figure:
 def tall(n_rows: int) -> float:
     """Return the height, in inches, of a panel with a line for each row."""
     return 1.0 + 0.24 * n_rows
-
-
-def plain(label: str) -> str:
-    """Escape a name that people chose, so that matplotlib reads no formula in it."""
-    return label.replace("$", r"\$")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE
+from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, plain
 from pyquant.study.results.comparison import BY_HESSIAN
-from pyquant.study.results.figures import GRID, few_numbers, plain
+from pyquant.study.results.figures import GRID, few_numbers
 from pyquant.study.results.read import ModelResults, RowResults
 
 # The rest of the palette of Okabe and Ito.
