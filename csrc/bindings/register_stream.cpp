@@ -190,7 +190,8 @@ void register_stream(py::module_ & module) {
              py::arg("importance").noconvert() = py::none());
     module.def("ggml_decoder", [](int type) { return ggml_decoder(checked_type(type)); }, py::arg("type"));
     module.def("ggml_encoder", [](int type) { return ggml_encoder(checked_type(type)); }, py::arg("type"));
-    module.def("number_decoder", [](int type) { return number_decoder(checked_type(type)); }, py::arg("type"));
+    module.def(
+        "number_decoder", [](int type) { return number_decoder(checked_type(type)); }, py::arg("type"));
     module.def("scheme_encoder", &scheme_encoder, py::arg("scheme"));
     module.def(
         "table_decoder",

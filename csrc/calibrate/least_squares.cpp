@@ -13,7 +13,7 @@ namespace pyquant::calibrate {
 
 namespace {
 
-constexpr int64_t kSide = 256;       // of tiles that are turned over at a time
+constexpr int64_t kSide = 256;        // of tiles that are turned over at a time
 constexpr int64_t kRightSides = 128;  // that a thread solves for at a time
 
 // What is on and below the diagonal of rows goes on and below that of columns.
@@ -52,8 +52,8 @@ void solve_damped(float * hessian, int64_t n, float dampening, float * right, in
         const int64_t begin = part * kRightSides;
         const auto size = blasint(n), n_columns = blasint(std::min(kRightSides, n_right - begin));
         for (const auto transposed : {CblasNoTrans, CblasTrans}) {
-            scipy_cblas_strsm(CblasColMajor, CblasLeft, CblasLower, transposed, CblasNonUnit, size,
-                              n_columns, 1, hessian, size, right + begin * n, size);
+            scipy_cblas_strsm(CblasColMajor, CblasLeft, CblasLower, transposed, CblasNonUnit, size, n_columns,
+                              1, hessian, size, right + begin * n, size);
         }
     });
 }

@@ -12,7 +12,6 @@ namespace pyquant::calibrate {
 // definite. Bytes do not depend on the number of threads.
 //
 // Float32 is enough: no eigenvalue is beyond the trace, so the condition is 1 + n / dampening at most.
-void solve_damped(float * hessian, int64_t n, float dampening, float * right, int64_t n_right,
-                  int n_threads);
+void solve_damped(float * hessian, int64_t n, float dampening, float * right, int64_t n_right, int n_threads);
 
 }  // namespace pyquant::calibrate

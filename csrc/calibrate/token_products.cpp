@@ -67,7 +67,8 @@ void multiply(const Rows & x, int64_t n_in, int64_t n_out, int n_threads, float 
     of_x.resize(n_in, x.n);
     const std::vector<Span> in_x = spans(x.n, kBlockColumns);
     share_each(int64_t(in_x.size()), n_threads, [&](int64_t i) { of_x.round_rows(x, in_x[size_t(i)]); });
-    const int64_t each = std::min(kBlockColumns, (n_out / std::max(1, n_threads) + kStrip - 1) / kStrip * kStrip);
+    const int64_t each =
+        std::min(kBlockColumns, (n_out / std::max(1, n_threads) + kStrip - 1) / kStrip * kStrip);
     const std::vector<Span> parts = spans(n_out, std::max<int64_t>(each, kStrip));
     share_each(int64_t(parts.size()), n_threads, [&](int64_t i) {
         const Span & columns = parts[size_t(i)];
