@@ -53,6 +53,7 @@ def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -
         quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
 
 
+@pytest.mark.ci
 def test_a_size_counts_what_an_imatrix_changes(short: Path, tmp_path: Path) -> None:
     of_imatrix = {"method": "imatrix", "text": short, "n_ctx": 64, "n_chunks": 4, "force": True}
     output = tmp_path / "out.gguf"
