@@ -3,7 +3,7 @@
 #include "bindings/register.h"
 #include "generation/bindings/register_generation.h"
 
-PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
+PYBIND11_MODULE(_core, module) {  // with the GIL: llama.cpp's log and our hook are the process's
     module.doc() = "Kernels, tensor passes, GGUF headers and llama.cpp's policy; used through pyquant.";
     // Work is shared among threads of our own. OpenBLAS's would make last bits depend on how many they are.
     scipy_openblas_set_num_threads(1);
