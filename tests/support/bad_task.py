@@ -25,4 +25,6 @@ class BadTask:
             raise RuntimeError("no idea")
         if answer == "end":
             os._exit(3)
+        if answer == "say yes":
+            return True  # type: ignore[return-value]
         return Verdict(parses=True)

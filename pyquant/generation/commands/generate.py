@@ -119,7 +119,7 @@ def _generate(
         _say_memory(path, plan)
         bar = count_bar(path.name, "completions") if plan.n_completions > 1 else nullcontext(lambda *_: None)
         with bar as progress:
-            for done, sample in enumerate(_in_order(completions), start=1):
+            for done, sample in enumerate(_in_order(completions, plan.n_samples), start=1):
                 n_tokens += sample.n_run or len(sample.log_p)
                 if as_json:
                     line = {"schema": SCHEMA, "model": str(path), **sample.to_json()}
@@ -127,9 +127,11 @@ def _generate(
                 else:
                     print("" if live else sample.text, flush=True)
                 if sample.finish == REFUSED:
+                    spent = sample.attempts == attempts
+                    hint = "--attempts allows more" if spent else "nothing of it fits in --max-tokens"
                     remark(
                         f"{sample.name}: none of {sample.attempts:,} attempts at completion {sample.number} "
-                        f"kept to the grammar; --attempts allows more"
+                        f"kept to the grammar; {hint}"
                     )
                 progress(done, plan.n_completions)
         seconds = time.monotonic() - begin
@@ -146,14 +148,12 @@ def _say_memory(path: Path, plan: Plan) -> None:
     remark(f"{path.name}: {size(file.n_bytes)} of weights, {room} for {sequences} of {plan.n_ctx} tokens")
 
 
-def _in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yields samples as they were asked for; those that end early wait."""
+def _in_order(samples: Iterable[Sample], n_samples: int) -> Iterator[Sample]:
+    """Yields samples as they were asked for, n_samples of each prompt; those that end early wait."""
     waiting: dict[tuple[int, int], Sample] = {}
-    prompt = number = 0
+    n_yielded = 0
     for sample in samples:
         waiting[sample.prompt, sample.number] = sample
-        while (prompt, number) in waiting or (prompt + 1, 0) in waiting:
-            if (prompt, number) not in waiting:
-                prompt, number = prompt + 1, 0
-            yield waiting.pop((prompt, number))
-            number += 1
+        while (following := waiting.pop(divmod(n_yielded, n_samples), None)) is not None:
+            yield following
+            n_yielded += 1

@@ -17,8 +17,8 @@ def print_live() -> Callable[[Sample, bytes], None]:
     """Returns what prints a completion's bytes as they come, characters whole."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def write(_sample: Sample, piece: bytes) -> None:
-        sys.stdout.write(decoder.decode(piece))
+    def write(sample: Sample, piece: bytes) -> None:
+        sys.stdout.write(decoder.decode(piece, final=bool(sample.finish)))
         sys.stdout.flush()
 
     return write

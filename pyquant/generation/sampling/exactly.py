@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import limits
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.generation.grammar.engine import Compiled, State, allowed_tokens
 from pyquant.generation.sampling.generate import Plan
 from pyquant.generation.sampling.result import END, REFUSED, Sample
@@ -101,7 +101,7 @@ class _Path:
         self._tokens: list[int] = []
         self._logits = [session.extend(0, prompt)]
         self.n_run = len(prompt)
-        self.vocabulary = session.model.vocabulary
+        self.model, self.vocabulary = session.model, session.model.vocabulary
 
     def has_room(self, n_tokens: int) -> bool:
         """Return whether the context has room for a completion of so many tokens."""
@@ -151,6 +151,8 @@ class _Drawer:
         temperature, accepted = self._sampling.temperature, False
         while True:
             logits = self._path.after(sample.tokens)
+            if not np.isfinite(logits.max()):
+                raise ModelFileError(f"{self._path.model.path}: its logits are not numbers")
             p = _probabilities(logits, temperature)
             mask = self._mask(state)
             weights = p if beginning.allowed is None or not self._adapt else _shares(p, mask, beginning)

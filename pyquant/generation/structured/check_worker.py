@@ -32,7 +32,10 @@ def _limit_time(seconds: float) -> None:
 
 def _check(task: Task, item: Item, answer: str) -> tuple[Verdict, str]:
     try:
-        return task.check(item, answer), ""
+        verdict = task.check(item, answer)
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"check gives {type(verdict).__name__}, and no Verdict")
+        return verdict, ""
     except MemoryError:
         return Verdict(), "the check needs too much memory"
     except subprocess.TimeoutExpired as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from pyquant.generation.sampling.result import REFUSED
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.structured.answers import Answer, answer_of, count
 from pyquant.generation.structured.checker import Checker
-from pyquant.generation.structured.measure import check_settings, compile_for, prompt_of, questions
+from pyquant.generation.structured.measure import check_settings, compile_for, prompt_of
 from pyquant.generation.structured.task import Task
 from pyquant.llama.model import Model, path_of
 from pyquant.models.model_file import AnyModel
@@ -87,14 +86,17 @@ def measure_exact(
     """
     check_settings([TECHNIQUE], [max_tokens], n)
     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=seed)
-    asked = Counter(questions(task, n))
+    turns, more = divmod(n, len(task.items))
+    asked = [(item, turns + (i < more)) for i, item in enumerate(task.items[:n])]
     cells = []
     with Checker(task) as checker:
         for model in models:
             with Model(model) as loaded:
                 cell = ExactCell(str(path_of(model)), max_tokens, n)
-                compiled = compile_for(loaded.vocabulary, list(asked), [TECHNIQUE], engine or task.engine)
-                for (item, n_samples), grammar in zip(asked.items(), compiled or ()):
+                compiled = compile_for(
+                    loaded.vocabulary, [item for item, _ in asked], [TECHNIQUE], engine or task.engine
+                )
+                for (item, n_samples), grammar in zip(asked, compiled or ()):
                     prompt = prompt_of(loaded, task, item, TECHNIQUE)
                     plan = make_plan(loaded, [prompt], n_samples=n_samples, max_tokens=max_tokens)
                     masked = generate(

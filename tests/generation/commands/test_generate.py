@@ -31,6 +31,16 @@ def test_json_has_a_line_for_each_completion_in_order(tmp_path: Path) -> None:
     assert run(*arguments, "--parallel", 4).stdout == done.stdout
 
 
+def test_completions_of_a_prompt_that_ends_last_come_first(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "def f(x):", "name": "a"}\n{"prompt": "import os", "name": "b"}\n')
+    ends = ["--max-tokens", 12, "--seed", 1, "--stop", "\nimport", "--stop", "os"]
+    done = run("generate", data.model_path(), "--prompts", prompts, *ends, "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["prompt"] for line in lines] == ["a", "b"]
+    assert len(lines[1]["tokens"]) < len(lines[0]["tokens"])
+
+
 def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
     model = data.model_path()
     neither = run("generate", model)

@@ -24,6 +24,7 @@ FINE = (Verdict(parses=True), "")
         ("eat", "the check needs too much memory"),
         ("fail", "RuntimeError: no idea"),
         ("end", "the check ended its process"),
+        ("say yes", "TypeError: check gives bool, and no Verdict"),
     ],
 )
 def test_a_bad_check_is_an_error_of_its_answer(answer: str, message: str) -> None:

@@ -19,7 +19,7 @@ class Small(BadTask):
 
     name = "small"
     instruction, form, examples = "Write 1 or 2.", "1 | 2", (("x", "1"),) * 3
-    items = tuple(Item(name, name, Grammar(Language.REGEX, "[12]"), None) for name in ("a", "b"))
+    items = tuple(Item(name, name, Grammar(Language.REGEX, "[12]"), {}) for name in ("a", "b"))
 
 
 def test_both_ways_answer_the_same_questions() -> None:

@@ -150,7 +150,8 @@ def _with_format(node: dict[str, Any]) -> dict[str, Any]:
         return rest
     if "pattern" not in rest:
         return rest | {"pattern": pattern}
-    return rest | {"allOf": [*rest.get("allOf", []), {"pattern": pattern}]}
+    all_of = rest.get("allOf", [])
+    return rest | {"allOf": [*all_of, {"pattern": pattern}]} if isinstance(all_of, list) else node
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from pyquant import limits
+from pyquant.errors import ConfigError
 from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.sampling.session import Session
 from pyquant.generation.speculative.decoding.draft import Draft
-from pyquant.generation.speculative.decoding.pair import NGRAM, check_both, open_draft
+from pyquant.generation.speculative.decoding.pair import NGRAM, check_both, draft_ctx, open_draft
 from pyquant.generation.speculative.policies.costs import SCHEMA
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
@@ -69,6 +70,12 @@ def measure_costs(
     limits.ROUNDS.check("rounds", rounds)
     limits.DRAFT_DEPTH.check("depth", depth)
     check_both(target, draft, depth + LARGEST)
+    trained = None if draft == NGRAM else draft_ctx(target, draft)
+    if trained is not None and trained < depth + LARGEST:
+        raise ConfigError(
+            f"depth: {draft} was trained with {trained} tokens, and drafts nothing behind them; give at most "
+            f"{max(0, trained - LARGEST)}"
+        )
     turns: list[dict[str, float]] = []
     with (
         Model(target) as model,
