@@ -100,5 +100,5 @@ def test_costs_say_how_much_was_read_and_of_which_models(tmp_path: Path) -> None
 
 def test_a_draft_that_would_draft_nothing_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyquant.generation.speculative.measure.measure_costs.draft_ctx", lambda *_: 40)
-    with pytest.raises(ConfigError, match="was trained with 40 tokens, .* give at most 8"):
+    with pytest.raises(ConfigError, match=r"was trained with 40 tokens, .* give at most 8"):
         measure_costs(data.model_path(), data.model_path(), depth=20)
