@@ -130,7 +130,7 @@ def check_method(method: MethodOptions, *, has_target: bool) -> None:
         flags |= {"--text": method.text, "--ctx": method.ctx, "--chunks": method.chunks}
     for flag, value in flags.items():
         if value:
-            raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE instead of --mode")
+            raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE and no --mode")
 
 
 def quantize_by_type(

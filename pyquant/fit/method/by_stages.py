@@ -9,6 +9,7 @@ from typing import Any
 
 from pyquant import _core
 from pyquant.calibration.sources import chunks_hash
+from pyquant.evaluate.comparison import Comparison
 from pyquant.files.kept import keeping
 from pyquant.files.output_file import check_output
 from pyquant.files.output_files import rename_together
@@ -37,11 +38,10 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
     PyquantError
         What `quantize` raises.
     """
-    model, best = request.model, request.method == "best"
-    with ExitStack() as stack:
-        folder = stack.enter_context(temporary_folder())
+    best = request.method == "best"
+    with temporary_folder() as folder:
         maker = HessianMaker(
-            model, texts, texts.held_out.n_ctx, folder, threads=request.threads, tell=request.tell,
+            request.model, texts, texts.held_out.n_ctx, folder, threads=request.threads, tell=request.tell,
             progress=request.progress,
             diagonal_chunks=DIAGONAL_CHUNKS if request.method in BY_GPTQ else texts.n_chunks,
         )  # fmt: skip
@@ -52,37 +52,52 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
                 output_side=best, whole=expected.keeps_hessians, exact=request.mixed is not None
             )
         say_not_finite(statistics.path, request.tell)
+        files, stages, mix = _made(request, texts, statistics, collected=not expected.keeps_hessians)
+        compared = _compare(request, statistics, files[0], folder)
+        result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
+    kept = str(statistics.path) if statistics.kept else None
+    return Quantized(request.method, result, mix, stages.tried, kept, compared)
+
+
+def _made(
+    request: Request, texts: SplitText, statistics: Hessian, *, collected: bool
+) -> tuple[list[Path], Stages, dict[str, Any] | None]:
+    """Try the stages, and give the best one's file the output's name; returns the mix of types as well."""
+    settings: dict[str, Any] = {"mode": f"ggml:{request.name}", "pure": request.pure}
+    mix = None
+    with ExitStack() as stack:
         work = WorkFolder(request.output, _identity(request, texts, statistics), request.tell)
         stack.enter_context(keeping(work.path, "finished stages and tensors"))
         stack.enter_context(work)
-        settings_of_type = {"mode": f"ggml:{request.name}", "pure": request.pure}
-        settings, mix = settings_of_type, None
         if request.mixed is not None:
             recipe = work.path / "recipe.toml"
             mix = _mix(request, texts, statistics, work, recipe)
             settings = {"mode": "recipe", "recipe": recipe}
-        held_out = stack.enter_context(HeldOut(model, texts.held_out, request.threads, request.progress))
+        held_out = stack.enter_context(
+            HeldOut(request.model, texts.held_out, request.threads, request.progress)
+        )
         options = {"threads": request.threads, "tell": request.tell, "split": request.split}
-        stages = Stages(model, settings, held_out, work, options, request.memory, request.progress)
-        collected = not request.hessian and not expected.keeps_hessians
+        stages = Stages(request.model, settings, held_out, work, options, request.memory, request.progress)
         stages.run(
             stages_of(
-                request.method, statistics.path, output_side=statistics.output_side, collected=collected
+                request.method, statistics.path, output_side=statistics.output_side,
+                collected=collected and not request.hessian,
             )
-        )
-        files = _publish(request, stages)
-        peers = []
-        if request.evaluate and request.method in BY_GPTQ:
-            peers = [folder / f"llama-quantize-{request.name}.gguf"]
-            with_imatrix = make_mode({**settings_of_type, "imatrix": statistics.path})
-            quantize_model(model, peers[0], with_imatrix, threads=request.threads)
-        compared = request.compare([*peers, files[0]])
-        if compared:
-            for peer in peers:  # its folder goes
-                compared = compared.renamed(str(peer), peer.name)
-        result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
-    kept = str(statistics.path) if statistics.kept else None
-    return Quantized(request.method, result, mix, stages.tried, kept, compared)
+        )  # fmt: skip
+        return _publish(request, stages), stages, mix
+
+
+def _compare(request: Request, statistics: Hessian, output: Path, folder: Path) -> Comparison | None:
+    """Measure the output's KLD, if it is wanted, and of GPTQ llama-quantize's beside it."""
+    peers = []
+    if request.evaluate and request.method in BY_GPTQ:
+        peers = [folder / f"llama-quantize-{request.name}.gguf"]
+        settings = {"mode": f"ggml:{request.name}", "pure": request.pure, "imatrix": statistics.path}
+        quantize_model(request.model, peers[0], make_mode(settings), threads=request.threads)
+    compared = request.compare([*peers, output])
+    for peer in peers:  # its folder goes
+        compared = compared and compared.renamed(str(peer), peer.name)
+    return compared
 
 
 def _mix(

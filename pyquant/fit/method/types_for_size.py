@@ -26,6 +26,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes
+from pyquant.rounding.shards import Sharding
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
@@ -45,6 +46,16 @@ def with_spare(wanted: WantedSize, method: str) -> WantedSize:
     """Leave room for the metadata that a method adds when types are chosen."""
     spare = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
     return replace(wanted, spare=spare()) if spare else wanted
+
+
+def with_shards(
+    wanted: WantedSize, model: ModelFile, more: dict[str, Any], method: str, sharding: Sharding
+) -> WantedSize:
+    """Leave room for the headers of shards, and of one more than the largest type that fits has."""
+    mode = make_mode({**more, "mode": f"ggml:{stock_for(model, wanted, more, method)}"})
+    whole, split = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))
+    more_bytes = split.output_bytes - whole.output_bytes
+    return replace(wanted, spare=wanted.spare + more_bytes + more_bytes // max(1, len(split.files) - 1))
 
 
 def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
@@ -82,7 +93,8 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method
     fitting = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}
     if not fitting and method not in BY_GPTQ:
         raise ConfigError(
-            f"target: {most:,} bytes are less than any type takes: {least} takes {sizes[least]:,}"
+            f"target: {most + wanted.spare:,} bytes are less than a size takes: {least} takes "
+            f"{sizes[least]:,}; smaller ones, such as IQ2_XS, can be given as a type"
         )
     return max(fitting, key=lambda name: (fitting[name], -names.index(name)), default=least)
 

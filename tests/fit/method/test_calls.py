@@ -49,7 +49,7 @@ def test_a_size_gets_types_that_fit(source: Path, short: Path, tmp_path: Path) -
     assert largest.result["bits_per_weight"] <= 8.5
     like = quantize(source, tmp_path / "like.gguf", WantedSize(like="Q5_0"))
     assert like.result["mode"] == "ggml:Q5_0"
-    with pytest.raises(ConfigError, match="are less than any type takes"):
+    with pytest.raises(ConfigError, match="are less than a size takes"):
         quantize(source, tmp_path / "none.gguf", WantedSize(target_size=1000))
 
 
@@ -88,7 +88,7 @@ def test_a_size_that_no_mix_has_is_refused_before_work(
 def test_mixes_reach_sizes_below_those_of_types(tmp_path: Path) -> None:
     model, wanted = open_model(model_path()), WantedSize(target_size=2_400_000)
     assert stock_for(model, wanted, {}, "best") == "Q2_K"
-    with pytest.raises(ConfigError, match="are less than any type takes: Q2_K"):
+    with pytest.raises(ConfigError, match="2,400,000 bytes are less than a size takes: Q2_K"):
         stock_for(model, wanted, {}, "imatrix")
 
 
@@ -186,3 +186,36 @@ def test_the_command(source: Path, short: Path, tmp_path: Path) -> None:
     assert (both.returncode, both.stdout) == (2, "")
     assert "--mode: is not for a type or a size" in both.stderr
     assert "exists; --force replaces it" in run("quantize", source, output, "Q4_0").stderr
+
+
+@pytest.mark.ci
+def test_the_command_takes_statistics_that_are_there(source: Path, short: Path, tmp_path: Path) -> None:
+    options = ["Q4_0", "--method", "gptq", "--text", short, "--hessian", tmp_path / "hessian.gguf"]
+    files = [tmp_path / "first.gguf", tmp_path / "second.gguf"]
+    for path in files:
+        told = run("quantize", source, path, *options)
+        assert told.returncode == 0, told.stderr
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.ci
+def test_shards_of_a_size_are_not_larger_together(short: Path, tmp_path: Path) -> None:
+    for method, wanted in (("rtn", 3_477_760), ("gptq", 3_400_000)):
+        text = {} if method == "rtn" else {"text": short, "n_ctx": 64, "n_chunks": 8}
+        done = quantize(
+            model_path(), tmp_path / f"{method}.gguf", WantedSize(target_size=wanted), method=method,
+            split=1 << 20, **text,
+        )  # fmt: skip
+        assert len(done.result["files"]) > 2
+        assert sum(Path(path).stat().st_size for path in done.result["files"]) <= wanted
+
+
+def test_a_file_is_complete_before_it_is_evaluated(source: Path, short: Path, tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "evaluation":
+            raise KeyboardInterrupt
+
+    output = tmp_path / "out.gguf"
+    with pytest.raises(KeyboardInterrupt):
+        made(source, output, short, "imatrix", evaluate=Evaluation(short, 64, 2), progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
