@@ -124,7 +124,7 @@ class RowWeights:
         heads = self._model.hyperparameter("attention.head_count")
         normed = matrix.tensor.name.replace(".weight", "_norm.weight") in self._tensors
         other = self._matrix(partner, matrix.expert)
-        if other is None or normed or not isinstance(heads, int):
+        if other is None or normed or heads < 1:
             return None
         n_queries = max(matrix.tensor.n_rows, other.tensor.n_rows)
         n_keys = min(matrix.tensor.n_rows, other.tensor.n_rows)
