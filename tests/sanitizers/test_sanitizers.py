@@ -36,7 +36,7 @@ GGML = [*KERNELS, "ggml/hook.cpp", "llama/abort_guard.cpp"]  # what the patched 
 SOURCES = {
     "kernels": [*KERNELS, "calibrate/bf16_strips.cpp", "calibrate/token_products.cpp", *FILES],
     "stream": [*GGML, "stream/*.cpp"],
-    "gptq": [*GGML, "gptq/**/*.cpp", "stream/codec.cpp", *FILES],
+    "gptq": [*GGML, "gptq/**/*.cpp", "stream/codec.cpp", "stream/cholesky.cpp", *FILES],
     "spool": ["calibrate/spool.cpp", "stream/file.cpp"],
     "staged_pass": [
         *GGML,
