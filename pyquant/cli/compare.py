@@ -87,27 +87,27 @@ def compare(
 
         return kld_by_position_figure(comparisons)
 
-    with drawing.beside(figure):
-        results = [comparison.to_json() for comparison in comparisons]
-        if caches.shares:
-            from pyquant.inspect.kld_shares import kld_shares
+    results = [comparison.to_json() for comparison in comparisons]
+    if caches.shares:
+        from pyquant.inspect.kld_shares import kld_shares
 
-            with count_bar("splitting") as progress:
-                shares = kld_shares(
-                    comparisons,
-                    base,
-                    models,
-                    named,
-                    n_ctx=ctx,
-                    n_chunks=chunks,
-                    threads=threads,
-                    every_position=every_position,
-                    progress=progress,
-                )
-            results = [
-                {**result, "shares": [own.to_json() for own in of_text]}
-                for result, of_text in zip(results, shares)
-            ]
+        with count_bar("splitting") as progress:
+            shares = kld_shares(
+                comparisons,
+                base,
+                models,
+                named,
+                n_ctx=ctx,
+                n_chunks=chunks,
+                threads=threads,
+                every_position=every_position,
+                progress=progress,
+            )
+        results = [
+            {**result, "shares": [own.to_json() for own in of_text]}
+            for result, of_text in zip(results, shares)
+        ]
+    with drawing.beside(figure):
         show({**as_json(results), "made_by": made_by()}, json, _print, keep=True)
 
 

@@ -23,9 +23,9 @@ from pyquant.fit.contributions import corrections, measure_contributions
 from pyquant.fit.mix_result import Mix, Trial
 from pyquant.fit.mixtures import (
     FLOORED,
-    STOCK,
     Files,
     WantedSize,
+    base_of,
     bits_of,
     check_reachable,
     recipe_of,
@@ -137,8 +137,7 @@ class _Search:
             if mixer.sensitivity(tensor.name) is None:
                 its_own = stock[-1].types[tensor.name] if stock else self._options[tensor.name][0]
                 self._options[tensor.name] = [its_own]
-        base = stock[-1].name if stock else STOCK[0]
-        self._solver = Solver(files, self._options, stock, base, mixer.sensitivity, mixer.errors)
+        self._solver = Solver(files, self._options, stock, base_of(stock), mixer.sensitivity, mixer.errors)
 
     def run(self) -> Mix:
         """Refuse what is not reachable, then solve, measure, correct, and solve again."""

@@ -211,6 +211,11 @@ def usable_at(
     return stock, candidates(files.tensors, allowed, stock, floored)
 
 
+def base_of(stock: Sequence[Mixture]) -> str:
+    """Name the mixture that a recipe begins with, of those that fit: it has a type for every tensor."""
+    return stock[-1].name if stock else STOCK[0]
+
+
 def check_reachable(files: Files, n_bytes: int, options: Mapping[str, Sequence[Type]], base: str) -> None:
     """Refuse a size that no choice of types has, and one that needs none.
 

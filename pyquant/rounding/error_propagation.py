@@ -157,8 +157,9 @@ def _run_together(
             raise ModelFileError(f"{original.path}: its graph is not the same in both passes")
         first = tensors[stage.matrices[0]]
         change: Change = _none
-        corrects, collects = unfinished[number], unfinished[number] and calibration.is_collected_later
-        corrects &= EMBEDDINGS not in stage.matrices and changed.n_tokens(number) >= ENOUGH * stage.n_in
+        enough = changed.n_tokens(number) >= ENOUGH * stage.n_in
+        corrects = unfinished[number] and EMBEDDINGS not in stage.matrices and enough
+        collects = unfinished[number] and calibration.is_collected_later
         # A run that goes on passes finished layers one by one too: it holds no more weights than a whole one.
         passes_by = not unfinished[number] and stage.resumes and any(unfinished[number:])
         if corrects or collects or passes_by:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyquant.errors import ConfigError
 from pyquant.fit.method.stages import MethodName
 from pyquant.fit.method.types_for_size import check_type
+from pyquant.fit.mixtures import WantedSize
 
 MIXED = "mixed:"  # before the size that a recipe is found for
-SIZES = ("target_size", "target_bpw", "like")  # as `WantedSize` has them
+SIZES = tuple(field.name for field in fields(WantedSize) if field.default is None)  # ways to give one
 
 
 class OfStudies(BaseModel):

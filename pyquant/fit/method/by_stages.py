@@ -52,7 +52,8 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
                 output_side=best, whole=expected.keeps_hessians, exact=request.mixed is not None
             )
         say_not_finite(statistics.path, request.tell)
-        files, stages, mix = _made(request, texts, statistics, collected=not expected.keeps_hessians)
+        collected = not request.hessian and not expected.keeps_hessians
+        files, stages, mix = _made(request, texts, statistics, collected=collected)
         compared = _compare(request, statistics, files[0], folder)
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
@@ -80,10 +81,9 @@ def _made(
         stages = Stages(request.model, settings, held_out, work, options, request.memory, request.progress)
         stages.run(
             stages_of(
-                request.method, statistics.path, output_side=statistics.output_side,
-                collected=collected and not request.hessian,
+                request.method, statistics.path, output_side=statistics.output_side, collected=collected
             )
-        )  # fmt: skip
+        )
         return _publish(request, stages), stages, mix
 
 

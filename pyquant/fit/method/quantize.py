@@ -25,7 +25,7 @@ from pyquant.fit.method.request import Request, check_evaluation, check_method
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
 from pyquant.fit.method.stages import BY_GPTQ, Progress
-from pyquant.fit.method.types_for_size import check_type, stock_for, with_shards, with_spare
+from pyquant.fit.method.types_for_size import check_type, stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
 from pyquant.llama.model import Model
@@ -133,21 +133,21 @@ def quantize(
         common["imatrix"] = imatrix
     if isinstance(type, str):
         check_type(type)
+        name = type
     elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     else:
-        type = with_spare(type, method)
-        if split is not None:
-            type = with_shards(type, model, common, method, Sharding.of(model, split))
-    name = type if isinstance(type, str) else stock_for(model, type, common, method)
+        sharding = None if split is None else Sharding.of(model, split)
+        type = with_spare(model, type, common, method, sharding)
+        name = stock_for(model, type, common, method)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
         check_evaluation(model, evaluate)
-    if hessian is not None and Path(hessian).resolve() == output.resolve():
-        raise ConfigError(f"hessian: {hessian} is the output; name another file")
-    new_hessian = Path(hessian) if hessian is not None and not Path(hessian).exists() else None
-    if new_hessian and not dry_run:
-        check_output(new_hessian, sources=model.paths, force=False)
+    if hessian is not None:
+        if Path(hessian).resolve() == output.resolve():
+            raise ConfigError(f"hessian: {hessian} is the output; name another file")
+        if not Path(hessian).exists() and not dry_run:
+            check_output(Path(hessian), sources=model.paths, force=False)
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
     request = Request(
@@ -222,8 +222,7 @@ def _expect(
     if not dry_run:
         require_room(
             lambda n_chunks, memory: expecting(replace(texts, n_chunks=n_chunks), memory=memory),
-            texts.n_chunks, request.memory, request.output,
-            None if request.hessian is None or request.hessian.exists() else request.hessian,
+            texts.n_chunks, request.memory, request.output, request.hessian,
         )  # fmt: skip
     return expected
 

@@ -31,7 +31,7 @@ def require_room(
     n_chunks, memory
         What is asked for.
     output, hessian
-        The file to write, and the user's file of statistics, if it has to be made.
+        The file to write, and the user's file of statistics, which is made if it is not there.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
     if free_memory is not None and expected.memory > free_memory:
         return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
     wanted = [(output.parent, expected.beside)]
-    if hessian:
+    if hessian and not hessian.exists():
         wanted.append((hessian.parent, expected.hessian))
     for folder, _ in wanted:
         with output_errors(folder):

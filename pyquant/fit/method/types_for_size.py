@@ -19,7 +19,7 @@ from pyquant.fit.method.stages import BY_GPTQ
 from pyquant.fit.mix import Progress
 from pyquant.fit.mix_model import mix_model
 from pyquant.fit.mix_result import Mix
-from pyquant.fit.mixtures import FLOORED, STOCK, Files, WantedSize, check_reachable, usable_at
+from pyquant.fit.mixtures import FLOORED, STOCK, Files, WantedSize, base_of, check_reachable, usable_at
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
@@ -42,20 +42,23 @@ def check_type(type: str) -> None:
         raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(KNOWN)}")
 
 
-def with_spare(wanted: WantedSize, method: str) -> WantedSize:
-    """Leave room for the metadata that a method adds when types are chosen."""
-    spare = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
-    return replace(wanted, spare=spare()) if spare else wanted
-
-
-def with_shards(
-    wanted: WantedSize, model: ModelFile, more: dict[str, Any], method: str, sharding: Sharding
+def with_spare(
+    model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str, sharding: Sharding | None
 ) -> WantedSize:
-    """Leave room for the headers of shards, and of one more than the largest type that fits has."""
-    mode = make_mode({**more, "mode": f"ggml:{stock_for(model, wanted, more, method)}"})
-    whole, split = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))
-    more_bytes = split.output_bytes - whole.output_bytes
-    return replace(wanted, spare=wanted.spare + more_bytes + more_bytes // max(1, len(split.files) - 1))
+    """Leave room for what a method adds to headers when types are chosen, and for the headers of shards.
+
+    model, wanted, more, method: as for `stock_for`.
+    Raises ConfigError: no type fits.
+    """
+    most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
+    spare = most() if most else 0
+    if sharding is not None:
+        largest = _largest(model, replace(wanted, spare=spare), more, method)
+        mode = make_mode({**more, "mode": f"ggml:{largest}"})
+        whole, shards = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))
+        headers = shards.output_bytes - whole.output_bytes
+        spare += headers + headers // max(1, len(shards.files) - 1)  # another mix may have one more
+    return replace(wanted, spare=spare)
 
 
 def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
@@ -76,17 +79,19 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method
     ConfigError
         None fits: the message names the smallest. Or no mix of types has that size.
     """
+    if wanted.like is not None:
+        check_type(wanted.like)
+    if method in BY_GPTQ:
+        _check_mixed(model, wanted, output_side=method == "best")
+    return _largest(model, wanted, more, method)
 
+
+def _largest(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
     def bytes_of(type: str) -> int:
         mode = make_mode({**more, "mode": f"ggml:{type}"}, "like")
         return make_plan(model, mode, calibrates=method != "rtn").output_bytes
 
-    names = list(STOCK)
-    if wanted.like is not None:
-        check_type(wanted.like)
-        names.append(wanted.like.upper())
-    if method in BY_GPTQ:
-        _check_mixed(model, wanted, output_side=method == "best")
+    names = [*STOCK, wanted.like.upper()] if wanted.like else list(STOCK)
     sizes = {name: bytes_of(name) for name in names}
     most = wanted.n_bytes(model, bytes_of)
     least = min(sizes, key=lambda name: sizes[name])
@@ -106,7 +111,7 @@ def _check_mixed(model: ModelFile, wanted: WantedSize, *, output_side: bool) -> 
         n_bytes = wanted.n_bytes(model, lambda like: files.mixture(like).n_bytes)
         floored = FLOORED - ({EMBEDDINGS} if output_side else set())
         stock, options = usable_at(files, n_bytes, None, floored)
-        check_reachable(files, n_bytes, options, stock[-1].name if stock else STOCK[0])
+        check_reachable(files, n_bytes, options, base_of(stock))
 
 
 def mixed_for(
