@@ -43,12 +43,17 @@ class OffloadOptions:
         ),
     ] = None
 
+    @property
+    def given(self) -> bool:
+        """Say whether there is an option."""
+        return (self.gpu_layers, self.main_gpu, self.tensor_split) != (None, None, None)
+
     def use(self) -> None:
         """Let models be loaded so, in processes that this one starts too.
 
         Raises ConfigError: there is no such device, or a value does not fit.
         """
-        if self.gpu_layers is self.main_gpu is self.tensor_split is None:
+        if not self.given:
             return
         from pyquant.llama.offload import GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT, Offload
 

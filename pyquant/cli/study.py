@@ -17,6 +17,7 @@ from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_json, print_table, remark
 from pyquant.cli.single_values import Commands
 from pyquant.cli.study_progress import study_progress
+from pyquant.errors import ConfigError
 
 app = Commands(
     help="Run experiments of many quantizers, models and texts.",
@@ -112,6 +113,8 @@ def run(
 
     Every result is kept as soon as it is there: stop at any time, and start again to go on.
     """
+    if cluster and offload.given:
+        raise ConfigError("gpu-layers: workers of a cluster read LLAMA_ARG_N_GPU_LAYERS; set it for them")
     offload.use()
     from pyquant.study.config import TextFile, read_study
     from pyquant.study.run import run_study

@@ -140,6 +140,8 @@ def make_plan(
         plan.rows.append(_base_row(plan, source, own_chat))
         for quantizer, made_of in zip(quantizers, inputs):
             mode, needs = preparations.of(quantizer)
+            if needs:
+                made_of = made_of | {"needs": [need.run.key for need in needs]}
             ending = SUFFIX if quantizer.pqz else ".gguf"
             name = digest({"model": source.sha256, "quantizer": made_of})[:16]
             file = store.models / f"{name}{ending}"

@@ -28,13 +28,13 @@ from pyquant.study.task import about_n_tokens
 # Raised when the same calibration makes another file. 2: GPTQ rounds to types that llama.cpp falls back to.
 # 3: ecsq's codes have a step for each row.
 GPTQ = 3
-# The same for error propagation. 2: sums over tokens are of BF16.
-PROPAGATED = 2
+# The same for error propagation. 2: sums over tokens are of BF16. 3: equations are solved by threads.
+PROPAGATED = 3
 
 OWN_CHAT_COST = 10 * N_QUESTIONS * ANSWER_TOKENS  # tokens come one after the other
 
-# The same for methods, their default texts included.
-METHODS = 1
+# The same for methods, their default texts included. 2: error propagation is that of 3.
+METHODS = 2
 
 MIX_CHUNKS = 8  # of a calibration's first text, that mixtures are compared on
 

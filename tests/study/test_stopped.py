@@ -150,6 +150,13 @@ def test_a_cluster_that_is_not_there(lab: Lab, tmp_path: Path, where: str, messa
         lab.run(tmp_path / "results", cluster=where)
 
 
+def test_gpus_of_a_cluster_are_its_workers_to_choose(lab: Lab, tmp_path: Path) -> None:
+    command = lab.command(tmp_path / "results", "--cluster", "scheduler.json", "-ngl", "all")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "LLAMA_ARG_N_GPU_LAYERS" in done.stderr
+
+
 def test_ctrl_c_does_not_reach_a_worker_that_is_starting() -> None:
     with local(1) as pool:
         answer = pool.submit(os.getpid)
