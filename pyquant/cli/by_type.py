@@ -44,6 +44,15 @@ class MethodOptions:
             "gptq: round with error feedback; best: all that was measured to help; default: rtn.",
         ),
     ] = None
+    effort: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="normal|high",
+            help="high: train scales of rows and norms on KLD at last, which lowers that of types below "
+            "4 bits; for gptq and best.",
+            rich_help_panel=EXPERT,
+        ),
+    ] = None
     text: Annotated[
         Optional[list[Text]],
         typer.Option(
@@ -123,7 +132,7 @@ def check_mode(mode: options.WrittenMode) -> None:
 def check_method(method: MethodOptions, *, has_target: bool) -> None:
     """Refuse options of types beside a mode, but for the text of a target. Raises ConfigError."""
     flags: dict[str, object] = {
-        "--method": method.method, "--evaluate": method.evaluate,
+        "--method": method.method, "--effort": method.effort, "--evaluate": method.evaluate,
         "--calibration-chunks": method.calibration_chunks,
     }  # fmt: skip
     if not has_target:
@@ -160,7 +169,8 @@ def quantize_by_type(
     )
     with phases() as progress:
         done = quantize(
-            source, output, type_, method=method.method or "rtn", imatrix=mode.imatrix,
+            source, output, type_, method=method.method or "rtn", effort=method.effort or "normal",
+            imatrix=mode.imatrix,
             text=method.text or None, hessian=mode.hessian, n_ctx=method.ctx,
             n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),
             evaluate=evaluate, split=split, memory=memory, threads=threads, dry_run=dry_run, force=force,

@@ -21,7 +21,9 @@ GPTQ = "GPTQ"
 OUTPUT_SIDE = "output-side Hessian"
 EQUALIZATION = "cross-layer equalization"
 PROPAGATION = "error propagation"
+TRAINED_SCALES = "trained scales"
 
+METHOD = "pyquant.method"  # says which of these
 MOST_TEXT = 127  # bytes of a text that llama-quantize keeps
 
 
@@ -54,7 +56,7 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
         entries[f"pyquant.{key}"] = value
     if any(plan.by_gptq(tensor) for tensor in plan.model.tensors):
         entries["pyquant.version"] = _core.build_info()["pyquant"]
-        entries["pyquant.method"] = ", ".join(_methods(plan))
+        entries[METHOD] = ", ".join(_methods(plan))
         if hashes := _text_hashes(plan):
             entries["pyquant.texts.sha256"] = " ".join(hashes)
         entries["pyquant.dampening"] = f"{mode.dampening:g}"
@@ -113,6 +115,11 @@ def most_equalization_bytes() -> int:
     """Count the bytes that a file's metadata grow by at the most where its model is equalized."""
     hash_and_method = "0" * 64 + f", {EQUALIZATION}"  # the latter in another text, which is there anyway
     return _n_bytes({EQUALIZED_FROM: hash_and_method})
+
+
+def most_trained_bytes() -> int:
+    """Count the bytes that a file's metadata grow by at the most where its scales are trained."""
+    return _n_bytes({METHOD: f", {TRAINED_SCALES}"})
 
 
 def _n_bytes(entries: dict[str, str | int]) -> int:

@@ -62,6 +62,15 @@ def loss(tensors: dict[str, NDArray[np.float64]], targets: NDArray[np.int64]) ->
     return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), targets]).sum())
 
 
+def followed(
+    graph: LlamaGraph, streams: list[NDArray[np.float32]], logits: NDArray[np.float32]
+) -> dict[str, NDArray[np.float32]]:
+    """Give the gradients of what matrices give, by name."""
+    gradients: dict[str, NDArray[np.float32]] = {}
+    graph.backwards(streams, logits, lambda name, its, given: gradients.__setitem__(name, its))
+    return {name: gradients[name] for name in graph.names}
+
+
 def gradients_of_targets(
     graph: LlamaGraph, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
@@ -72,8 +81,7 @@ def gradients_of_targets(
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     shares[np.arange(len(TOKENS)), targets] -= 1
-    gradients: dict[str, NDArray[np.float32]] = {}
-    graph.backwards(streams, shares, gradients.__setitem__)
+    gradients = followed(graph, streams, shares)
     np.testing.assert_array_equal(gradients["output.weight"], shares)
     return targets, gradients
 
@@ -132,10 +140,8 @@ def test_squared_gradients_are_in_the_statistics(name: str, text: Path, tmp_path
         sequences = Chunks(known.tokens()).given_to(running)
     for tokens in sequences:
         streams = graph.streams(tokens)
-        graph.backwards(
-            streams, module.drawn(graph.logits(streams[-1]), rng),
-            lambda name, its: squares.setdefault(name, []).append(np.square(its[1:])),
-        )  # fmt: skip
+        for tensor, its in followed(graph, streams, module.drawn(graph.logits(streams[-1]), rng)).items():
+            squares.setdefault(tensor, []).append(np.square(its[1:]))
     assert known.gradients.keys() == squares.keys()
     assert ("output.weight" in squares) == (name == "apart")
     for tensor, its in squares.items():
@@ -172,11 +178,10 @@ def test_rounded_products_leave_gradients_much_as_they_are(
     graph = LlamaGraph(ModelFile(model))
 
     def gradients() -> dict[str, NDArray[np.float32]]:
-        given: dict[str, NDArray[np.float32]] = {}
         streams = graph.streams(TOKENS)
         logits = graph.logits(streams[-1])
-        graph.backwards(streams, np.cos(np.arange(logits.size, dtype=np.float32)).reshape(logits.shape),
-                        given.__setitem__)  # fmt: skip
+        waves = np.cos(np.arange(logits.size, dtype=np.float32)).reshape(logits.shape)
+        given = followed(graph, streams, waves)
         del given["output.weight"]  # those that the graph was given
         return given
 
@@ -216,11 +221,9 @@ def test_rows_of_the_vocabulary_are_decoded_in_parts(model: Path, monkeypatch: p
     graph = LlamaGraph(ModelFile(model))
 
     def gradients() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        given: dict[str, NDArray[np.float32]] = {}
         streams = graph.streams(TOKENS)
         logits = graph.logits(streams[-1])
-        graph.backwards(streams, logits, given.__setitem__)
-        return logits, given["blk.0.attn_q.weight"]
+        return logits, followed(graph, streams, logits)["blk.0.attn_q.weight"]
 
     whole = gradients()
     monkeypatch.setattr("pyquant.calibration.gradients.llama_graph.BLOCK_BYTES", 7 * 4 * MODEL.n_embd)
@@ -242,7 +245,7 @@ def test_other_families_are_refused(name: str, text: Path, tmp_path: Path) -> No
         *["-o", tmp_path / "stats"],
     )
     assert refused.returncode == 2
-    assert "output_side: " in refused.stderr
+    assert "gradients: " in refused.stderr
     assert "known for architectures llama, qwen2, qwen3 without experts" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
 
@@ -347,8 +350,7 @@ def test_families_are_known(name: str, text: Path, tmp_path: Path, monkeypatch: 
     tokens = np.random.default_rng(3).integers(259, 320, 16).astype(np.int32)
     streams = graph.streams(tokens)
     upstream = np.random.default_rng(4).normal(size=graph.logits(streams[-1]).shape).astype(np.float32)
-    gradients: dict[str, NDArray[np.float32]] = {}
-    graph.backwards(streams, upstream, gradients.__setitem__)
+    gradients = followed(graph, streams, upstream)
     for kind in BIASED:  # what a bias adds is added to what the matrix gives for every token
         its, bias = f"blk.0.{kind}.weight", f"blk.0.{kind}.bias"
         before = graph._tensors.get(bias)

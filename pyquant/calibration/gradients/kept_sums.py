@@ -1,4 +1,4 @@
-"""Sums over chunks that a run which was stopped leaves for the next one."""
+"""Arrays, such as sums over chunks, that a run which was stopped leaves for the next one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,23 @@ class KeptSums:
     """A file of sums so far, beside a Hessian file."""
 
     def __init__(
-        self, output: Path, sha256: str, chunks: Chunks, seconds: float, wanted: Iterable[str] | None = None
+        self,
+        output: Path,
+        sha256: str,
+        chunks: Chunks,
+        seconds: float,
+        wanted: Iterable[str] | None = None,
+        *,
+        called: str = "output-side",
     ) -> None:
         """Name the file.
 
-        output: the Hessian file. sha256, chunks: the model and the tokens that the sums are of.
+        output: the file that is being made. sha256, chunks: the model and the tokens that the sums are of.
         wanted: names of the matrices that they are of; None: all.
         seconds: how often `keep` writes.
+        called: what the name ends with.
         """
-        self._path = output.with_name(f".{output.name}.output-side.npz")
+        self._path = output.with_name(f".{output.name}.{called}.npz")
         said = (sha256, _core.build_info()["pyquant"], str(chunks.tokens.shape), *sorted(wanted or ()))
         made_of = (*map(str.encode, said), chunks.tokens.tobytes())
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
@@ -67,4 +75,4 @@ class KeptSums:
 
     def keeping(self) -> AbstractContextManager[None]:
         """Keep the file if the context is left by an error, and remove it else."""
-        return kept_until_done(self._path, "the output-side Hessians so far")
+        return kept_until_done(self._path, "what is done so far")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.gradients.row_blocks import in_blocks
 from pyquant.calibration.panels import triangle_size
-from pyquant.calibration.products import Matrix, Stored, multiply, multiply_back
+from pyquant.calibration.products import Stored, multiply, multiply_back
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -27,13 +28,15 @@ VECTORS = ("attn_norm", "ffn_norm")
 BIASED = ("attn_q", "attn_k", "attn_v")
 NORMED = ("attn_q", "attn_k")
 FACTORS = "rope_freqs.weight"
+OUTPUT_NORM = "output_norm.weight"
 TOGETHER = 32  # tokens whose neurons are computed at a time
 BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time, in float32
 # Whether positions turn pairs of neighbors, or of numbers half a head apart.
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
 
-# Called with a matrix' name and the gradients of what it gives, (n_tokens, n_out).
-Take = Callable[[str, Array], None]
+# Called with the name of a matrix or a norm, the gradients of what it gives, (n_tokens, n_out), and what it
+# gives, before a bias is added: None of embeddings and of the output matrix.
+Take = Callable[[str, Array, "Array | None"], None]
 
 
 def why_unknown(model: ModelFile) -> str | None:
@@ -43,11 +46,11 @@ def why_unknown(model: ModelFile) -> str | None:
     needed = {f"blk.{i}.{kind}.weight" for i in layers for kind in (*MATRICES, *VECTORS)}
     more = {f"blk.{i}.{kind}.bias" for i in layers for kind in BIASED}
     more |= {f"blk.{i}.{kind}_norm.weight" for i in layers for kind in NORMED}
-    others = tensors - needed - more - {EMBEDDINGS, OUTPUT, "output_norm.weight", FACTORS}
+    others = tensors - needed - more - {EMBEDDINGS, OUTPUT, OUTPUT_NORM, FACTORS}
     if model.architecture in NEIGHBORS and not others and not needed - tensors:
         return None
     return (
-        f"output_side: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
+        f"gradients: {model.path}: known for architectures {', '.join(NEIGHBORS)} without experts, "
         f"and this model is {model.architecture}" + (f" with {min(others)}" if others else "")
     )
 
@@ -119,7 +122,6 @@ class LlamaGraph:
             self._frequencies /= self._tensors[FACTORS].weights().ravel()
         self._stored = {name: Stored(self._tensors[name], exact=exact) for name in self.names}
         self._output = self._stored[OUTPUT if OUTPUT in self._tensors else EMBEDDINGS]
-        self._output_norm = self._tensors["output_norm.weight"].weights().ravel()
 
     @property
     def n_out(self) -> dict[str, int]:
@@ -143,47 +145,50 @@ class LlamaGraph:
 
     def logits(self, last: Array) -> Array:
         """Give logits, (n_tokens, n_vocab), of the residual stream behind the last layer."""
-        normed = last * self._scale(last) * self._output_norm
+        normed = self._normed(last, self._vector(OUTPUT_NORM))
         parts = [self._times(self._output[rows], normed) for rows in self._output.blocks(BLOCK_BYTES)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def backwards(self, streams: list[Array], logits: Array, take: Take) -> None:
-        """Follow gradients of logits back through all layers, and hand on those of what each matrix gives.
+        """Follow gradients of logits back, and hand on those of what matrices and norms give.
 
         Embeddings that are the output matrix too are handed on as that.
         """
         last, has_output = streams[-1], OUTPUT in self._tensors
-        take(OUTPUT if has_output else EMBEDDINGS, logits)
+        take(OUTPUT if has_output else EMBEDDINGS, logits, None)
         of_last = np.zeros_like(last)
         for rows in self._output.blocks(BLOCK_BYTES):
             of_last += self._times_back(self._output[rows], logits[:, rows])
-        back = self._norm_back(last, self._output_norm, of_last)
+        back = self._norm_back(OUTPUT_NORM, last, self._vector(OUTPUT_NORM), of_last, take)
         for i in reversed(range(self.n_layers)):
-            back = self._layer_back(i, streams[i], back, take)
+            back = self._layer_back(i, streams[i], streams[i + 1], back, take)
         if has_output:
-            take(EMBEDDINGS, back)
+            take(EMBEDDINGS, back, None)
 
-    def _matrices(self, layer: int) -> dict[str, Matrix]:
+    def _vector(self, name: str) -> Array:
+        return self._tensors[name].weights().ravel()
+
+    def _matrices(self, layer: int) -> dict[str, Any]:
         return {kind: self._stored[f"blk.{layer}.{kind}.weight"][:] for kind in MATRICES}
 
     def _vectors(self, layer: int) -> dict[str, Array]:
         weights = {}
         vectors = (*(f"{kind}.weight" for kind in VECTORS), *(f"{kind}_norm.weight" for kind in NORMED))
         for name in (*vectors, *(f"{kind}.bias" for kind in BIASED)):
-            if (tensor := self._tensors.get(f"blk.{layer}.{name}")) is not None:
-                weights[name.removesuffix(".weight")] = tensor.weights().ravel()
+            if (whole := f"blk.{layer}.{name}") in self._tensors:
+                weights[name.removesuffix(".weight")] = self._vector(whole)
         return weights
 
     def _inside(self, layer: int, stream: Array) -> _Inside:
         matrices, of, n = self._matrices(layer), self._vectors(layer), len(stream)
-        x = stream * self._scale(stream) * of["attn_norm"]
+        x = self._normed(stream, of["attn_norm"])
         zero = np.float32(0)
         of_q, of_k, v = (
             (self._times(matrices[kind], x) + of.get(f"{kind}.bias", zero)).reshape(n, -1, self._width)
             for kind in ("attn_q", "attn_k", "attn_v")
         )
         q, k = (
-            self._rotated(x * self._scale(x) * of[f"{kind}_norm"] if f"{kind}_norm" in of else x)
+            self._rotated(self._normed(x, of[f"{kind}_norm"]) if f"{kind}_norm" in of else x)
             for kind, x in (("attn_q", of_q), ("attn_k", of_k))
         )
         group = self._n_heads // self._n_kv
@@ -193,7 +198,7 @@ class LlamaGraph:
             shares[head] = _softmax(q[:, head] @ k[:, head // group].T * self._over_root)
             mixed[:, head] = shares[head] @ v[:, head // group]
         between = stream + self._times(matrices["attn_output"], mixed.reshape(n, -1))
-        y = between * self._scale(between) * of["ffn_norm"]
+        y = self._normed(between, of["ffn_norm"])
         gate, up = self._times(matrices["ffn_gate"], y), self._times(matrices["ffn_up"], y)
         return _Inside(matrices, of, of_q, of_k, q, k, v, shares, between, gate, up)
 
@@ -208,15 +213,18 @@ class LlamaGraph:
         in_blocks(len(neurons), TOGETHER, multiply, threads=self._threads)
         return neurons
 
-    def _layer_back(self, layer: int, stream: Array, back: Array, take: Take) -> Array:
+    def _layer_back(self, layer: int, stream: Array, behind: Array, back: Array, take: Take) -> Array:
         its, n = self._inside(layer, stream), len(stream)
         of, group = its.vectors, self._n_heads // self._n_kv
 
-        def give(kind: str, gradients: Array) -> Array:
-            take(f"blk.{layer}.{kind}.weight", gradients)
+        def give(kind: str, gradients: Array, given: Array) -> Array:
+            take(f"blk.{layer}.{kind}.weight", gradients, given)
             return self._times_back(its.matrices[kind], gradients)
 
-        of_up = give("ffn_down", back)
+        def before(kind: str, stream: Array, gradients: Array) -> Array:
+            return self._norm_back(f"blk.{layer}.{kind}.weight", stream, of[kind], gradients, take)
+
+        of_up = give("ffn_down", back, behind - its.between)
         of_gate = np.empty_like(of_up)
 
         def through_neurons(rows: slice) -> None:
@@ -231,9 +239,9 @@ class LlamaGraph:
             neurons *= opened
 
         in_blocks(n, TOGETHER, through_neurons, threads=self._threads)
-        of_both = give("ffn_gate", of_gate) + give("ffn_up", of_up)
-        back = back + self._norm_back(its.between, of["ffn_norm"], of_both)
-        mixed = give("attn_output", back).reshape(n, -1, self._width)
+        of_both = give("ffn_gate", of_gate, its.gate) + give("ffn_up", of_up, its.up)
+        back = back + before("ffn_norm", its.between, of_both)
+        mixed = give("attn_output", back, its.between - stream).reshape(n, -1, self._width)
         q, k, v = np.empty_like(its.q), np.zeros_like(its.k), np.zeros_like(its.v)
         for head in range(self._n_heads):
             shares, at = its.shares[head], head // group
@@ -245,16 +253,17 @@ class LlamaGraph:
             k[:, at] += scores.T @ its.q[:, head]
         q, k = self._rotated(q, back=True), self._rotated(k, back=True)
         if "attn_q_norm" in of:
-            q = self._norm_back(its.of_q, of["attn_q_norm"], q)
-            k = self._norm_back(its.of_k, of["attn_k_norm"], k)
-        entered = give("attn_q", q.reshape(n, -1)) + give("attn_k", k.reshape(n, -1))
-        entered += give("attn_v", v.reshape(n, -1))
-        return back + self._norm_back(stream, of["attn_norm"], entered)
+            q, k = before("attn_q_norm", its.of_q, q), before("attn_k_norm", its.of_k, k)
+        entered = np.zeros_like(stream)
+        for kind, its_own, given in (("attn_q", q, its.of_q), ("attn_k", k, its.of_k), ("attn_v", v, its.v)):
+            product = given.reshape(n, -1) - of.get(f"{kind}.bias", np.float32(0))
+            entered += give(kind, its_own.reshape(n, -1), product)
+        return back + before("attn_norm", stream, entered)
 
-    def _times(self, matrix: Matrix, x: Array) -> Array:
+    def _times(self, matrix: Any, x: Array) -> Array:
         return multiply(matrix, x, exact=self._exact, threads=self._threads)
 
-    def _times_back(self, matrix: Matrix, gradients: Array) -> Array:
+    def _times_back(self, matrix: Any, gradients: Array) -> Array:
         return multiply_back(matrix, gradients, threads=self._threads)
 
     @property
@@ -264,7 +273,11 @@ class LlamaGraph:
     def _scale(self, stream: Array) -> Array:
         return 1 / np.sqrt(np.square(stream).mean(axis=-1, keepdims=True) + self._epsilon)
 
-    def _norm_back(self, stream: Array, weights: Array, gradients: Array) -> Array:
+    def _normed(self, stream: Array, weights: Array) -> Array:
+        return stream * self._scale(stream) * weights
+
+    def _norm_back(self, name: str, stream: Array, weights: Array, gradients: Array, take: Take) -> Array:
+        take(name, gradients, self._normed(stream, weights))
         scale, gradients = self._scale(stream), gradients * weights
         return scale * gradients - stream * scale**3 * (stream * gradients).mean(axis=-1, keepdims=True)
 
@@ -286,7 +299,7 @@ class LlamaGraph:
 class _Inside:
     """What a layer computed: its weights by kind, Q, K, attention, the residual stream between, neurons."""
 
-    matrices: dict[str, Matrix]
+    matrices: dict[str, Any]  # as `_times` takes them
     vectors: dict[str, Array]
     of_q: Array
     of_k: Array

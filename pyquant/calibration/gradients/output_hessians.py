@@ -97,7 +97,9 @@ def output_hessians(
     n_done, hessian = kept.read({SQUARES: (len(places),)} | {name: (n, n) for name, n in n_out.items()})
     sums_of_squares = hessian.pop(SQUARES, np.zeros(len(places), np.float32))
 
-    def take(name: str, gradients: Array) -> None:
+    def take(name: str, gradients: Array, given: Array | None) -> None:
+        if name not in places:  # a norm
+            return
         behind = gradients[1:]
         sums_of_squares[places[name]] += np.vdot(behind, behind) / gradients.shape[1]
         if name not in n_out:
@@ -168,6 +170,6 @@ def why_other(model: Model, chunks: Chunks, threads: int | None) -> str | None:
     if kld < SAME:
         return None
     return (
-        f"output_side: {model.path}: computes something else than the graph of {model.file.architecture} "
+        f"gradients: {model.path}: computes something else than the graph of {model.file.architecture} "
         f"that is known here (a KLD of {kld:.3g})"
     )

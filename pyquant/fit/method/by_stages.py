@@ -81,7 +81,11 @@ def _made(
         stages = Stages(request.model, settings, held_out, work, options, request.memory, request.progress)
         stages.run(
             stages_of(
-                request.method, statistics.path, output_side=statistics.output_side, collected=collected
+                request.method,
+                statistics.path,
+                output_side=statistics.output_side,
+                collected=collected,
+                trains_scales=request.trains_scales,
             )
         )
         return _publish(request, stages), stages, mix

@@ -33,7 +33,7 @@ from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
 from pyquant.fit.method.probe import Probe, products_per_second
 from pyquant.fit.method.split_text import SplitText, widest_columns
-from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, SCALE_CHUNKS, stages_of
 from pyquant.fit.method.types_for_size import MIX
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
@@ -41,6 +41,7 @@ from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.rounding.factors import BYTES
+from pyquant.rounding.metadata import TRAINED_SCALES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
 from pyquant.rounding.staged_memory import MEMORY, most_at_work, routed_bytes
 
@@ -131,6 +132,7 @@ def forecast(
     probed: Probe,
     in_file: bool,
     mixed: bool,
+    trains_scales: bool,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
@@ -148,6 +150,8 @@ def forecast(
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
     mixed
         Whether types are mixed for a size, which is measured on files that are tried.
+    trains_scales
+        Whether scales are trained when all is rounded.
     memory
         Bytes that what is kept of tokens between layers may take; None: 512 MiB.
     threads
@@ -183,8 +187,11 @@ def forecast(
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = n_kept if by_gptq and not (keeps or n_propagated) else 0
-    stages = stages_of(method, Path(), output_side=n_output_side > 0, collected=not keeps)
-    names = [stage.name for stage in stages if not stage.instead]
+    trains_scales = trains_scales and why_unknown(model) is None
+    stages = stages_of(
+        method, Path(), output_side=n_output_side > 0, collected=not keeps, trains_scales=trains_scales
+    )
+    names = [stage.name for stage in stages if not stage.instead and not stage.trains_on]
 
     cores, chunk_seconds, n_together = n_threads(threads), probed.chunk_seconds, probed.n_together
     parts: list[tuple[str, float]] = []
@@ -211,6 +218,11 @@ def forecast(
                 of_cores += collecting(inputs, n_ctx * (n_collected or n_propagated))
                 of_cores += correcting(inputs, n_ctx * n_propagated)
         parts += [(name, passes * chunk_seconds + of_cores / cores), held_out_run]
+    if trains_scales:
+        n_tokens = n_ctx * min(SCALE_CHUNKS, n_chunks)
+        its = n_products_backwards(model.tensors, [], n_tokens) + n_tokens * model.n_weights  # the base's
+        parts += [(TRAINED_SCALES, BESIDE_PRODUCTS * its / products_per_second()), held_out_run]
+        names.append(TRAINED_SCALES)
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (
@@ -236,6 +248,8 @@ def forecast(
             rounds = max(rounds, at_work + in_memory + n_passes * a_pass)
             on_disk = max(on_disk, states + routed - in_memory)
     columns = widest_columns(model)
+    if trains_scales:
+        rounds = max(rounds, gradient_memory(model, n_ctx))
     held_out = bytes_in_memory(n_vocab, n_ctx)
     of_kinds: Counter[str] = Counter()
     if not by_gradients:  # all tensors of a kind are held, rounded, beside the mapped model

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyquant import limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
@@ -24,7 +24,7 @@ from pyquant.fit.method.quantized import Quantized
 from pyquant.fit.method.request import Request, check_evaluation, check_method
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
-from pyquant.fit.method.stages import BY_GPTQ, Progress
+from pyquant.fit.method.stages import BY_GPTQ, Effort, Progress
 from pyquant.fit.method.types_for_size import check_type, stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
@@ -43,6 +43,7 @@ def quantize(
     type: str | WantedSize,
     *,
     method: str = "rtn",
+    effort: str = "normal",
     imatrix: str | os.PathLike[str] | None = None,
     text: AnyText | Sequence[AnyText] | None = None,
     hessian: str | os.PathLike[str] | None = None,
@@ -80,6 +81,9 @@ def quantize(
         feedback (GPTQ). "best" adds what is known to help: an output-side Hessian, cross-layer equalization,
         error propagation. Both keep the stages of the least KLD on chunks that were held out of the
         calibration. Of a model that is no decoder "best" makes what "rtn" does.
+    effort
+        "high": scales of rows and norms are then trained on KLD, for "gptq" and "best", of models whose
+        gradients are known. That lowers the KLD of types below 4 bits.
     imatrix
         An importance matrix, for "rtn".
     text
@@ -124,7 +128,7 @@ def quantize(
     begin = time.perf_counter()
     own_ctx = n_ctx if evaluate is None else None  # else it may be meant for the evaluation
     given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": own_ctx}
-    check_method(method, given, imatrix, memory, requantize)
+    check_method(method, effort, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
     if output.suffix == SUFFIX:
         raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {SUFFIX}")
@@ -138,7 +142,7 @@ def quantize(
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     else:
         sharding = None if split is None else Sharding.of(model, split)
-        type = with_spare(model, type, common, method, sharding)
+        type = with_spare(model, type, common, method, sharding, trains_scales=effort == "high")
         name = stock_for(model, type, common, method)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
@@ -151,8 +155,8 @@ def quantize(
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
     request = Request(
-        model, output, type, method, name, stock, pure, Path(hessian) if hessian else None, evaluate, split,
-        memory, threads, force, progress, tell,
+        model, output, type, method, cast("Effort", effort), name, stock, pure,
+        Path(hessian) if hessian else None, evaluate, split, memory, threads, force, progress, tell,
     )  # fmt: skip
     expected: Forecast | None = None
     if method != "rtn":
@@ -211,7 +215,7 @@ def _expect(
     """Say what a method will take, and refuse what there is no room for. n_bytes: of the output."""
     expecting = partial(
         forecast, request.model, request.method, output_bytes=n_bytes, in_file=request.hessian is not None,
-        mixed=request.mixed is not None,
+        mixed=request.mixed is not None, trains_scales=request.trains_scales,
         probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
         threads=request.threads,
     )  # fmt: skip

@@ -5,23 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pyquant.calibration.sample import MOST_CHUNKS
+from pyquant.calibration.calibration import open_calibration
+from pyquant.calibration.sample import MOST_CHUNKS, spread
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.fit.scales.train_scales import train_scales
+from pyquant.formulas import bits_per_weight
+from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
-from pyquant.rounding.metadata import EQUALIZATION, GPTQ, OUTPUT_SIDE, PROPAGATION
+from pyquant.rounding.collecting import tokens_of
+from pyquant.rounding.metadata import EQUALIZATION, GPTQ, OUTPUT_SIDE, PROPAGATION, TRAINED_SCALES
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 MethodName = Literal["rtn", "imatrix", "gptq", "best"]
+Effort = Literal["normal", "high"]
 METHODS: tuple[str, ...] = get_args(MethodName)
 BY_GPTQ = METHODS[2:]  # those that round with error feedback
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
+SCALE_CHUNKS = 64  # chunks that scales are trained on
 
 NO_GPTQ = f"it is of {GPTQ}, which raises the KLD"
 
@@ -41,11 +49,14 @@ class Stage:
         What it adds to a mode's settings; None removes a key.
     instead
         Whether it is only made where the stage before does not apply.
+    trains_on
+        Statistics whose tokens the best file's scales are trained on; None: a file is quantized.
     """
 
     name: str
     settings: dict[str, Any]
     instead: bool = False
+    trains_on: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,15 @@ class Tried:
         return {"name": self.name, "kld": kld, "kept": self.kept, "why": self.why}
 
 
-def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bool) -> list[Stage]:
+def stages_of(
+    method: str, statistics: Path, *, output_side: bool, collected: bool, trains_scales: bool
+) -> list[Stage]:
     """List the stages of a method. The first is what llama-quantize makes with an imatrix.
 
     output_side: whether the statistics have output-side Hessians.
     collected: whether Hessians are collected while a model is rounded: for each stage anew, so there is one
     with all of them.
+    trains_scales: whether scales are trained at last.
     """
     imatrix = Stage("imatrix", {"imatrix": statistics})
     if method == imatrix.name:
@@ -88,8 +102,9 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
     gptq = Stage(GPTQ, {"imatrix": None, "hessian": statistics, "output_side": False})
     equalized = Stage(EQUALIZATION, {"equalize": True})
     propagated = Stage(PROPAGATION, {"error_propagation": PROPAGATION_CHUNKS})
+    trained = [Stage(TRAINED_SCALES, {}, trains_on=statistics)] if trains_scales else []
     if method != "best":
-        return [imatrix, gptq]
+        return [imatrix, gptq, *trained]
     if collected:
         names = [GPTQ, *([OUTPUT_SIDE] if output_side else []), PROPAGATION]
         without = gptq.settings | {"output_side": output_side, "error_propagation": MOST_CHUNKS}
@@ -98,9 +113,10 @@ def stages_of(method: str, statistics: Path, *, output_side: bool, collected: bo
             Stage(", ".join([*names, EQUALIZATION]), without | equalized.settings),
             Stage(", ".join(names), without, instead=True),
             replace(gptq, instead=True),
+            *trained,
         ]
     of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []
-    return [imatrix, gptq, *of_rows, equalized, propagated]
+    return [imatrix, gptq, *of_rows, equalized, propagated, *trained]
 
 
 class Stages:
@@ -159,16 +175,18 @@ class Stages:
             self._folder.forget(stage.name for stage in stages)
         for stage in stages:
             if stage.instead and self.tried[-1].kld is not None:
-                break
+                continue
             settings = {
                 key: value for key, value in {**self._settings, **stage.settings}.items() if value is not None
             }
             known = self._folder.known(stage.name)
             if known is None:
-                by_gptq = "hessian" in settings
-                known = (
-                    self._make(stage.name, settings) if by_gptq or not self._built_on else {"why": NO_GPTQ}
-                )
+                if stage.trains_on:
+                    known = self._made(stage.name, partial(self._train, stage.name, stage.trains_on))
+                elif "hessian" in settings or not self._built_on:
+                    known = self._made(stage.name, partial(self._quantize, stage.name, settings))
+                else:
+                    known = {"why": NO_GPTQ}
                 self._folder.note(stage.name, known)
             self._take(stage.name, settings, known)
 
@@ -180,23 +198,43 @@ class Stages:
             path.exists() for path in self._folder.made(min(klds, key=lambda name: klds[name]))
         )
 
-    def _make(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-        path = self._folder.file(name)
+    def _made(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
-            done = quantize_model(
-                self._model, path, make_mode(settings), force=True,
-                progress=lambda done, total, _name: self._progress(name, done, total),
-                memory=self._memory if "hessian" in settings else None,
-                checkpoint=self._folder.checkpoint(name), **self._options,
-            )  # fmt: skip
-            kld = self._held_out.kld(Path(done.output))
+            result = make()
+            kld = self._held_out.kld(Path(result["output"]))
             if not math.isfinite(kld.mean):
                 raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
         except (ConfigError, ModelFileError) as error:
             if not self.best:
                 raise
             return {"why": str(error)}
-        return {"kld": kld.to_json(), "result": done.to_json()}
+        return {"kld": kld.to_json(), "result": result}
+
+    def _quantize(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+        done = quantize_model(
+            self._model, self._folder.file(name), make_mode(settings), force=True,
+            progress=lambda done, total, _name: self._progress(name, done, total),
+            memory=self._memory if "hessian" in settings else None,
+            checkpoint=self._folder.checkpoint(name), **self._options,
+        )  # fmt: skip
+        return done.to_json()
+
+    def _train(self, name: str, statistics: Path) -> dict[str, Any]:
+        with Model(self._model) as running:
+            tokens, texts = tokens_of(open_calibration(statistics), running)
+        files = train_scales(
+            self._model, ModelFile(self.best[0]), self._folder.file(name),
+            spread(tokens[texts >= 0], SCALE_CHUNKS), threads=self._options["threads"], force=True,
+            progress=lambda done, total: self._progress(name, done, total),
+        )  # fmt: skip
+        n_bytes = sum(path.stat().st_size for path in files)
+        names = {"output": str(files[0]), "files": [str(path) for path in files]}
+        return {
+            **self.result,
+            **names,
+            "output_bytes": n_bytes,
+            "bits_per_weight": bits_per_weight(n_bytes, self._model.n_weights),
+        }
 
     def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
         if "kld" not in known:

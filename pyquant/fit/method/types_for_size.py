@@ -25,7 +25,7 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.make_plan import make_plan
-from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes
+from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes, most_trained_bytes
 from pyquant.rounding.shards import Sharding
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
@@ -43,15 +43,22 @@ def check_type(type: str) -> None:
 
 
 def with_spare(
-    model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str, sharding: Sharding | None
+    model: ModelFile,
+    wanted: WantedSize,
+    more: dict[str, Any],
+    method: str,
+    sharding: Sharding | None,
+    *,
+    trains_scales: bool = False,
 ) -> WantedSize:
     """Leave room for what a method adds to headers when types are chosen, and for the headers of shards.
 
     model, wanted, more, method: as for `stock_for`.
+    trains_scales: whether scales are trained at last, which is said too.
     Raises ConfigError: no type fits.
     """
     most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
-    spare = most() if most else 0
+    spare = (most() if most else 0) + (most_trained_bytes() if trains_scales else 0)
     if sharding is not None:
         largest = _largest(model, replace(wanted, spare=spare), more, method)
         mode = make_mode({**more, "mode": f"ggml:{largest}"})

@@ -96,7 +96,8 @@ class WorkFolder:
         """Remove what is there of some stages, for them to be done anew. Raises OutputError."""
         for stage in stages:
             self._done.pop(stage, None)
-            its_own = re.compile(rf"\.?{re.escape(stage)}(-\d+-of-\d+)?\.(gguf|gguf\.partial|tensors)")
+            ends = r"(-\d+-of-\d+)?\.(gguf|gguf\.partial|gguf\.scales\.npz|tensors)"
+            its_own = re.compile(rf"\.?{re.escape(stage)}{ends}")
             with output_errors(self.path):
                 for path in self.path.iterdir():
                     if its_own.fullmatch(path.name):

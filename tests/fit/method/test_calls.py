@@ -37,6 +37,8 @@ from tests.support.methods import STAGES, made
         ({"method": "rtn", "text": "x"}, "--text: of methods that calibrate"),
         ({"method": "imatrix", "hessian": "x"}, "--hessian: is for methods gptq and best"),
         ({"method": "imatrix", "memory": 1 << 20}, "--memory: is for methods gptq and best"),
+        ({"method": "imatrix", "effort": "high"}, "--effort: is for methods gptq and best"),
+        ({"method": "best", "effort": "most"}, "effort: 'most' is not known; choices: normal, high"),
     ],
 )
 def test_what_is_refused(options: dict, says: str, source: Path, tmp_path: Path) -> None:

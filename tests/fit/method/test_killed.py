@@ -21,7 +21,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(held_out_text: Path, t
     text = tmp_path / "text.txt"
     text.write_text(held_out_text.read_text()[:30_000])
     command = [sys.executable, "-m", "pyquant", "quantize", model_path(), tmp_path / "out.gguf", "Q4_K_M"]
-    command += ["--method", "best", "--text", text, "--ctx", "128", "--threads", "1"]
+    command += ["--method", "best", "--effort", "high", "--text", text, "--ctx", "128", "--threads", "1"]
 
     def start() -> subprocess.Popen[bytes]:
         environment = {**ENVIRONMENT, "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -26,8 +26,8 @@ from pyquant.models.model_file import ModelFile
 from pyquant.rounding import collecting
 from tests.support.command import run
 from tests.support.methods import NAME, STAGES, made
+from tests.support.models import EXPERTS, with_too_large_inputs
 from tests.support.models import Model as Generated
-from tests.support.models import with_too_large_inputs
 from tests.support.other_models import bert, dream
 
 
@@ -84,6 +84,28 @@ def test_the_output_is_the_stage_of_the_least_kld(source: Path, short: Path, tmp
         assert held_out.kld(output).mean == pytest.approx(least, rel=1e-6)
     assert done.result["output_bytes"] == output.stat().st_size
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("method", ["gptq", "best"])
+def test_scales_are_trained_with_a_high_effort(
+    source: Path, short: Path, tmp_path: Path, method: str
+) -> None:
+    done = made(source, tmp_path / "out.gguf", short, method, effort="high")
+    *_, before, trained = done.stages
+    assert trained.name == done.forecast.stages[-1] == "trained scales"
+    assert trained.kept
+    assert trained.kld.mean < before.kld.mean
+    assert ModelFile(tmp_path / "out.gguf").get("pyquant.method").endswith("trained scales")
+    assert Path(done.result["output"]) == tmp_path / "out.gguf"
+    assert done.result["output_bytes"] == (tmp_path / "out.gguf").stat().st_size
+
+
+def test_scales_stay_where_gradients_are_not_known(
+    generated: Callable[[str], Path], short: Path, tmp_path: Path
+) -> None:
+    done = made(generated(EXPERTS), tmp_path / "out.gguf", short, "gptq", effort="high")
+    assert not done.stages[-1].kept
+    assert "known for architectures" in done.stages[-1].why
 
 
 def test_what_does_not_help_is_undone(
