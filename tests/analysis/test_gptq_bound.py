@@ -42,6 +42,7 @@ def test_gptq_leaves_about_what_is_said() -> None:
     assert came == pytest.approx(said, rel=0.25)
 
 
+@pytest.mark.ci
 def test_a_line_for_each_kind(
     training_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
