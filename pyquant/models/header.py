@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gguf import GGUFValueType
 
 from pyquant import _core
 from pyquant.models.pqz.pqz_file import path_of, scratch_errors, scratch_file
+from pyquant.models.tensor import Tensor
 
 SPLIT_KEYS = {
     "split.no": ("H", GGUFValueType.UINT16),
@@ -18,7 +19,8 @@ SPLIT_KEYS = {
 }
 # Keys that say how the source is laid out. llama-quantize keeps the alignment, lays out its file by
 # the default nevertheless, and then no reader finds the tensors.
-LAYOUT_KEYS = ("general.alignment", *SPLIT_KEYS)
+ALIGNMENT_KEY = "general.alignment"
+LAYOUT_KEYS = (ALIGNMENT_KEY, *SPLIT_KEYS)
 EQUALIZED_FROM = "pyquant.equalized_from"  # the hash of the model whose channels had other scales
 
 
@@ -26,6 +28,23 @@ def set_metadata(header: _core.Gguf, entries: dict[str, str | int]) -> None:
     """Set metadata, texts and integers, in the order of `entries`."""
     for key, value in entries.items():
         header.set_text(key, value) if isinstance(value, str) else header.set_u32(key, value)
+
+
+def copied_header(
+    header: _core.Gguf, tensors: Iterable[Tensor], without: Iterable[str], entries: dict[str, str | int]
+) -> _core.Gguf:
+    """Make the header of a file that has some tensors, and the keys of another one's header.
+
+    without: keys that are left out. entries: metadata that are set beside.
+    """
+    made = _core.Gguf()
+    made.copy_keys(header)
+    for key in without:
+        made.remove(key)
+    set_metadata(made, entries)
+    for tensor in tensors:
+        made.add_tensor(tensor.name, int(tensor.type), tensor.shape)
+    return made
 
 
 def split_keys(values: Mapping[str, int]) -> _core.Gguf:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ BLOCK_BYTES = 1 << 28  # of rows of the vocabulary that are in memory at a time,
 NEIGHBORS = {"llama": True, "qwen2": False, "qwen3": False}
 
 # Called with the name of a matrix or a norm, the gradients of what it gives, (n_tokens, n_out), and what it
-# gives, before a bias is added: None of embeddings and of the output matrix.
-Take = Callable[[str, Array, "Array | None"], None]
+# returns that, before a bias is added: None of embeddings and of the output matrix.
+Take = Callable[[str, Array, "Callable[[], Array] | None"], None]
 
 
 def why_unknown(model: ModelFile) -> str | None:
@@ -195,7 +195,9 @@ class LlamaGraph:
         shares = np.empty((self._n_heads, n, n), np.float32)
         mixed = np.empty((n, self._n_heads, self._width), np.float32)
         for head in range(self._n_heads):
-            shares[head] = _softmax(q[:, head] @ k[:, head // group].T * self._over_root)
+            scores = q[:, head] @ k[:, head // group].T * self._over_root
+            scores += _later(n)
+            shares[head] = to_shares(scores)
             mixed[:, head] = shares[head] @ v[:, head // group]
         between = stream + self._times(matrices["attn_output"], mixed.reshape(n, -1))
         y = self._normed(between, of["ffn_norm"])
@@ -217,14 +219,14 @@ class LlamaGraph:
         its, n = self._inside(layer, stream), len(stream)
         of, group = its.vectors, self._n_heads // self._n_kv
 
-        def give(kind: str, gradients: Array, given: Array) -> Array:
+        def give(kind: str, gradients: Array, given: Callable[[], Array]) -> Array:
             take(f"blk.{layer}.{kind}.weight", gradients, given)
             return self._times_back(its.matrices[kind], gradients)
 
         def before(kind: str, stream: Array, gradients: Array) -> Array:
             return self._norm_back(f"blk.{layer}.{kind}.weight", stream, of[kind], gradients, take)
 
-        of_up = give("ffn_down", back, behind - its.between)
+        of_up = give("ffn_down", back, partial(np.subtract, behind, its.between))
         of_gate = np.empty_like(of_up)
 
         def through_neurons(rows: slice) -> None:
@@ -239,9 +241,10 @@ class LlamaGraph:
             neurons *= opened
 
         in_blocks(n, TOGETHER, through_neurons, threads=self._threads)
-        of_both = give("ffn_gate", of_gate, its.gate) + give("ffn_up", of_up, its.up)
+        of_both = give("ffn_gate", of_gate, lambda: its.gate) + give("ffn_up", of_up, lambda: its.up)
         back = back + before("ffn_norm", its.between, of_both)
-        mixed = give("attn_output", back, its.between - stream).reshape(n, -1, self._width)
+        written = partial(np.subtract, its.between, stream)
+        mixed = give("attn_output", back, written).reshape(n, -1, self._width)
         q, k, v = np.empty_like(its.q), np.zeros_like(its.k), np.zeros_like(its.v)
         for head in range(self._n_heads):
             shares, at = its.shares[head], head // group
@@ -256,8 +259,8 @@ class LlamaGraph:
             q, k = before("attn_q_norm", its.of_q, q), before("attn_k_norm", its.of_k, k)
         entered = np.zeros_like(stream)
         for kind, its_own, given in (("attn_q", q, its.of_q), ("attn_k", k, its.of_k), ("attn_v", v, its.v)):
-            product = given.reshape(n, -1) - of.get(f"{kind}.bias", np.float32(0))
-            entered += give(kind, its_own.reshape(n, -1), product)
+            bias = of.get(f"{kind}.bias", np.float32(0))
+            entered += give(kind, its_own.reshape(n, -1), partial(np.subtract, given.reshape(n, -1), bias))
         return back + before("attn_norm", stream, entered)
 
     def _times(self, matrix: Any, x: Array) -> Array:
@@ -277,7 +280,7 @@ class LlamaGraph:
         return stream * self._scale(stream) * weights
 
     def _norm_back(self, name: str, stream: Array, weights: Array, gradients: Array, take: Take) -> Array:
-        take(name, gradients, self._normed(stream, weights))
+        take(name, gradients, partial(self._normed, stream, weights))
         scale, gradients = self._scale(stream), gradients * weights
         return scale * gradients - stream * scale**3 * (stream * gradients).mean(axis=-1, keepdims=True)
 
@@ -325,9 +328,8 @@ def _later(n: int) -> Array:
     return np.triu(np.full((n, n), -np.inf, np.float32), 1)
 
 
-def _softmax(scores: Array) -> Array:
-    """Give shares of the tokens up to each one."""
-    scores += _later(len(scores))
+def to_shares(scores: Array) -> Array:
+    """Put the softmax of each row in its place."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.gradients.kept_sums import KeptSums
-from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
+from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph, to_shares
 from pyquant.calibration.gradients.row_blocks import in_blocks
 from pyquant.calibration.products import add_squares
 from pyquant.errors import ConfigError
@@ -97,7 +97,7 @@ def output_hessians(
     n_done, hessian = kept.read({SQUARES: (len(places),)} | {name: (n, n) for name, n in n_out.items()})
     sums_of_squares = hessian.pop(SQUARES, np.zeros(len(places), np.float32))
 
-    def take(name: str, gradients: Array, given: Array | None) -> None:
+    def take(name: str, gradients: Array, given: Callable[[], Array] | None) -> None:
         if name not in places:  # a norm
             return
         behind = gradients[1:]
@@ -134,8 +134,7 @@ def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None
     numbers = _numbers(rng, len(logits))
 
     def draw(rows: slice) -> None:
-        shares = logits[rows]
-        shares[:] = _softmax(shares)
+        shares = to_shares(logits[rows])
         sums = np.cumsum(shares, axis=1)
         drawn = (sums < numbers[rows] * sums[:, -1:]).sum(axis=1)
         shares[np.arange(len(shares)), np.minimum(drawn, shares.shape[1] - 1)] -= 1
@@ -146,12 +145,6 @@ def drawn(logits: Array, rng: np.random.Generator, *, threads: int | None = None
 
 def _numbers(rng: np.random.Generator, n: int) -> NDArray[np.float32]:
     return rng.random((n, 1), np.float32)
-
-
-def _softmax(logits: Array) -> Array:
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares
 
 
 def why_other(model: Model, chunks: Chunks, threads: int | None) -> str | None:

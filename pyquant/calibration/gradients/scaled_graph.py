@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,9 @@ class ScaledGraph(LlamaGraph):
         """Give the gradients of what `logits` are gradients of by all `logs`: as `backwards` goes back."""
         slopes: dict[str, Array] = {}
 
-        def take(name: str, gradients: Array, given: Array | None) -> None:
+        def take(name: str, gradients: Array, given: Callable[[], Array] | None) -> None:
             if name in self.logs and given is not None:
-                rows = (x.reshape(-1, len(self.logs[name])) for x in (gradients, given))
+                rows = (x.reshape(-1, len(self.logs[name])) for x in (gradients, given()))
                 slopes[name] = np.einsum("ij,ij->j", *rows)
 
         self.backwards(streams, logits, take)

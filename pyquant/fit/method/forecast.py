@@ -169,7 +169,8 @@ def forecast(
     ]  # fmt: skip
     matrices = [tensor for each in inputs for tensor in each.matrices]
     n_vocab = by_name[EMBEDDINGS].n_rows if EMBEDDINGS in by_name else 0
-    has_output_side = method == "best" and why_unknown(model) is None
+    has_gradients = why_unknown(model) is None
+    has_output_side = method == "best" and has_gradients
     rows = output_side_matrices(model, whole=True) if has_output_side else []
     sums, output_hessians = 4 * sum(probed.collector.sizes), output_side_bytes(by_name[name] for name in rows)
     all_hessians = sums + output_hessians
@@ -187,7 +188,7 @@ def forecast(
     n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = n_kept if by_gptq and not (keeps or n_propagated) else 0
-    trains_scales = trains_scales and why_unknown(model) is None
+    trains_scales = trains_scales and has_gradients
     stages = stages_of(
         method, Path(), output_side=n_output_side > 0, collected=not keeps, trains_scales=trains_scales
     )

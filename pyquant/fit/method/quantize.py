@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pyquant import limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
@@ -24,7 +24,7 @@ from pyquant.fit.method.quantized import Quantized
 from pyquant.fit.method.request import Request, check_evaluation, check_method
 from pyquant.fit.method.room import require_room
 from pyquant.fit.method.split_text import SplitText, chunks_for, split_text
-from pyquant.fit.method.stages import BY_GPTQ, Effort, Progress
+from pyquant.fit.method.stages import BY_GPTQ, HIGH, NORMAL, Progress
 from pyquant.fit.method.types_for_size import check_type, stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
@@ -43,7 +43,7 @@ def quantize(
     type: str | WantedSize,
     *,
     method: str = "rtn",
-    effort: str = "normal",
+    effort: str = NORMAL,
     imatrix: str | os.PathLike[str] | None = None,
     text: AnyText | Sequence[AnyText] | None = None,
     hessian: str | os.PathLike[str] | None = None,
@@ -128,6 +128,7 @@ def quantize(
     begin = time.perf_counter()
     own_ctx = n_ctx if evaluate is None else None  # else it may be meant for the evaluation
     given = {"text": text, "hessian": hessian, "calibration-chunks": n_chunks, "ctx": own_ctx}
+    trains_scales = effort == HIGH
     check_method(method, effort, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
     if output.suffix == SUFFIX:
@@ -142,7 +143,7 @@ def quantize(
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     else:
         sharding = None if split is None else Sharding.of(model, split)
-        type = with_spare(model, type, common, method, sharding, trains_scales=effort == "high")
+        type = with_spare(model, type, common, method, sharding, trains_scales=trains_scales)
         name = stock_for(model, type, common, method)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     if evaluate is not None:
@@ -155,7 +156,7 @@ def quantize(
     if not dry_run and split is None:
         check_output(output, sources=model.paths, force=force)
     request = Request(
-        model, output, type, method, cast("Effort", effort), name, stock, pure,
+        model, output, type, method, trains_scales, name, stock, pure,
         Path(hessian) if hessian else None, evaluate, split, memory, threads, force, progress, tell,
     )  # fmt: skip
     expected: Forecast | None = None

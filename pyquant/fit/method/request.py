@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pyquant.errors import ConfigError, nearest
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.comparison import Comparison
 from pyquant.files.text import read_texts
 from pyquant.fit.candidate import Evaluation
-from pyquant.fit.method.stages import BY_GPTQ, METHODS, Effort, Progress
+from pyquant.fit.method.stages import BY_GPTQ, EFFORTS, HIGH, METHODS, Progress
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
@@ -23,10 +23,12 @@ from pyquant.schemes import Mode
 
 @dataclass(frozen=True)
 class Request:
-    """A file of a type or a size, made by a method. Attributes are arguments of `quantize`, but for two.
+    """A file of a type or a size, made by a method. Attributes are arguments of `quantize`, but for three.
 
     Attributes
     ----------
+    trains_scales
+        Whether scales are trained when all is rounded.
     name
         llama-quantize's type: of a size, the largest that fits, or the smallest.
     stock
@@ -37,7 +39,7 @@ class Request:
     output: Path
     type: str | WantedSize
     method: str
-    effort: Effort
+    trains_scales: bool
     name: str
     stock: Mode
     pure: bool
@@ -49,11 +51,6 @@ class Request:
     force: bool
     progress: Progress
     tell: Callable[[str], None]
-
-    @property
-    def trains_scales(self) -> bool:
-        """Say whether scales are trained when all is rounded."""
-        return self.effort == "high"
 
     @property
     def mixed(self) -> WantedSize | None:
@@ -84,9 +81,9 @@ def check_method(
         raise ConfigError(f"--imatrix: is for method rtn; {method} makes its own statistics from --text")
     elif requantize:
         raise ConfigError(f"--requantize: is for method rtn; `pyquant dequantize` makes a model for {method}")
-    if effort not in get_args(Effort):
-        raise ConfigError(f"effort: {effort!r} is not known; choices: {', '.join(get_args(Effort))}")
-    if effort == "high" and method not in BY_GPTQ:
+    if effort not in EFFORTS:
+        raise ConfigError(f"effort: {effort!r} is not known; choices: {', '.join(EFFORTS)}")
+    if effort == HIGH and method not in BY_GPTQ:
         raise ConfigError("--effort: is for methods gptq and best, which train scales with a high one")
     if memory is not None and method not in BY_GPTQ:
         raise ConfigError("--memory: is for methods gptq and best, which keep activations of tokens")

@@ -24,9 +24,9 @@ from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 
 MethodName = Literal["rtn", "imatrix", "gptq", "best"]
-Effort = Literal["normal", "high"]
 METHODS: tuple[str, ...] = get_args(MethodName)
 BY_GPTQ = METHODS[2:]  # those that round with error feedback
+EFFORTS = NORMAL, HIGH = "normal", "high"
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 SCALE_CHUNKS = 64  # chunks that scales are trained on

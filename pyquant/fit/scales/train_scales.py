@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pyquant.calibration.calibrate import CHECKPOINT_SECONDS
 from pyquant.calibration.gradients.kept_sums import KeptSums
-from pyquant.calibration.gradients.llama_graph import MATRICES, why_unknown
+from pyquant.calibration.gradients.llama_graph import MATRICES
 from pyquant.calibration.gradients.output_hessians import OtherGraph, Progress, why_other
-from pyquant.errors import ConfigError
 from pyquant.fit.scales.training import train
 from pyquant.fit.scales.write import write_scaled
 from pyquant.llama.chunks import Chunks
@@ -20,8 +20,6 @@ from pyquant.models.block_scales import has_scales
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
-
-CHECKPOINT_SECONDS = 60.0
 
 
 def train_scales(
@@ -60,9 +58,6 @@ def train_scales(
         The gradients of such a model are not known.
     ModelFileError, OutputError
     """
-    for model in (base, quantized):
-        if why := why_unknown(model):
-            raise ConfigError(why)
     with Model(base) as running:
         if why := why_other(running, Chunks(tokens[:1]), threads):
             raise OtherGraph(why)

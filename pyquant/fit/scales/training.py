@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.calibration.gradients.kept_sums import KeptSums
-from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph
+from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph, to_shares
 from pyquant.calibration.gradients.output_hessians import Progress
 from pyquant.calibration.gradients.row_blocks import in_blocks
 from pyquant.calibration.gradients.scaled_graph import ScaledGraph
@@ -85,14 +85,8 @@ def towards(wanted: Array, logits: Array, *, threads: int | None = None) -> None
     Both are logits, (n_tokens, n_vocab), and `wanted` is used up.
     """
 
-    def shares(x: Array) -> None:
-        x -= x.max(axis=1, keepdims=True)
-        np.exp(x, out=x)
-        x /= x.sum(axis=1, keepdims=True)
-
     def compare(rows: slice) -> None:
-        shares(wanted[rows])
-        shares(logits[rows])
-        logits[rows] -= wanted[rows]
+        shares = to_shares(logits[rows])
+        shares -= to_shares(wanted[rows])
 
     in_blocks(len(logits), TOGETHER, compare, threads=threads)

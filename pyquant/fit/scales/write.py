@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.files.output_files import OutputFiles
 from pyquant.models.block_scales import times_rows
-from pyquant.models.header import set_metadata
+from pyquant.models.header import ALIGNMENT_KEY, copied_header
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor import Tensor, file_bytes
+from pyquant.models.shard import read_shard
+from pyquant.models.tensor import file_bytes
 from pyquant.models.tensor_reader import TensorReader
 from pyquant.rounding.metadata import METHOD, TRAINED_SCALES
 from pyquant.rounding.shards import shard_paths
@@ -57,13 +57,9 @@ def write_scaled(
 
 
 def _header(model: ModelFile, path: Path) -> _core.Gguf:
-    header, is_first = _core.Gguf(), path == model.path
-    header.copy_keys(model.header if is_first else _core.Gguf.read(os.fsencode(path)))  # type: ignore[arg-type]
-    header.remove("general.alignment")
-    if is_first:
+    entries: dict[str, str | int] = {}
+    if path == model.path:
         done = model.get(METHOD)
-        set_metadata(header, {METHOD: f"{done}, {TRAINED_SCALES}" if done else TRAINED_SCALES})
-    in_file: list[Tensor] = [tensor for tensor in model.tensors if tensor.path == path]
-    for tensor in in_file:
-        header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
-    return header
+        entries[METHOD] = f"{done}, {TRAINED_SCALES}" if done else TRAINED_SCALES
+    in_file = (tensor for tensor in model.tensors if tensor.path == path)
+    return copied_header(read_shard(path, model.header).header, in_file, [ALIGNMENT_KEY], entries)

@@ -22,7 +22,7 @@ from pyquant.files.temporary import temporary_folder
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 from pyquant.models.conversion import Conversion, Converted
-from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata
+from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, copied_header
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.progress import Progress
 from pyquant.models.tensor import UNQUANTIZED, file_bytes
@@ -143,7 +143,7 @@ def equalize_model(
     known = Calibration.read(hessian)
     known.check_model(model, model.sha256())
     links = [(link, found) for link in links_of(model) if (found := exponents_of(link, known)) is not None]
-    header = _header(model)
+    header = copied_header(model.header, model.tensors, LAYOUT_KEYS, {EQUALIZED_FROM: model.sha256()})
     n_bytes = file_bytes(header)
     with OutputFile(output, n_bytes, sources=model.paths, force=force) as file:
 
@@ -215,17 +215,6 @@ def equalized_files(
             kinds = ", ".join(done.left_out)
             tell(f"not equalized: channels that enter {kinds}, as other scales of them change the model")
         yield ModelFile(path), stats
-
-
-def _header(model: ModelFile) -> _core.Gguf:
-    header = _core.Gguf()
-    header.copy_keys(model.header)
-    for key in LAYOUT_KEYS:
-        header.remove(key)
-    set_metadata(header, {EQUALIZED_FROM: model.sha256()})
-    for tensor in model.tensors:
-        header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
-    return header
 
 
 def _write(
