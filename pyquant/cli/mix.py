@@ -103,7 +103,7 @@ def mix(
             checkpoint=checkpoint,
             progress=progress,
         )
-    write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
+        write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
     if gguf is not None:
         known = {"hessian": hessian, "equalize": equalize, "error_propagation": error_propagation}
         mode = make_mode({"mode": "recipe", "recipe": output, **known})

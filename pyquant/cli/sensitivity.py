@@ -52,7 +52,7 @@ def sensitivity(
             checkpoint=checkpoint,
             progress=progress,
         )
-    write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
+        write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
     show({**measured.to_json(), "output": str(output)}, json, _print)
     if not any(of.error for of in measured.by_tensor.values()):
         remark(f"one chunk of {ctx} tokens: nothing says how certain this is; more text or --chunks does")

@@ -118,7 +118,7 @@ def measure_sensitivity(
             measured = [tensors[rows[name]] for name in runs.in_order(rows)]
             left = [tensor for tensor in measured if tensor.name not in before]
             wanted = [matrix for tensor in left for matrix in matrices(tensor, TOGETHER)]
-            factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted))
+            factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted, threads))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
             BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
             for done, tensor in enumerate(measured):

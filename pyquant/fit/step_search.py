@@ -13,7 +13,7 @@ from pyquant.files.temporary import temporary_folder
 from pyquant.fit.candidate import Evaluation, kld_of
 from pyquant.fit.reachable import check_before, parts_of
 from pyquant.fit.target import LARGEST_CODE_BITS, Target
-from pyquant.models.model_file import AnyModel, open_model
+from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor_reader import Progress
 from pyquant.rounding.equalize.equalize_model import equalized
 from pyquant.rounding.make_plan import make_plan
@@ -81,8 +81,7 @@ class StepSearch:
         tell: Tell = lambda line: None,
         progress: Progress | None = None,
     ) -> None:
-        self._model = open_model(model)
-        self._mode = mode
+        self._given = self._model, self._mode = open_model(model), mode  # while equalized, the latter are
         self._threads = threads
         self._tell = tell
         self._progress = progress
@@ -115,13 +114,12 @@ class StepSearch:
             What quantizing and measuring raise.
         """
         if self._mode.equalize:
-            model, mode = self._model, self._mode
             try:
-                with equalized(model, mode, self._threads) as (self._model, self._mode):  # once for all tries
+                with equalized(*self._given, self._threads) as (self._model, self._mode):  # for all tries
                     found = self.find(target, evaluation)
             finally:
-                self._model, self._mode = model, mode
-            return mode.model_copy(update={"step": found.step})
+                self._model, self._mode = self._given
+            return self._mode.model_copy(update={"step": found.step})
         if target.key == "like":
             if evaluation is None:
                 raise ConfigError("like: needs a text, on which KLD is measured")
@@ -185,21 +183,22 @@ class StepSearch:
         ConfigError
             It is not reachable; the message says what is.
         """
-        common = self._mode.model_dump(include={"pure", "tensors"})
-        peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": self._mode.hessian, **common}, "like")
-        baseline = evaluation.baseline(self._model, threads=self._threads)
+        given, mode = self._given
+        common = mode.model_dump(include={"pure", "tensors"})
+        peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": mode.hessian, **common}, "like")
+        baseline = evaluation.baseline(given, threads=self._threads)
         with baseline, temporary_folder() as folder:
 
-            def kld(mode: Mode, path: Path) -> float:
-                measured = kld_of(mode, self._model, path, baseline, self._threads)
-                return max(measured, NO_KLD)
+            def kld(mode: Mode, model: ModelFile, path: Path) -> float:
+                return max(kld_of(mode, model, path, baseline, self._threads), NO_KLD)
 
             def of_step(step: float) -> float:
-                measured = kld(self._mode.model_copy(update={"step": step}), folder / "candidate.gguf")
+                tried = self._mode.model_copy(update={"step": step})
+                measured = kld(tried, self._model, folder / "candidate.gguf")
                 self._tell(f"step {step:.5g}: {measured:.6f}")
                 return measured
 
-            wanted = kld(peer, folder / "peer.gguf")
+            wanted = kld(peer, given, folder / "peer.gguf")
             self.peer_bytes = (folder / "peer.gguf").stat().st_size
             self._tell(f"{type_name}: a KLD of {wanted:.6f}")
             # It goes by the square of the step.

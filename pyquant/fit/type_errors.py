@@ -61,7 +61,7 @@ def measure_type_errors(
     factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.by_gptq]
     errors: dict[str, dict[Type, float]] = {}
     with (
-        Factors(calibration, ON_ITS_OWN, factored, output_side=output_side) as factors,
+        Factors(calibration, ON_ITS_OWN, factored, threads, output_side=output_side) as factors,
         ThreadPoolExecutor(n_threads(threads)) as pool,
     ):
         for i, tensor in enumerate(tensors):

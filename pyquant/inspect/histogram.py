@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.json import read_json
+from pyquant.files.temporary import temporary_folder
 from pyquant.inspect.code_counts import SCHEMA, CodeCounts, Histogram
 from pyquant.models.codebook import Codebook, codebook, stored_table, tensor_codebook
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
@@ -23,6 +24,7 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes import Mode
 from pyquant.schemes.q8_0 import Q8_0
 
@@ -73,10 +75,14 @@ def count_codes(
         types, parameters = plan.types, mode.parameters(plan.scheme)
         # Some tensors of a Q4_0 mixture become plain Q8_0: they have no table.
         table = plan.scheme.values if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
-        changed = [tensor.name for tensor in model.tensors if plan.changes(tensor)]
-        counts = _count(
-            model, {name: codebook(types[name], table) for name in changed}, plan, threads, progress
-        )
+        changed = [tensor for tensor in model.tensors if plan.changes(tensor)]
+        books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
+        if plan.staged or any(map(plan.has_output_side, changed)):  # no tensor is rounded alone
+            with temporary_folder() as folder:
+                done = quantize_model(model, folder / "model.gguf", mode, threads=threads, progress=progress)
+                counts = _count(ModelFile(done.output), books, None, threads, None)
+        else:
+            counts = _count(model, books, plan, threads, progress)
     if not counts:
         raise _nothing_to_count(model, mode)
     counted = {tensor.name for tensor in counts}
@@ -107,7 +113,7 @@ def _count(
                 for t in tensors
             ]
         counts = []
-        with plan.factors() as factors:
+        with plan.factors(threads) as factors:
             for tensor in tensors:
                 book = books[tensor.name]
                 passes = [

@@ -24,7 +24,8 @@ class TensorResult:
     n_bytes
         The size of what it became.
     squared_error, squared_weight
-        Sums over its weights, in squared units of weights; None where they were only copied.
+        Sums over the weights that were rounded, which equalization and error propagation had changed, in
+        squared units of weights; None where they were only copied.
     zeros
         Weights that decode to 0; None where they were only copied.
     fell_back_from

@@ -13,6 +13,7 @@ from pyquant.errors import ConfigError
 from pyquant.evaluate.bundled import ANSWER_TOKENS, N_QUESTIONS
 from pyquant.files.text import Text, read_text
 from pyquant.fit.learn_tables import Per
+from pyquant.fit.method.split_text import default_texts
 from pyquant.fit.mixtures import WantedSize
 from pyquant.limits import SENSITIVITY_CHUNKS, SENSITIVITY_CTX
 from pyquant.schemes import Mode
@@ -132,7 +133,10 @@ def quantizer_inputs(
     if quantizer.method:
         calibration = quantizer.method.calibration
         made_of = calibrations[calibration.name].to_json() if calibration else None
-        inputs["method"] = {"name": quantizer.method.name, "calibration": made_of, "version": METHODS}
+        texts = None if calibration and calibration.texts else default_texts()
+        inputs["method"] = {
+            "name": quantizer.method.name, "calibration": made_of, "texts": texts, "version": METHODS,
+        }  # fmt: skip
     elif quantizer.mixed:
         inputs["recipe"] = {"mixed": inputs["recipe"], "n_ctx": evaluation["n_ctx"]}
     elif "recipe" in inputs:

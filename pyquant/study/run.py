@@ -163,10 +163,8 @@ def _system_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 def _remove_models(plan: StudyPlan, store: Store) -> None:
     """Remove models, statistics, which may be as large, and what calibrations and methods left unfinished."""
-    for spool in store.calibration.glob(".*"):
-        spool.unlink()
-    for stages in store.models.glob(".*"):
-        shutil.rmtree(stages)
+    for unfinished in (*store.calibration.glob(".*"), *store.models.glob(".*")):
+        shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)
@@ -242,8 +240,9 @@ class _Work:
     def _finish(self, task: Task, future: Future[Outcome]) -> None:
         try:
             outcome = future.result()
-        except (PyquantError, OSError) as error:
+        except (PyquantError, OSError, MemoryError) as error:
             said = said_by_system(error, self.store.folder) if isinstance(error, OSError) else str(error)
+            said = said or "not enough memory"
             self.failed[task.name] = said
             self._report((task.name, said))
             return

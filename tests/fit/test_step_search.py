@@ -94,6 +94,18 @@ def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Pa
     assert (1 - 2 * AS_GOOD) * klds[1] < klds[0] <= klds[1]
 
 
+def test_a_type_to_be_as_good_as_is_of_the_model_not_of_the_equalized_one(
+    generated, stats_of, text: Path
+) -> None:
+    evaluation = Evaluation(text, n_ctx=64, n_chunks=2)
+    wanted = []
+    for equalize in (False, True):
+        found = StepSearch(generated(F32), ecsq(stats_of(F32), equalize=equalize), threads=2)
+        found.find(Target("like", "Q4_0"), evaluation)
+        wanted.append(found.wanted)
+    assert wanted[0] == wanted[1]
+
+
 def test_what_is_no_smaller_than_its_type_is_said() -> None:
     assert list(_beside_peer(99, 100, "Q4_K")) == []
     (said,) = _beside_peer(1000, 1000, "Q4_K")

@@ -104,9 +104,12 @@ def test_the_option_is_both_commands(
     assert keys.get("pyquant.equalized_from") == ModelFile(model).sha256()
 
 
-def test_codes_are_counted_of_what_is_written(outlying: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{"equalize": True}, {"error_propagation": 16}], ids=" ".join)
+def test_codes_are_counted_of_what_is_written(
+    outlying: tuple[Path, Path], tmp_path: Path, more: dict[str, object]
+) -> None:
     model, stats = outlying
-    mode = make_mode({"mode": "q4_0", "hessian": stats, "equalize": True})
+    mode = make_mode({"mode": "q4_0", "hessian": stats, **more})
     quantize_model(model, tmp_path / "out.gguf", mode, threads=1)
     through, written = count_codes(model, mode, threads=1), count_codes(tmp_path / "out.gguf", threads=1)
     assert through.to_json()["totals"][0]["codes"] == written.to_json()["totals"][0]["codes"]

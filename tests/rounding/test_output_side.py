@@ -12,6 +12,7 @@ from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
+from pyquant.inspect.histogram import count_codes
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
@@ -166,6 +167,14 @@ def test_results_measure_what_was_written(known: tuple[Path, Path], tmp_path: Pa
         error = np.square(before.weights().astype(np.float64) - after).sum()
         assert (result.squared_error is not None) == ("ffn_" in before.name and "norm" not in before.name)
         assert result.squared_error is None or result.squared_error == pytest.approx(error, rel=1e-6)
+
+
+def test_codes_are_counted_of_what_is_written(known: tuple[Path, Path], tmp_path: Path) -> None:
+    model, stats = known
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": stats})
+    quantize_model(model, tmp_path / "out.gguf", mode)
+    through, written = count_codes(model, mode), count_codes(tmp_path / "out.gguf")
+    assert through.to_json()["totals"] == written.to_json()["totals"]
 
 
 def test_a_hessian_that_is_none_is_named(

@@ -8,16 +8,22 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyquant.errors import ConfigError, StudyError
+from pyquant.study import executor
+from pyquant.study import run as run_module
 from pyquant.study.config import read_study
 from pyquant.study.executor import local
+from pyquant.study.measure import perform
 from pyquant.study.results.read import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
+from pyquant.study.task import Outcome, Task
 from tests.support.studies import Lab, contents, snapshot, start, wait_for
 
 
@@ -98,6 +104,33 @@ def test_one_failure_does_not_stop_the_others(lab: Lab, tmp_path: Path) -> None:
     results = read_results(Store(tmp_path / "results"))
     assert not results.complete
     assert "not finished" in (tmp_path / "results" / "report.html").read_text()
+
+
+def test_a_task_without_memory_does_not_stop_the_others(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, said = lab.write("size.toml", ["size"]), "Unable to allocate 9 TiB"
+
+    refused: list[str] = []
+
+    def refuse_first(task: Task, *arguments: Any) -> Outcome:
+        if not refused:
+            refused.append(task.name)
+            raise MemoryError(said)
+        return perform(task, *arguments)
+
+    monkeypatch.setattr(run_module, "perform", refuse_first)
+    monkeypatch.setattr(executor, "local", lambda _: ThreadPoolExecutor(1))
+    with pytest.raises(StudyError, match=r"1 of .* tasks failed") as failed:
+        lab.run(tmp_path / "results", study)
+    assert str(failed.value).endswith(f"{refused[0]}: {said}")
+
+
+def test_what_a_killed_worker_left_goes(lab: Lab, copied_study: Path) -> None:
+    (copied_study / "models" / ".0.pqz.unpacked").write_bytes(b"GGUF")
+    (copied_study / "models" / ".1.gguf.stages").mkdir()
+    lab.run(copied_study)
+    assert list((copied_study / "models").iterdir()) == []
 
 
 @pytest.fixture

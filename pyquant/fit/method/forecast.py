@@ -65,8 +65,8 @@ class Forecast:
         of the work, and its seconds.
     memory
         Bytes at the most, the mapped model not counted.
-    hessian, beside
-        Bytes on disk: of the Hessian statistics, and beside the output until it is complete.
+    hessian, beside, temporary
+        Bytes on disk: of the Hessian statistics, beside the output until it is complete, and in TMPDIR.
     all_hessians
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
@@ -82,6 +82,7 @@ class Forecast:
     memory: int
     hessian: int
     beside: int
+    temporary: int
     all_hessians: int
     keeps_hessians: bool
     output_side: list[str]
@@ -100,7 +101,10 @@ class Forecast:
             yield f"stages: {', '.join(self.stages)}; those of the least KLD on held-out chunks are kept"
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less what the cache has already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
-        yield f"disk: {gb(self.hessian)} of Hessian statistics, and {gb(self.beside)} beside the output"
+        temporary = f", {gb(self.temporary)} in TMPDIR" if self.temporary else ""
+        yield (
+            f"disk: {gb(self.hessian)} of Hessian statistics, {gb(self.beside)} beside the output{temporary}"
+        )
         if not by_gptq:
             return
         if self.tokens_per_column < MANY:
@@ -133,6 +137,7 @@ def forecast(
     in_file: bool,
     mixed: bool,
     trains_scales: bool,
+    compares: bool,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
@@ -152,6 +157,8 @@ def forecast(
         Whether types are mixed for a size, which is measured on files that are tried.
     trains_scales
         Whether scales are trained when all is rounded.
+    compares
+        Whether the output is compared with llama-quantize's file.
     memory
         Bytes that what is kept of tokens between layers may take; None: 512 MiB.
     threads
@@ -185,7 +192,7 @@ def forecast(
     n_output_side = min(OUTPUT_SIDE_CHUNKS, n_chunks) if rows else 0
     by_gradients = n_output_side > 0
     n_tried = n_trials(by_gradients=by_gradients)
-    n_kept = min(MOST_CHUNKS, round(n_chunks / (1 - RANDOM_SHARE)))  # random tokens are among them
+    n_kept = min(MOST_CHUNKS, round(n_chunks * (1 + RANDOM_SHARE)))  # random tokens are among them
     n_propagated = min(PROPAGATION_CHUNKS if keeps else MOST_CHUNKS, n_kept) if method == "best" else 0
     n_collected = n_kept if by_gptq and not (keeps or n_propagated) else 0
     trains_scales = trains_scales and has_gradients
@@ -201,7 +208,7 @@ def forecast(
         parts.append((WRITING, probed.step_seconds * steps))
     if n_output_side:
         its = n_products_backwards(model.tensors, [by_name[name] for name in rows], n_ctx * n_output_side)
-        parts.append((GRADIENTS, BESIDE_PRODUCTS * its / products_per_second()))
+        parts.append((GRADIENTS, BESIDE_PRODUCTS * its / products_per_second(threads)))
     n_diagonal = min(DIAGONAL_CHUNKS, n_chunks) if by_gptq else n_chunks
     passes = COLLECTING * n_chunks if keeps else STAGED * n_diagonal
     parts.append((RUNNING, passes * chunk_seconds))
@@ -222,7 +229,7 @@ def forecast(
     if trains_scales:
         n_tokens = n_ctx * min(SCALE_CHUNKS, n_chunks)
         its = n_products_backwards(model.tensors, [], n_tokens) + n_tokens * model.n_weights  # the base's
-        parts += [(TRAINED_SCALES, BESIDE_PRODUCTS * its / products_per_second()), held_out_run]
+        parts += [(TRAINED_SCALES, BESIDE_PRODUCTS * its / products_per_second(threads)), held_out_run]
         names.append(TRAINED_SCALES)
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
@@ -257,14 +264,14 @@ def forecast(
         for tensor in model.tensors:
             of_kinds[kind_of(tensor.name)] += tensor.n_bytes
     mixing = (max(of_kinds.values(), default=0) + context_memory(model, n_ctx, BATCH)) * mixed
-    n_files = n_tried if mixed else min(2, len(names))  # that are there at once: a mix's, or of two stages
+    equalized = model.n_bytes + sums if n_propagated else 0
     return Forecast(
         [MIX, *names] if mixed else names,
         parts=parts,
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, mixing)),
         hessian=sums + output_hessians,
-        # Files, activations, and the equalized model.
-        beside=n_files * output_bytes + on_disk + (model.n_bytes + sums if n_propagated else 0),
+        beside=min(2, len(names)) * output_bytes + on_disk,  # files of two stages, and activations
+        temporary=max(n_tried * output_bytes if mixed else 0, equalized, output_bytes if compares else 0),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
         output_side=list(dict.fromkeys(map(kind_of, rows))),

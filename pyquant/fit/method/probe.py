@@ -82,10 +82,10 @@ def _step_seconds(model: Model, n_together: int, threads: int | None) -> float:
 
 
 @cache
-def products_per_second() -> float:
+def products_per_second(threads: int | None) -> float:
     """Time products of matrices with as many tokens."""
     x = np.zeros((SIDE, SIDE), np.float32)
-    return SIDE**3 / _quickest(lambda: multiply(x, x))
+    return SIDE**3 / _quickest(lambda: multiply(x, x, threads=threads))
 
 
 def _quickest(run: Callable[[], object]) -> float:

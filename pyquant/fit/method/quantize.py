@@ -168,7 +168,7 @@ def quantize(
             if method != "best":
                 raise
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            request = replace(request, method="rtn")
+            request = _without_method(request, common)
         else:
             expected = _expect(request, texts, n_bytes, expect, dry_run=dry_run)
     if expected is None or dry_run:
@@ -180,7 +180,7 @@ def quantize(
             done = by_stages(request, texts, expected)
         except BrokenInput as error:
             tell(f"rounded to nearest, as nothing else applies: {error}")
-            done = _to_nearest(replace(request, method="rtn"))
+            done = _to_nearest(_without_method(request, common))
     return replace(done, forecast=expected, seconds=time.perf_counter() - begin)
 
 
@@ -217,6 +217,7 @@ def _expect(
     expecting = partial(
         forecast, request.model, request.method, output_bytes=n_bytes, in_file=request.hessian is not None,
         mixed=request.mixed is not None, trains_scales=request.trains_scales,
+        compares=request.evaluate is not None and request.method in BY_GPTQ,
         probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
         threads=request.threads,
     )  # fmt: skip
@@ -230,6 +231,16 @@ def _expect(
             texts.n_chunks, request.memory, request.output, request.hessian,
         )  # fmt: skip
     return expected
+
+
+def _without_method(request: Request, common: dict[str, Any]) -> Request:
+    """Ask for llama-quantize's file instead. Raises ConfigError: of a size, no type fits."""
+    name = request.name
+    if request.mixed is not None:
+        sharding = None if request.split is None else Sharding.of(request.model, request.split)
+        wanted = with_spare(request.model, request.mixed, common, "rtn", sharding)
+        name = stock_for(request.model, wanted, common, "rtn")
+    return replace(request, method="rtn", name=name, stock=make_mode({"mode": f"ggml:{name}", **common}))
 
 
 def _to_nearest(request: Request, *, dry_run: bool = False) -> Quantized:

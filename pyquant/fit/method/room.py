@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
     free_memory = available_memory()
     if free_memory is not None and expected.memory > free_memory:
         return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
-    wanted = [(output.parent, expected.beside)]
+    wanted = [(output.parent, expected.beside), (Path(tempfile.gettempdir()), expected.temporary)]
     if hessian and not hessian.exists():
         wanted.append((hessian.parent, expected.hessian))
     for folder, _ in wanted:

@@ -82,7 +82,7 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
         There are fewer than two chunks.
     """
     if texts is None:
-        key = f"mixture of {n_chunks}: {', '.join(text.name for text in MIXTURE)}; Python {python_version()}"
+        key = f"mixture of {n_chunks}: {default_texts()}"
         return SplitText(None, n_chunks, held_out_mixture(model, n_ctx, HELD_OUT), key)
     cuts = [cut(model, text, n_ctx=n_ctx).tokens for text in texts]
     n = sum(map(len, cuts))
@@ -108,6 +108,11 @@ def split_text(model: Model, texts: Sequence[Text] | None, n_ctx: int, n_chunks:
         " ".join(chunks_hash(chunks) for _, chunks in taken),
         [chunks for _, chunks in taken],
     )
+
+
+def default_texts() -> str:
+    """Tell the default mixture's texts from those of other releases: some are of Python's library."""
+    return f"{', '.join(text.name for text in MIXTURE)}; Python {python_version()}"
 
 
 def _give(chunks: Chunks, *_of_built_in: object) -> Chunks:

@@ -138,7 +138,7 @@ class Stages:
     options
         Arguments of `quantize_model`.
     memory
-        What error propagation may keep in memory, in bytes; None: all.
+        What activations may take in memory, in bytes; None: 512 MiB.
     progress
         Called while a stage is made.
     """
@@ -157,6 +157,7 @@ class Stages:
         self._options, self._memory, self._progress = options, memory, progress
         self._settings = settings
         self._built_on: list[str] = []  # stages that the settings are of
+        self._of_best: list[str] = []  # stages that the output has
         self._kld: Kld | None = None  # of these settings
         self._least: Kld | None = None
         self.best: list[Path] = []
@@ -188,7 +189,7 @@ class Stages:
                 else:
                     known = {"why": NO_GPTQ}
                 self._folder.note(stage.name, known)
-            self._take(stage.name, settings, known)
+            self._take(stage, settings, known)
 
     def _is_there(self, stages: list[Stage]) -> bool:
         """Say whether the file of the best stage that is noted is there: it went if a run ended late."""
@@ -228,30 +229,30 @@ class Stages:
             progress=lambda done, total: self._progress(name, done, total),
         )  # fmt: skip
         n_bytes = sum(path.stat().st_size for path in files)
-        names = {"output": str(files[0]), "files": [str(path) for path in files]}
-        return {
-            **self.result,
-            **names,
-            "output_bytes": n_bytes,
+        changed = {
+            "output": str(files[0]), "files": [str(path) for path in files], "output_bytes": n_bytes,
             "bits_per_weight": bits_per_weight(n_bytes, self._model.n_weights),
-        }
+        }  # fmt: skip
+        errors = {"rmse": None, "snr_db": None}  # were those before, and of the equalized model's weights
+        tensors = [{**tensor, **errors} for tensor in self.result["tensors"]]
+        return {**self.result, **changed, **errors, "tensors": tensors}
 
-    def _take(self, name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
+    def _take(self, stage: Stage, settings: dict[str, Any], known: dict[str, Any]) -> None:
         if "kld" not in known:
-            self.tried.append(Tried(name, None, False, known["why"]))
+            self.tried.append(Tried(stage.name, None, False, known["why"]))
             return
-        kld, files = _kld(known), self._folder.made(name)
+        kld, files = _kld(known), self._folder.made(stage.name)
+        made_from = [*(self._of_best if stage.trains_on else self._built_on), stage.name]
         if self._kld is None or not kld.is_worse(self._kld):
-            self._settings, self._built_on, self._kld = settings, [*self._built_on, name], kld
-        if self._least is not None and kld.mean >= self._least.mean:
+            self._settings, self._built_on, self._kld = settings, made_from, kld
+        is_best = self._least is None or kld.mean < self._least.mean
+        self.tried.append(Tried(stage.name, kld, is_best))
+        if not is_best:
             _remove(files)
-            self.tried.append(Tried(name, kld, False))
             return
         _remove(self.best)
-        self.best, self.result, self._least = files, known["result"], kld
-        of_best = set(self._built_on)
-        self.tried = [replace(stage, kept=stage.name in of_best) for stage in self.tried]
-        self.tried.append(Tried(name, kld, True))
+        self.best, self.result, self._least, self._of_best = files, known["result"], kld, made_from
+        self.tried = [replace(each, kept=each.name in made_from) for each in self.tried]
 
 
 def _kld(known: dict[str, Any]) -> Kld:

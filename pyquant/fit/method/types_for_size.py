@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.calibration.sample import spread
 from pyquant.data import training_text
 from pyquant.errors import ConfigError, nearest
@@ -89,7 +90,7 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method
     if wanted.like is not None:
         check_type(wanted.like)
     if method in BY_GPTQ:
-        _check_mixed(model, wanted, output_side=method == "best")
+        _check_mixed(model, wanted, output_side=method == "best" and why_unknown(model) is None)
     return _largest(model, wanted, more, method)
 
 

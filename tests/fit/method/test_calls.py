@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,8 @@ from pyquant.rounding.make_plan import make_plan
 from pyquant.schemes.settings import make_mode
 from tests.support.command import run
 from tests.support.methods import STAGES, made
+from tests.support.models import EXPERTS
+from tests.support.other_models import bert
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,33 @@ def test_a_size_that_no_mix_has_is_refused_before_work(
         quantize(
             model_path(), tmp_path / "out.gguf", wanted, method="best", text=short,
             progress=lambda what, done, total: begun.append(what),
+        )  # fmt: skip
+    assert begun == []
+
+
+def test_a_size_of_a_model_that_is_no_decoder_is_of_a_type_that_fits(short: Path, tmp_path: Path) -> None:
+    model, output = bert(tmp_path / "model.gguf"), tmp_path / "out.gguf"
+    least = quantize(model, output, "Q2_K").result["output_bytes"]
+    output.unlink()
+    with pytest.raises(ConfigError, match=f"{least - 1:,} bytes are less than a size takes: Q2_K"):
+        quantize(model, output, WantedSize(target_size=least - 1), method="best", text=short)
+    assert quantize(model, output, WantedSize(target_size=least), method="best", text=short).method == "rtn"
+    assert output.stat().st_size == least
+
+
+def test_a_size_is_refused_where_embeddings_have_no_output_side_hessian(
+    generated: Callable[[str], Path], short: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="are the least") as refused:
+        quantize(
+            generated(EXPERTS), tmp_path / "out.gguf", WantedSize(target_size=1), method="gptq", text=short
+        )
+    least = int(re.search(r"([\d,]+) bytes[^,]* are the least", str(refused.value))[1].replace(",", ""))
+    begun: list[str] = []
+    with pytest.raises(ConfigError, match="are the least"):
+        quantize(
+            generated(EXPERTS), tmp_path / "out.gguf", WantedSize(target_size=least - 1), method="best",
+            text=short, progress=lambda what, *_: begun.append(what),
         )  # fmt: skip
     assert begun == []
 

@@ -105,7 +105,9 @@ def test_a_mix_of_types_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert sized.stages == ["mix of types", *typed.stages]
     assert sized.seconds > 1.5 * typed.seconds
-    assert sized.beside == pytest.approx(1.5 * typed.beside, rel=0.1)  # three files for two
+    assert sized.beside == pytest.approx(typed.beside, rel=0.1)  # two stages' files
+    assert typed.temporary == 0
+    assert sized.temporary == pytest.approx(1.5 * sized.beside, rel=0.1)  # three files are tried
 
 
 @pytest.mark.slow

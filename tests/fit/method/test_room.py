@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +29,7 @@ def expected(n_chunks: int, memory: int | None) -> Forecast:
     kept = min(states, GB if memory is None else memory)
     return Forecast(
         stages=[], parts=[], memory=GB // 2 + kept, hessian=2 * GB, beside=states - kept + GB,
-        all_hessians=0, keeps_hessians=True, output_side=[], columns=1, tokens_per_column=100,
+        temporary=0, all_hessians=0, keeps_hessians=True, output_side=[], columns=1, tokens_per_column=100,
     )  # fmt: skip
 
 
@@ -65,6 +67,15 @@ def test_a_file_of_statistics_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     require_room(expected, 128, None, tmp_path / "out.gguf", None)
     with pytest.raises(ConfigError, match=r"disk: about 14\.80 GB are needed"):
         require_room(expected, 128, None, tmp_path / "out.gguf", tmp_path / "stats")
+
+
+def test_temporary_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(14 * GB))
+    temporary = (lambda *few: replace(expected(*few), temporary=13 * GB), 128, None)
+    with pytest.raises(ConfigError, match=r"disk: about 25\.80 GB are needed in .*; it fits with"):
+        require_room(*temporary, tmp_path / "out.gguf", None)
+    require_room(*temporary, Path("/dev/shm/out.gguf"), None)
 
 
 def test_what_a_run_of_before_left_is_not_needed_again(

@@ -188,6 +188,17 @@ def test_a_stage_is_built_on_unless_it_is_worse_by_more_than_its_error(
     assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "mode.gguf").read_bytes()
 
 
+def test_what_is_trained_is_the_best_stage_s(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = map(Kld, [(3, 9), (2, 8), (2.1, 7.95), (2.2, 8.1), (2.1, 8), (1, 5)])
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: next(measured))
+    done = made(source, tmp_path / "out.gguf", short, effort="high")
+    assert [stage.name for stage in done.stages if stage.kept] == ["imatrix", "GPTQ", "trained scales"]
+    assert ModelFile(tmp_path / "out.gguf").get("pyquant.method") == "GPTQ, trained scales"
+    assert {tensor["rmse"] for tensor in done.result["tensors"]} == {done.result["snr_db"]} == {None}
+
+
 def test_what_does_not_apply_is_left_out(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
