@@ -231,8 +231,8 @@ Engine = Annotated[
     Optional[str],
     typer.Option(
         metavar="ENGINE",
-        help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf; default: gbnf for FILE.gbnf, else "
-        "llguidance.",
+        help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf; default: gbnf for FILE.gbnf, lr "
+        "for bundled grammars, else llguidance.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

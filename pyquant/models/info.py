@@ -62,7 +62,7 @@ class ModelInfo:
     n_bytes
         The size of all its files.
     bits_per_weight
-        Of a GGUF, bits of the tensors' data; of a pqz file, bits of the whole file. None for no weights.
+        Bits of all files; None for no weights.
     provenance
         What pyquant wrote about how the file was made, by key without the prefix "pyquant.".
     pqz
@@ -111,7 +111,6 @@ def model_info(model: AnyModel) -> ModelInfo:
     keys = model.header.keys()  # in the file's order
     metadata = {key: _plain(model.get(key)) for key in keys if not is_table_entry(key)}
     types = _types(model.tensors)
-    data = model.n_bytes if model.pqz_files else sum(share.n_bytes for share in types)
     return ModelInfo(
         path=str(model.path),
         n_files=len(model.paths),
@@ -120,7 +119,7 @@ def model_info(model: AnyModel) -> ModelInfo:
         file_type=_file_type(metadata.get("general.file_type")),
         n_bytes=model.n_bytes,
         n_weights=model.n_weights,
-        bits_per_weight=bits_per_weight(data, model.n_weights),
+        bits_per_weight=bits_per_weight(model.n_bytes, model.n_weights),
         types=types,
         provenance={
             key.removeprefix("pyquant."): value

@@ -45,7 +45,7 @@ def test_a_model_in_short(quantized: Path) -> None:
     assert (info.architecture, info.name, info.file_type) == ("llama", "generated", "Q4_0")
     assert info.n_weights == sum(t.n_weights for t in tensors)
     assert info.n_bytes == quantized.stat().st_size
-    assert info.bits_per_weight == 8 * sum(t.n_bytes for t in tensors) / info.n_weights
+    assert info.bits_per_weight == 8 * info.n_bytes / info.n_weights
     assert {share.type: share.n_tensors for share in info.types} == {"Q4_0": 15, "Q8_0": 1, "F32": 5}
     assert sum(share.n_weights for share in info.types) == info.n_weights
     assert info.provenance["mode"] == "q4_0_multizero"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from pyquant.errors import ConfigError, GrammarError
 from pyquant.files.utf8 import utf8
 from pyquant.generation.grammar.bounded_blanks import BoundedBlanks
 from pyquant.generation.grammar.engine import Compiled, Engine
-from pyquant.generation.grammar.grammar import Grammar, Language
+from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language
 from pyquant.generation.grammar.packages import needed_packages
 from pyquant.generation.grammar.triggered import Triggered
 from pyquant.llama.vocabulary import Vocabulary
@@ -21,7 +22,9 @@ ENGINES = tuple(_CLASSES)
 
 def default_engine(grammar: Grammar) -> str:
     """Return the name of the engine that reads a grammar as its language has it, where none is named."""
-    return "gbnf" if grammar.language is Language.GBNF else "llguidance"
+    if grammar.language is Language.GBNF:
+        return "gbnf"
+    return "lr" if Path(grammar.name).parent == GRAMMARS else "llguidance"  # which refuses most bundled ones
 
 
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:

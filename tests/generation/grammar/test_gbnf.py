@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pyquant import data
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engine import State, allowed_tokens
 from pyquant.generation.grammar.engines import compile_for, default_engine
-from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
+from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.generation.grammar.logits_processor import GrammarProcessor
 from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
@@ -211,6 +212,11 @@ def test_the_engine_of_gbnf_is_llama_cpps() -> None:
     assert default_engine(Grammar(Language.GBNF, "")) == "gbnf"
     assert {default_engine(Grammar(language, "")) for language in Language} == {"gbnf", "llguidance"}
     assert GrammarProcessor.__init__.__kwdefaults__ == {"engine": None}
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in GRAMMARS.glob("*.lark")))
+def test_bundled_grammars_need_no_engine(name: str, vocabulary: Vocabulary) -> None:
+    compile_for(vocabulary, read_grammar(Path(name)))
 
 
 def test_what_c_would_not_read_is_refused(vocabulary: Vocabulary) -> None:
