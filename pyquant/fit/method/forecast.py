@@ -32,6 +32,7 @@ from pyquant.fit.method.forecast_time import (
 from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.hessian import DIAGONAL_CHUNKS, MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
 from pyquant.fit.method.probe import Probe, products_per_second
+from pyquant.fit.method.request import EVALUATION
 from pyquant.fit.method.split_text import SplitText, widest_columns
 from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, SCALE_CHUNKS, stages_of
 from pyquant.fit.method.types_for_size import MIX
@@ -137,7 +138,7 @@ def forecast(
     in_file: bool,
     mixed: bool,
     trains_scales: bool,
-    compares: bool,
+    n_evaluated: int,
     memory: int | None,
     threads: int | None,
 ) -> Forecast:
@@ -157,8 +158,8 @@ def forecast(
         Whether types are mixed for a size, which is measured on files that are tried.
     trains_scales
         Whether scales are trained when all is rounded.
-    compares
-        Whether the output is compared with llama-quantize's file.
+    n_evaluated
+        Tokens that the output is evaluated on, by "gptq" and "best" beside llama-quantize's file.
     memory
         Bytes that what is kept of tokens between layers may take; None: 512 MiB.
     threads
@@ -231,6 +232,11 @@ def forecast(
         its = n_products_backwards(model.tensors, [], n_tokens) + n_tokens * model.n_weights  # the base's
         parts += [(TRAINED_SCALES, BESIDE_PRODUCTS * its / products_per_second(threads)), held_out_run]
         names.append(TRAINED_SCALES)
+    peer_bytes = output_bytes if n_evaluated and by_gptq else 0
+    if n_evaluated:
+        passes = n_evaluated / n_ctx * (2 + (peer_bytes > 0))  # the base runs too
+        of_cores = quantizing(model.tensors) if peer_bytes else 0.0
+        parts.append((EVALUATION, passes * chunk_seconds + of_cores / cores))
 
     gradients = gradient_memory(model, n_ctx) if n_output_side else 0
     calibration = (
@@ -271,7 +277,7 @@ def forecast(
         memory=int(PROCESS) + max(calibration, held_out + max(rounds, mixing)),
         hessian=sums + output_hessians,
         beside=min(2, len(names)) * output_bytes + on_disk,  # files of two stages, and activations
-        temporary=max(n_tried * output_bytes if mixed else 0, equalized, output_bytes if compares else 0),
+        temporary=max(n_tried * output_bytes if mixed else 0, equalized, peer_bytes),
         all_hessians=all_hessians,
         keeps_hessians=keeps,
         output_side=list(dict.fromkeys(map(kind_of, rows))),

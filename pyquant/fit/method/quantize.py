@@ -146,8 +146,7 @@ def quantize(
         type = with_spare(model, type, common, method, sharding, trains_scales=trains_scales)
         name = stock_for(model, type, common, method)
     stock = make_mode({"mode": f"ggml:{name}", **common})
-    if evaluate is not None:
-        check_evaluation(model, evaluate)
+    n_evaluated = 0 if evaluate is None else check_evaluation(model, evaluate)
     if hessian is not None:
         if Path(hessian).resolve() == output.resolve():
             raise ConfigError(f"hessian: {hessian} is the output; name another file")
@@ -170,7 +169,7 @@ def quantize(
             tell(f"rounded to nearest, as nothing else applies: {error}")
             request = _without_method(request, common)
         else:
-            expected = _expect(request, texts, n_bytes, expect, dry_run=dry_run)
+            expected = _expect(request, texts, n_bytes, n_evaluated, expect, dry_run=dry_run)
     if expected is None or dry_run:
         if request.mixed is not None:
             tell(f"types of a mix are known when they were measured; these are those of {name}")
@@ -209,15 +208,19 @@ def _expect(
     request: Request,
     texts: SplitText,
     n_bytes: int,
+    n_evaluated: int,
     expect: Callable[[Sequence[tuple[str, float]]], None],
     *,
     dry_run: bool,
 ) -> Forecast:
-    """Say what a method will take, and refuse what there is no room for. n_bytes: of the output."""
+    """Say what a method will take, and refuse what there is no room for.
+
+    n_bytes: of the output. n_evaluated: tokens that it is evaluated on.
+    """
     expecting = partial(
         forecast, request.model, request.method, output_bytes=n_bytes, in_file=request.hessian is not None,
         mixed=request.mixed is not None, trains_scales=request.trains_scales,
-        compares=request.evaluate is not None and request.method in BY_GPTQ,
+        n_evaluated=n_evaluated,
         probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
         threads=request.threads,
     )  # fmt: skip

@@ -20,6 +20,8 @@ from pyquant.models.model_file import ModelFile
 from pyquant.rounding.shards import Split
 from pyquant.schemes import Mode
 
+EVALUATION = "evaluation"  # what progress calls it
+
 
 @dataclass(frozen=True)
 class Request:
@@ -64,7 +66,7 @@ class Request:
         (text,) = read_texts(self.evaluate.text)
         return compare_models(
             self.model, files, text, n_ctx=self.evaluate.n_ctx, n_chunks=self.evaluate.n_chunks,
-            threads=self.threads, progress=lambda done, total: self.progress("evaluation", done, total),
+            threads=self.threads, progress=lambda done, total: self.progress(EVALUATION, done, total),
         )  # fmt: skip
 
 
@@ -91,10 +93,10 @@ def check_method(
         raise ConfigError(f"--hessian: is for methods gptq and best; {method} has no use for Hessians")
 
 
-def check_evaluation(model: ModelFile, evaluate: Evaluation) -> None:
-    """Refuse several texts, and one that is too short, before work begins."""
+def check_evaluation(model: ModelFile, evaluate: Evaluation) -> int:
+    """Refuse several texts, and one that is too short, before work begins. Returns tokens to evaluate on."""
     texts = read_texts(evaluate.text)
     if len(texts) != 1:
         raise ConfigError("evaluate: takes one text; `compare_models` measures a file on each of several")
     with Model(model) as running:
-        cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=1)
+        return cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks).tokens.size

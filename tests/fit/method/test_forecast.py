@@ -15,6 +15,7 @@ import pytest
 from pyquant import data
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
+from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.quantized import Quantized
@@ -61,12 +62,12 @@ def test_sizes_are_said_before_work(generated, text: Path, tmp_path: Path, metho
 
 
 @pytest.mark.parametrize(
-    ("method", "wanted"),
+    ("method", "wanted", "evaluates"),
     [
-        ("imatrix", "Q4_0"),
-        ("gptq", "Q4_0"),
-        ("best", "Q4_0"),
-        pytest.param("best", WantedSize(target_bpw=8), marks=pytest.mark.ci),
+        ("imatrix", "Q4_0", True),
+        ("gptq", "Q4_0", True),
+        ("best", "Q4_0", False),
+        pytest.param("best", WantedSize(target_bpw=8), False, marks=pytest.mark.ci),
     ],
 )
 def test_parts_come_as_they_are_expected(
@@ -75,6 +76,7 @@ def test_parts_come_as_they_are_expected(
     tmp_path: Path,
     method: str,
     wanted: str | WantedSize,
+    evaluates: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))  # has no statistics yet
@@ -82,6 +84,7 @@ def test_parts_come_as_they_are_expected(
     seen: list[str] = []
     quantize(
         source, tmp_path / "out.gguf", wanted, method=method, text=short, n_ctx=64, n_chunks=16,
+        evaluate=Evaluation(short, 64, 2) if evaluates else None,
         expect=expected.extend, progress=lambda what, done, total: seen.append(what),
     )  # fmt: skip
     came = [what for what, _ in groupby(seen, lambda what: what.partition(": ")[0])]
