@@ -65,6 +65,7 @@ class Base(_Part):
     model: str
     perplexity: Positive
     perplexity_error: Error
+    size: PositiveInt | None = None  # bytes of its files, where the result says them
 
 
 class _Cached(_Part):
@@ -170,6 +171,7 @@ class Timed(_Part):
     model: str
     prompt: Rate
     generation: Rate
+    n_bytes: PositiveInt | None = None
 
 
 class Speed(_Printed):
@@ -215,6 +217,14 @@ class Results:
                 [one.base.model for one in self.compared] + [asked.base.model for asked in self.asked]
             )
         )
+
+    @property
+    def sizes(self) -> list[tuple[str, int]]:
+        """Bytes of models' files as they were measured, by their paths."""
+        sizes = [(one.base.model, one.base.size) for one in self.compared]
+        sizes += [(own.path, own.size) for one in self.compared for own in one.candidates]
+        sizes += [(own.model, own.n_bytes) for one in self.speeds for own in one.models]
+        return [(path, n_bytes) for path, n_bytes in sizes if n_bytes is not None]
 
     @property
     def models(self) -> list[str]:

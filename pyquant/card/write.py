@@ -74,6 +74,12 @@ def write_card(
     drawn = next(filter(_has_points, found.compared), None)
     outputs = [output, figure] if drawn else [output]
     models = find_models(found.models, list(dict.fromkeys(path.parent for path in sources)))
+    for named, n_bytes in found.sizes:
+        if n_bytes != models[named].n_bytes:
+            raise ConfigError(
+                f"card: {models[named].path}: has {models[named].n_bytes:,} bytes, and a result is of "
+                f"{n_bytes:,}: measure it again"
+            )
     sources += [path for model in models.values() for path in model.paths]
     for path in outputs:
         check_output(path, sources=sources, force=force)

@@ -106,7 +106,7 @@ def _every_command(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    paths.forget_outputs()
+    paths.forget_names()
     memory.check_libraries()
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyquant.rounding.shards import Split
 
 # Options of modes that a type takes as well.
+NAMING = ("mode", "config", "scheme", "recipe")  # options that say a mode
 SHARED = ("imatrix", "pure", "requantize", "hessian")
 
 
@@ -126,7 +127,8 @@ def check_mode(mode: options.WrittenMode) -> None:
     for field in fields(mode):
         if getattr(mode, field.name) is not None and field.name not in SHARED:
             flag = "--" + field.name.rstrip("_").replace("_", "-")
-            raise ConfigError(f"{flag}: is not for a type or a size; drop it, or drop that and give --mode")
+            mode_too = "" if field.name in NAMING else " and give --mode"
+            raise ConfigError(f"{flag}: is not for a type or a size; drop it, or drop that{mode_too}")
 
 
 def check_method(method: MethodOptions, *, has_target: bool) -> None:
@@ -139,7 +141,7 @@ def check_method(method: MethodOptions, *, has_target: bool) -> None:
         flags |= {"--text": method.text, "--ctx": method.ctx, "--chunks": method.chunks}
     for flag, value in flags.items():
         if value:
-            raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE and no --mode")
+            raise ConfigError(f"{flag}: is for a type or a size; drop it, or give TYPE and no mode")
 
 
 def quantize_by_type(

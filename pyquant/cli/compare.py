@@ -66,6 +66,8 @@ def compare(
     models = models or []
     if not models and not types:
         raise ConfigError("compare: give a model beside the base, or types of its cache")
+    if caches.shares and not models:
+        raise ConfigError("--shares: is of models beside the base; give one")
     named = texts.read(base, threads)
     every_position = drawing.plot is not None
     with count_bar("comparing") as progress:

@@ -61,8 +61,8 @@ def short_names(models: Sequence[str]) -> dict[str, str]:
 
 
 def _rounded_up(kld: float) -> str:
-    """Give the next power of ten: of noise no more is known."""
-    return f"{10.0 ** math.ceil(math.log10(kld)):.0e}" if kld > 0 else "0"
+    """Give the next power of ten: of noise no more is known, and nothing where sums had the same order."""
+    return f"{10.0 ** math.ceil(math.log10(kld)):.0e}" if kld > 0 else "not known"
 
 
 def _title(result: dict[str, Any]) -> str:

@@ -55,10 +55,14 @@ class OffloadOptions:
         """
         if not self.given:
             return
+        from pyquant.errors import ConfigError
         from pyquant.llama.offload import GPU_LAYERS, MAIN_GPU, TENSOR_SPLIT, Offload
 
         given = {GPU_LAYERS: self.gpu_layers, MAIN_GPU: self.main_gpu, TENSOR_SPLIT: self.tensor_split}
         for name, value in given.items():
             if value is not None:
                 os.environ[name] = value
-        Offload.read(os.environ).check()
+        offload = Offload.read(os.environ)
+        if self.gpu_layers is None and not offload.gpu_layers:
+            raise ConfigError("--main-gpu, --tensor-split: are of --gpu-layers; give it too")
+        offload.check()

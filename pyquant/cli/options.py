@@ -254,6 +254,7 @@ class ModeOptions:
     pure: Pure = None
     imatrix: Imatrix = None
     tensors: Tensors = None
+    requantize: Requantize = None
 
     def chosen(self, **more: Any) -> Mode | None:
         """Make the mode that a configuration file and options give together; None if they name none.
@@ -296,7 +297,6 @@ class WrittenMode(ModeOptions):
 
     store: Store = None
     recipe: RecipeFile = None
-    requantize: Requantize = None
     hessian: Hessian = None
     equalize: Equalize = None
     dampening: Dampening = None

@@ -18,6 +18,7 @@ from pyquant.files.text import NamedText, Text, make_text, read_text
 
 SHOWS_RESULTS = ("rich.console", "rich.table")
 _outputs: list[Path] = []  # of the command at work
+_inputs: list[str] = []  # likewise, which can be read once: standard input
 
 
 def source(name: str | Path) -> Path:
@@ -78,6 +79,9 @@ def _maybe_named(name: str) -> tuple[str, str]:
 def text(name: str) -> Text:
     """Reads a text: a file, or standard input for `-`. Raises TextError."""
     if name == "-":
+        if name in _inputs:
+            raise typer.BadParameter("'-': standard input is named twice, and can be read once")
+        _inputs.append(name)
         if sys.stdin is None:  # a closed one
             raise TextError("-: standard input is closed; give a file, or a pipe")
         return make_text(Path(name), sys.stdin.buffer.read())
@@ -97,9 +101,10 @@ def output(name: str | Path) -> Path:
     return path
 
 
-def forget_outputs() -> None:
-    """Forgets the outputs of the command before: a process may run several."""
+def forget_names() -> None:
+    """Forgets what the command before named: a process may run several."""
     _outputs.clear()
+    _inputs.clear()
 
 
 def kept(name: str | Path) -> Path:

@@ -39,7 +39,7 @@ def quantize(
         typer.Argument(
             metavar="OUT.gguf",
             parser=paths.output,
-            help="File to write; with a name in .pqz codes are entropy-coded, as by `pack`.",
+            help="File to write; with --mode and a name in .pqz codes are entropy-coded, as by `pack`.",
         ),
     ],
     type_: Annotated[
@@ -105,8 +105,9 @@ def quantize(
                 memory=bound, progress=progress, tell=remark,
             )  # fmt: skip
     result = report.to_json() | search
-    size_name = "size, expanded" if to_pqz and dry_run else "size"
-    show(result, json, lambda result: _print(result, dry_run, size_name))
+    if to_pqz and dry_run:  # how codes pack is not known
+        result |= {"expanded_bytes": result["output_bytes"], "output_bytes": None, "bits_per_weight": None}
+    show(result, json, lambda result: _print(result, dry_run))
     for line in tensor_remarks(result["tensors"]):
         remark(line)
     if to_pqz and (peer_bytes := search.get("search", {}).get("peer_bytes")):
@@ -145,14 +146,16 @@ def _beside_peer(n_bytes: int, peer_bytes: int, type_name: str | None) -> Iterat
         yield f"no smaller than {type_name} itself, which has {size(peer_bytes)}: {better}"
 
 
-def _print(result: dict[str, Any], dry_run: bool, size_name: str) -> None:
+def _print(result: dict[str, Any], dry_run: bool) -> None:
     if dry_run:
         print_types(result["tensors"])
     shown = [f"{key} {value}" for key, value in result["parameters"].items() if key != "table.values"]
-    before, after = result["source_bytes"], result["output_bytes"]
+    before, after, name = result["source_bytes"], result["output_bytes"], "size"
+    if after is None:
+        after, name = result["expanded_bytes"], "size, expanded"
     lines = {
         "mode": ", ".join([result["mode"], *shown]),
-        size_name: f"{size(before)} -> {size(after)} ({after / before:.1%})",
+        name: f"{size(before)} -> {size(after)} ({after / before:.1%})",
         "bits per weight": number(result["bits_per_weight"], ".3f"),
     }
     if not dry_run:

@@ -29,12 +29,12 @@ def recipe(
         Optional[Path], options.output_option("TYPES.txt|RECIPE.toml", "Write it as the other of the two.")
     ] = None,
     base: Annotated[
-        str,
+        Optional[str],
         typer.Option(
             metavar="TYPE",
-            help="Type that llama-quantize is given beside TYPES.txt, such as Q5_K_M.",
+            help="Type that llama-quantize is given beside TYPES.txt, such as Q5_K_M; default: Q4_K_M.",
         ),
-    ] = "Q4_K_M",
+    ] = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -52,8 +52,12 @@ def recipe(
 
     opened = ModelFile(model)
     is_recipe = file.suffix == SUFFIX
+    if is_recipe and base is not None:
+        raise ConfigError(f"--base: is of TYPES.txt, and {file} says its own")
     if output is not None:
         check_output(output, sources=opened.paths, force=force)
+    elif force:
+        raise ConfigError("--force: replaces an output; give one with -o")
     if output is not None and is_recipe == (output.suffix == SUFFIX):
         raise ConfigError(f"{output}: {file} becomes the other sort of file: a recipe ends in {SUFFIX}")
     if is_recipe:
@@ -62,7 +66,7 @@ def recipe(
         types = {name: type_ for name, type_ in chosen.items() if name in quantizable(opened)}
         text = to_tensor_types(types)
     else:
-        read = read_tensor_types(file, opened, base)
+        read = read_tensor_types(file, opened, base or "Q4_K_M")
         types = {name: choice.type for name, choice in read.tensors.items()}
         text = read.to_toml()
     if output is not None:

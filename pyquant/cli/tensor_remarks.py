@@ -31,10 +31,10 @@ def tensor_remarks(tensors: list[dict[str, Any]]) -> Iterator[str]:
             reasons[tensor["without_gptq"]].append(tensor["name"])
     for type_, names in again.items():
         yield f"rounded a second time, on top of the errors of {type_}: {_some(names)}"
-    n_quantized = sum(tensor["type"] != tensor["source_type"] for tensor in tensors)
+    n_wanted = sum(bool(t["fell_back_from"]) or t["type"] != t["source_type"] for t in tensors)
     for (wanted, type_), names in fallbacks.items():
         why = f"blocks of {wanted} do not divide their rows"
-        yield f"{len(names)} of {n_quantized} quantized tensors are of type {type_}, as {why}: {_some(names)}"
+        yield f"{len(names)} of {n_wanted} tensors are of type {type_}, as {why}: {_some(names)}"
     for reason, names in reasons.items():
         yield f"not rounded by GPTQ, as {reason}: {_some(names)}"
 

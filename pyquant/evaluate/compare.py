@@ -191,6 +191,8 @@ def compare_variants(
 
 
 def _check(base: AnyModel, candidates: Sequence[AnyModel], caches: Sequence[CacheTypes]) -> None:
+    if isinstance(candidates, str | os.PathLike):
+        raise ConfigError(f"compare: candidates are a list of models, got {os.fspath(candidates)!r} alone")
     if len({path_of(model) for model in (base, *candidates)}) < 1 + len(candidates):
         raise ConfigError("compare: a model is given twice")
     if len({F16_CACHE, *caches}) < 1 + len(caches):

@@ -19,7 +19,7 @@ from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GPTQ_TYPES, GRID_TYPES
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.types import choose_types
-from pyquant.schemes.ggml_type import FP4, file_type_of
+from pyquant.schemes.ggml_type import FP4, KNOWN, file_type_of
 from pyquant.schemes.recipe_file import MADE, Choice, Recipe, divides
 from pyquant.schemes.settings import make_mode
 
@@ -61,6 +61,10 @@ class WantedSize:
     like: str | None = None
     spare: int = 0
 
+    def __post_init__(self) -> None:
+        if [self.target_size, self.target_bpw, self.like].count(None) != 2:
+            raise ConfigError("size: give one of target_size, target_bpw and like")
+
     def __str__(self) -> str:
         return self.like or (
             f"{self.target_size:,} bytes" if self.target_size else f"{self.target_bpw:g} bits"
@@ -82,8 +86,8 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
     name: where it was given, for errors.
     Raises ConfigError: it is none of them.
     """
-    if text in STOCK:
-        return WantedSize(like=text)
+    if text.upper() in KNOWN:
+        return WantedSize(like=text.upper())
     with suppress(ValueError):
         return WantedSize(target_bpw=limits.BITS.parse(text))
     try:

@@ -8,8 +8,9 @@ from typing import Any
 
 from pyquant.errors import ConfigError, did_you_mean
 from pyquant.fit.method.split_text import N_CHUNKS
-from pyquant.fit.method.stages import MethodName
+from pyquant.fit.method.stages import BY_GPTQ, HIGH, NORMAL, Effort, MethodName
 from pyquant.study.calibration_config import CalibrationConfig
+from pyquant.study.quantizer_keys import OfStudies
 
 DEFAULT_TEXTS = "default texts"  # the name of a calibration where none is named
 DECIDED = ("weights", "random", "process_output", "output_side")  # keys of calibrations: by the method itself
@@ -23,12 +24,13 @@ class ByMethod:
     """
 
     name: MethodName
+    effort: Effort
     calibration: CalibrationConfig | None
 
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of `pyquant.quantize`."""
-        options: dict[str, Any] = {"method": self.name}
+        options: dict[str, Any] = {"method": self.name, "effort": self.effort}
         if (given := self.calibration) is not None:
             texts = [path.resolve() for path in given.texts] or None
             options |= {"text": texts, "n_ctx": given.ctx, "n_chunks": given.chunks}
@@ -46,18 +48,19 @@ class ByMethod:
         return {"name": name, "how": self.name}
 
 
-def by_method(
-    method: MethodName | None, calibration: str | None, calibrations: Mapping[str, CalibrationConfig]
-) -> ByMethod | None:
+def by_method(keys: OfStudies, calibrations: Mapping[str, CalibrationConfig]) -> ByMethod | None:
     """Make one; None where nothing calibrates. Raises ConfigError."""
-    if method in (None, "rtn"):
+    method, calibration, effort = keys.method, keys.calibration, keys.effort or NORMAL
+    if method is None or method == "rtn":
         return None
+    if effort == HIGH and method not in BY_GPTQ:
+        raise ConfigError(f"effort: gptq and best train scales, {method} does not")
     if calibration is None:
-        return ByMethod(method, None)
+        return ByMethod(method, effort, None)
     if (found := calibrations.get(calibration)) is None:
         hint = did_you_mean(calibration, calibrations)
         raise ConfigError(f"calibration: the study has no [[calibration]] called {calibration!r}{hint}")
     for key in DECIDED:
         if getattr(found, key) != CalibrationConfig.model_fields[key].default:
             raise ConfigError(f"calibration {calibration}: {key}: method {method} decides that itself")
-    return ByMethod(method, found)
+    return ByMethod(method, effort, found)

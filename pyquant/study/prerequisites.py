@@ -135,7 +135,8 @@ def quantizer_inputs(
         made_of = calibrations[calibration.name].to_json() if calibration else None
         texts = None if calibration and calibration.texts else default_texts()
         inputs["method"] = {
-            "name": quantizer.method.name, "calibration": made_of, "texts": texts, "version": METHODS,
+            "name": quantizer.method.name, "effort": quantizer.method.effort, "calibration": made_of,
+            "texts": texts, "version": METHODS,
         }  # fmt: skip
     elif quantizer.mixed:
         inputs["recipe"] = {"mixed": inputs["recipe"], "n_ctx": evaluation["n_ctx"]}

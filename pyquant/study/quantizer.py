@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from pyquant.errors import ConfigError, did_you_mean
 from pyquant.fit.learn_tables import Per
+from pyquant.fit.method.stages import HIGH
 from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.fit.step_search import START
 from pyquant.fit.target import KEYS, Target, read_target
@@ -153,10 +154,13 @@ def make_quantizers(
     hidden = {key for key, value in common.items() if key not in own and len(_values(value)) == 1}
     names = _names([common, *quantizers])
     for i, settings in enumerate(quantizers, 1):
+        if empty := [key for key, value in settings.items() if value == []]:
+            raise ConfigError(f"quantizer {i}: {empty[0]}: an empty list makes no quantizer")
         for flat in _combinations({**common, **settings}):
             quantizer = _make(flat, f"quantizer {i}", calibrations, hidden, names)
-            by = str(quantizer.method and quantizer.method.knows)
-            made.setdefault((quantizer.mode, quantizer.target, quantizer.pqz, by), quantizer)
+            made.setdefault(
+                (quantizer.mode, quantizer.target, quantizer.pqz, str(quantizer.method)), quantizer
+            )
     return list(made.values())
 
 
@@ -194,7 +198,7 @@ def _make(
     try:
         of_study = OfStudies.model_validate({"pqz": is_ecsq, **given})
         settings, of_study = as_mode(settings, of_study)
-        method = by_method(of_study.method, of_study.calibration, calibrations)
+        method = by_method(of_study, calibrations)
         wanted = of_study.model_dump() | {"step": settings.get("step")}
         target = read_target({key: wanted[key] for key in KEYS}, mode=settings.get("mode"))
     except ValidationError as error:
@@ -269,6 +273,8 @@ def _check(quantizer: Quantizer, where: str) -> None:
 def _of_method(method: ByMethod | None, hidden: Collection[str]) -> Iterator[str]:
     if method:
         yield method.name
+        if method.effort == HIGH:
+            yield f"effort={HIGH}"
         if method.calibration and "calibration" not in hidden:
             yield f"calibration={method.calibration.name}"
 

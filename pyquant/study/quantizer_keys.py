@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pyquant import limits
 from pyquant.errors import ConfigError
-from pyquant.fit.method.stages import MethodName
+from pyquant.fit.method.stages import BY_GPTQ, Effort, MethodName
 from pyquant.fit.method.types_for_size import check_type
 from pyquant.fit.mixtures import WantedSize
+from pyquant.fit.target import parse_size
 
 MIXED = "mixed:"  # before the size that a recipe is found for
 SIZES = tuple(field.name for field in fields(WantedSize) if field.default is None)  # ways to give one
@@ -23,6 +25,7 @@ class OfStudies(BaseModel):
 
     type: str | None = Field(None, description="a stock type, for mode ggml:TYPE")
     method: MethodName | None = Field(None, description="how a type or a size is made; rtn, if left out")
+    effort: Effort | None = Field(None, description="of gptq and best: high trains scales too")
     calibration: str | None = Field(None, description="what methods calibrate on; default texts, if left out")
     pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
     target_bpw: float | None = Field(None, description="bits per weight of the whole file")
@@ -41,16 +44,24 @@ def as_mode(settings: dict[str, Any], keys: OfStudies) -> tuple[dict[str, Any], 
             raise ConfigError("type: means mode ggml:TYPE; give either type or mode")
         check_type(keys.type)
         settings = {"mode": f"ggml:{keys.type}", **settings}
-    if keys.method is None and keys.calibration is not None:
-        raise ConfigError("calibration: is of methods; modes have hessian and imatrix")
-    if keys.method in (None, "rtn"):
-        return settings, keys
     of_sizes = {key: value for key in SIZES if (value := getattr(keys, key)) is not None}
+    if keys.method in (None, "rtn"):
+        if keys.calibration is not None and keys.method is None:
+            raise ConfigError("calibration: is of methods; modes have hessian and imatrix")
+        if keys.effort is not None:
+            raise ConfigError("effort: is of methods gptq and best; name one")
+        if of_sizes and "mode" not in settings:
+            raise ConfigError(f"{min(of_sizes)}: is for methods gptq and best, or mode ecsq; name one")
+        return settings, keys
     if of_sizes:
-        if keys.method == "imatrix" or "mode" in settings or len(of_sizes) > 1:
-            raise ConfigError(f"{list(of_sizes)[-1]}: gptq and best mix types for it; give no type beside it")
-        recipe = f"{MIXED}{next(iter(of_sizes.values()))}"
-        settings = {"mode": "recipe", "recipe": recipe, **settings}
+        name, *second = of_sizes
+        if keys.method not in BY_GPTQ:
+            raise ConfigError(f"{name}: gptq and best mix types for a size, {keys.method} does not")
+        if second:
+            raise ConfigError(f"{name}: is a size, and {second[0]} another; give one")
+        if "mode" in settings:
+            raise ConfigError(f"{name}: types are mixed for a size; give no type or mode beside it")
+        settings = {"mode": "recipe", "recipe": f"{MIXED}{_size(name, of_sizes[name])}", **settings}
     elif not str(settings.get("mode")).startswith("ggml:"):
         raise ConfigError(f"method: {keys.method} makes a type or a size; give type, {', '.join(SIZES)}")
     if keys.pqz:
@@ -59,3 +70,15 @@ def as_mode(settings: dict[str, Any], keys: OfStudies) -> tuple[dict[str, Any], 
     if others:
         raise ConfigError(f"{min(others)}: is of modes; method {keys.method} calibrates on `calibration`")
     return settings, keys.model_copy(update=dict.fromkeys(of_sizes))
+
+
+def _size(key: str, value: Any) -> str:
+    """Write a size so that it is read as what its key says. Raises ConfigError."""
+    if key == "like":
+        check_type(value)
+        return str(value).upper()
+    if key == "target_bpw":
+        limits.BITS.check(key, value)
+        return f"{value:g}"
+    n_bytes = parse_size(key, value)
+    return str(value) if str(value)[-1:].isalpha() else f"{n_bytes}B"

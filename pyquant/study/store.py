@@ -68,6 +68,7 @@ class Store:
         self.calibration = self.folder / "calibration"
         self.progress = self.folder / ".progress"
         self._lock = -1
+        self._is_new = False
 
     def path(self, key: str) -> Path:
         """Return the file of a run.
@@ -159,6 +160,7 @@ class Store:
         Raises StudyError: another process has the folder, or it holds other things, or another version's
         results. OutputError: the folder cannot be made.
         """
+        self._is_new = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -198,6 +200,8 @@ class Store:
 
     def __exit__(self, *raised: object) -> None:
         shutil.rmtree(self.progress, ignore_errors=True)
+        if self._is_new and not (self.folder / "study.json").exists():  # refused before anything was done
+            shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
         self._lock = -1
 

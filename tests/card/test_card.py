@@ -226,6 +226,20 @@ def test_a_card_replaces_no_model_of_its_results(folder: Path) -> None:
     assert victim.read_bytes() == before
 
 
+def test_a_file_that_was_made_anew_since_is_refused(folder: Path) -> None:
+    size = (folder / "q4_0.gguf").stat().st_size
+    results = {
+        "speed": change(speed(["base.gguf", "q4_0.gguf"]), size + 1, "models", 1, "n_bytes"),
+        "kld": change(compare(["q4_0.gguf"]), size + 1, "candidates", 0, "size"),
+    }
+    for name, result in results.items():
+        (folder / f"{name}.json").write_text(json.dumps(result))
+        with pytest.raises(
+            ConfigError, match=f"q4_0.gguf: has {size:,} bytes, and a result is of {size + 1:,}"
+        ):
+            write_card([folder / f"{one}.json" for one in ("accuracy", name)], folder / "README.md")
+
+
 def test_the_command_reads_what_commands_print(folder: Path) -> None:
     (folder / "wiki.txt").write_text("the hen ate the tin in the rain and then the ant\n" * 30)
     options = ["--text", "wiki.txt", "--ctx", "64", "--chunks", "2", "--threads", "1", "--json"]

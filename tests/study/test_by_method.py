@@ -41,6 +41,9 @@ def test_types_and_sizes_are_named_like_modes() -> None:
         {"type": "Q4_0"},  # there already
         {"like": "Q4_K_M", "method": "gptq"},
         {"target_size": "3MB", "method": "best", "calibration": "few"},
+        {"target_size": 20, "method": "best", "effort": ["normal", "high"]},
+        {"target_bpw": 20, "method": "gptq"},
+        {"like": ["q4_k_m", "IQ4_XS"], "method": "gptq"},
     ]
     made = make_quantizers(settings, {}, FEW)
     assert [(one.label, one.alike, one.wanted) for one in made] == [
@@ -50,6 +53,10 @@ def test_types_and_sizes_are_named_like_modes() -> None:
         ("ggml:Q4_K_M best calibration=few", "ggml:Q4_K_M", "Q4_K_M"),
         ("recipe mixed:Q4_K_M gptq", "recipe mixed:Q4_K_M", WantedSize(like="Q4_K_M")),
         ("recipe mixed:3MB best calibration=few", "recipe mixed:3MB", WantedSize(target_size=3_000_000)),
+        ("recipe mixed:20B best", "recipe mixed:20B", WantedSize(target_size=20)),
+        ("recipe mixed:20B best effort=high", "recipe mixed:20B", WantedSize(target_size=20)),
+        ("recipe mixed:20 gptq", "recipe mixed:20", WantedSize(target_bpw=20)),
+        ("recipe mixed:IQ4_XS gptq", "recipe mixed:IQ4_XS", WantedSize(like="IQ4_XS")),
     ]
     assert [one.knows for one in made[3:5]] == [
         {"name": "few", "how": "best"},
@@ -70,10 +77,16 @@ def test_types_and_sizes_are_named_like_modes() -> None:
             "hessian: is of modes; method gptq",
         ),
         ({"type": "Q4_0", "method": "gptq", "pqz": True}, "pqz: a method makes a GGUF"),
-        ({"type": "Q4_0", "method": "gptq", "like": "Q4_0"}, "give no type beside it"),
+        ({"type": "Q4_0", "method": "gptq", "like": "Q4_0"}, "give no type or mode beside it"),
+        ({"like": "Q4_0"}, "like: is for methods gptq and best, or mode ecsq"),
+        ({"like": "Q4_0", "target_bpw": 4, "method": "gptq"}, "target_bpw: is a size, and like another"),
+        ({"target_bpw": 45, "method": "gptq"}, "target_bpw: expected a number above 0 to 32, got 45"),
+        ({"type": []}, "type: an empty list"),
+        ({"type": "Q4_0", "effort": "high"}, "effort: is of methods gptq and best"),
+        ({"type": "Q4_0", "method": "imatrix", "effort": "high"}, "effort: gptq and best train scales"),
         ({"like": "Q4_0", "method": "imatrix"}, "gptq and best mix types"),
         ({"mode": "q4_0", "method": "gptq"}, "gptq makes a type or a size"),
-        ({"target_size": "3 parsec", "method": "gptq"}, "is none of a size"),
+        ({"target_size": "3 parsec", "method": "gptq"}, "'3 parsec' is not a size"),
         ({"type": "Q4_0", "method": "gptq", "calibration": "rows"}, "rows: output_side: method gptq decides"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyquant.errors import ConfigError, StudyError, TextError
+from pyquant.errors import ConfigError, ModelFileError, StudyError, TextError
 from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.config import StudyConfig, read_study
 from pyquant.study.metrics import MEASURABLE
@@ -53,6 +53,13 @@ def test_a_wrong_study_is_explained(tmp_path: Path, toml: str, words: list[str])
         read_study(path)
     for word in [str(path), *words]:
         assert word in str(error.value)
+
+
+def test_what_is_refused_before_work_leaves_no_folder(lab: Lab, tmp_path: Path) -> None:
+    study = read_study(lab.config, models=[tmp_path / "none.gguf"], texts=[lab.text])
+    with pytest.raises(ModelFileError, match=r"none\.gguf"):
+        run_study(study, tmp_path / "results", workers=1)
+    assert not (tmp_path / "results").exists()
 
 
 def test_the_thesis_is_a_study() -> None:

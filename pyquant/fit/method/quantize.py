@@ -199,9 +199,11 @@ def _split(model: ModelFile, texts: list[Text] | None, n_ctx: int | None, n_chun
     with Model(model) as running:
         with running.context(n_ctx=1, n_batch=1, n_ubatch=1, threads=1):
             pass  # NotCausal here, before texts are cut
-        n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
+        n_ctx = min(DEFAULT_CTX, running.n_ctx_train) if n_ctx is None else n_ctx
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
-        return split_text(running, texts, n_ctx, n_chunks or chunks_for(model, n_ctx))
+        n_chunks = chunks_for(model, n_ctx) if n_chunks is None else n_chunks
+        limits.SEQUENCES.check("calibration-chunks", n_chunks)
+        return split_text(running, texts, n_ctx, n_chunks)
 
 
 def _expect(

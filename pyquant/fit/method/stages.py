@@ -26,7 +26,9 @@ from pyquant.schemes.settings import make_mode
 MethodName = Literal["rtn", "imatrix", "gptq", "best"]
 METHODS: tuple[str, ...] = get_args(MethodName)
 BY_GPTQ = METHODS[2:]  # those that round with error feedback
-EFFORTS = NORMAL, HIGH = "normal", "high"
+Effort = Literal["normal", "high"]
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+NORMAL, HIGH = EFFORTS
 
 PROPAGATION_CHUNKS = 100  # chunks that errors are propagated over; all where Hessians come of the same pass
 SCALE_CHUNKS = 64  # chunks that scales are trained on

@@ -106,8 +106,8 @@ def _largest(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method:
     fitting = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}
     if not fitting and method not in BY_GPTQ:
         raise ConfigError(
-            f"target: {most + wanted.spare:,} bytes are less than a size takes: {least} takes "
-            f"{sizes[least]:,}; smaller ones, such as IQ2_XS, can be given as a type"
+            f"target: {most + wanted.spare:,} bytes are less than a size takes: {least} takes up "
+            f"to {sizes[least] + wanted.spare:,}; smaller ones, such as IQ2_XS, can be given as a type"
         )
     return max(fitting, key=lambda name: (fitting[name], -names.index(name)), default=least)
 
