@@ -79,6 +79,6 @@ def _size(key: str, value: Any) -> str:
         return str(value).upper()
     if key == "target_bpw":
         limits.BITS.check(key, value)
-        return f"{value:g}"
+        return f"{value:.15g}"
     n_bytes = parse_size(key, value)
     return str(value) if str(value)[-1:].isalpha() else f"{n_bytes}B"

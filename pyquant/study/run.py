@@ -164,7 +164,10 @@ def _system_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
 def _remove_models(plan: StudyPlan, store: Store) -> None:
     """Remove models, statistics, which may be as large, and what calibrations and methods left unfinished."""
     for unfinished in (*store.calibration.glob(".*"), *store.models.glob(".*")):
-        shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
+        else:
+            unfinished.unlink()
     for row in plan.rows:
         if row.mode is not None:
             row.file.unlink(missing_ok=True)

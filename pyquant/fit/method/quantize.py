@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyquant.files.output_file import check_output
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.candidate import Evaluation
 from pyquant.fit.method.by_stages import by_stages
+from pyquant.fit.method.expected_work import Work
 from pyquant.fit.method.forecast import Forecast, forecast
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantized import Quantized
@@ -219,20 +219,21 @@ def _expect(
 
     n_bytes: of the output. n_evaluated: tokens that it is evaluated on.
     """
-    expecting = partial(
-        forecast, request.model, request.method, output_bytes=n_bytes, in_file=request.hessian is not None,
-        mixed=request.mixed is not None, trains_scales=request.trains_scales,
-        n_evaluated=n_evaluated,
+    work = Work(
+        request.model, request.method, texts, output_bytes=n_bytes, in_file=request.hessian is not None,
+        mixed=request.mixed is not None, high_effort=request.trains_scales, n_evaluated=n_evaluated,
         probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
-        threads=request.threads,
+        memory=request.memory, threads=request.threads,
     )  # fmt: skip
-    expected = expecting(texts, memory=request.memory)
+    expected = forecast(work)
     expect(expected.parts)
     for line in expected.lines():
         request.tell(line)
     if not dry_run:
         require_room(
-            lambda n_chunks, memory: expecting(replace(texts, n_chunks=n_chunks), memory=memory),
+            lambda n_chunks, memory: forecast(
+                replace(work, texts=replace(texts, n_chunks=n_chunks), memory=memory)
+            ),
             texts.n_chunks, request.memory, request.output, request.hessian,
         )  # fmt: skip
     return expected

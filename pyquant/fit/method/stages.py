@@ -235,7 +235,7 @@ class Stages:
             "output": str(files[0]), "files": [str(path) for path in files], "output_bytes": n_bytes,
             "bits_per_weight": bits_per_weight(n_bytes, self._model.n_weights),
         }  # fmt: skip
-        errors = {"rmse": None, "snr_db": None}  # were those before, and of the equalized model's weights
+        errors = {"rmse": None, "snr_db": None}  # which were measured before
         tensors = [{**tensor, **errors} for tensor in self.result["tensors"]]
         return {**self.result, **changed, **errors, "tensors": tensors}
 

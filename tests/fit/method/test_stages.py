@@ -346,7 +346,7 @@ def test_hessians_that_take_much_are_collected_layer_by_layer(
     whole = made(source, tmp_path / "whole.gguf", short)
     assert whole.forecast is not None
     assert whole.forecast.keeps_hessians
-    monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", whole.forecast.hessian - 1)
+    monkeypatch.setattr("pyquant.fit.method.expected_work.MOST_BYTES", whole.forecast.hessian - 1)
     told: list[str] = []
     done = made(source, tmp_path / "out.gguf", short, tell=told.append)
     assert [stage.name for stage in done.stages] == [
@@ -378,7 +378,7 @@ def test_hessians_that_take_much_are_collected_layer_by_layer(
 def test_a_mix_collects_hessians_for_its_result_alone(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyquant.fit.method.forecast.MOST_BYTES", 0)
+    monkeypatch.setattr("pyquant.fit.method.expected_work.MOST_BYTES", 0)
     passes = Mock(wraps=collecting.write_collected)
     monkeypatch.setattr(collecting, "write_collected", passes)
     options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}

@@ -5,16 +5,25 @@ Rates are of one core of an AMD EPYC 9004 (Zen 4); that of AMX of an Intel Xeon 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from pyquant import _core
+from pyquant.calibration.calibrate import GRADIENTS, RUNNING
 from pyquant.calibration.gradients.llama_graph import n_given
-from pyquant.fit.method.types_for_size import MEASURED
+from pyquant.calibration.wanted import WRITING
+from pyquant.fit.method.expected_work import Entered, Work
+from pyquant.fit.method.held_out import HELD_OUT
+from pyquant.fit.method.hessian import DIAGONAL_CHUNKS
+from pyquant.fit.method.probe import products_per_second
+from pyquant.fit.method.request import EVALUATION
+from pyquant.fit.method.stages import SCALE_CHUNKS
+from pyquant.fit.method.types_for_size import MEASURED, MIX
 from pyquant.fit.mix_model import CTX, chunks_for
+from pyquant.machine.cpu import n_threads
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.rounding.correction import ENOUGH
+from pyquant.rounding.metadata import TRAINED_SCALES
 
 # Beside llama.cpp's pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, PROPAGATING = 1.9, 2.0 if _core.HAS_BF16_PRODUCTS else 3.0
@@ -29,28 +38,62 @@ MAKING = 5e-9  # and for each element of an expert's Hessian, beside the sums
 BESIDE_PRODUCTS = 1.5  # what a pass backwards takes, beside its products alone
 
 
-@dataclass(frozen=True)
-class Entered:
-    """Matrices that share an input.
+def parts_of(work: Work) -> list[tuple[str, float]]:
+    """Say the parts of the work in order: what progress calls each, and its seconds."""
+    held_out = HELD_OUT, work.texts.held_out.n_chunks * work.probed.chunk_seconds
+    parts = [*_calibration(work), held_out]  # the base
+    for name in work.stages:
+        parts += [(name, _stage(work, name)), held_out]
+    if work.n_evaluated:
+        passes = work.n_evaluated / work.n_ctx * (2 + (work.peer_bytes > 0))  # the base runs too
+        of_cores = quantizing(work.model.tensors) if work.peer_bytes else 0.0
+        parts.append((EVALUATION, _seconds(work, passes, of_cores)))
+    return parts
 
-    n_in: how long it is. matrices: the tensors. n_used: experts that a token is sent to; 1 without experts.
-    in_stream: whether what it gives is added to the residual stream.
-    """
 
-    n_in: int
-    matrices: Sequence[Tensor]
-    n_used: int
-    in_stream: bool
+def _calibration(work: Work) -> Iterator[tuple[str, float]]:
+    if work.texts.n_written:
+        steps = work.n_ctx * -(-work.texts.n_written // max(1, work.probed.n_together))
+        yield WRITING, work.probed.step_seconds * steps
+    if work.n_output_side:
+        rows = [work.by_name[name] for name in work.rows]
+        products = n_products_backwards(work.model.tensors, rows, work.n_ctx * work.n_output_side)
+        yield GRADIENTS, _backwards(work, products)
+    n_diagonal = min(DIAGONAL_CHUNKS, work.n_chunks) if work.by_gptq else work.n_chunks
+    yield RUNNING, _seconds(work, COLLECTING * work.n_chunks if work.keeps else STAGED * n_diagonal)
+    if work.mixed:
+        passes = passes_of_mix(work)
+        of_file = rounding(work.inputs) if work.keeps else quantizing(work.model.tensors)
+        yield MIX, _seconds(work, passes, work.n_tried * of_file)
 
-    @property
-    def n_out(self) -> int:
-        """What the first of them gives for a token."""
-        return self.matrices[0].shape[1]
 
-    @property
-    def n_hessians(self) -> int:
-        """One for each expert."""
-        return self.matrices[0].n_experts
+def _stage(work: Work, name: str) -> float:
+    if name == work.stages[0]:
+        of_cores = quantizing(work.model.tensors)
+    elif name == TRAINED_SCALES:
+        n_tokens = work.n_ctx * min(SCALE_CHUNKS, work.n_chunks)
+        products = n_products_backwards(work.model.tensors, [], n_tokens)
+        return _backwards(work, products + n_tokens * work.model.n_weights)  # the base's
+    else:
+        of_cores = rounding(work.inputs)
+    passes = 0.0
+    if name == [stage for stage in work.stages if stage != TRAINED_SCALES][-1]:
+        if work.keeps:
+            passes = PROPAGATING * work.n_propagated
+        else:
+            passes = STAGED * (work.n_collected + 2 * work.n_propagated)
+            of_cores += collecting(work.inputs, work.n_ctx * (work.n_collected or work.n_propagated))
+            of_cores += correcting(work.inputs, work.n_ctx * work.n_propagated)
+    return _seconds(work, passes, of_cores)
+
+
+def _seconds(work: Work, passes: float, of_cores: float = 0.0) -> float:
+    """Add up passes over a chunk, and seconds of a core that all share."""
+    return passes * work.probed.chunk_seconds + of_cores / n_threads(work.threads)
+
+
+def _backwards(work: Work, n_products: int) -> float:
+    return BESIDE_PRODUCTS * n_products / products_per_second(work.threads)
 
 
 def quantizing(tensors: Sequence[Tensor]) -> float:
@@ -100,21 +143,16 @@ def n_products_backwards(tensors: Sequence[Tensor], output_side: Sequence[Tensor
     return n_tokens * (3 * of_layers + 2 * vocabulary + sum(n_given(tensor) ** 2 for tensor in output_side))
 
 
-def passes_of_mix(matrices: Sequence[Tensor], n_chunks: int, n_ctx: int, *, by_gradients: bool) -> float:
-    """Count passes over a chunk of n_ctx tokens that finding a mix takes: of a model calibrated on n_chunks.
+def passes_of_mix(work: Work) -> float:
+    """Count passes over a chunk that finding a mix takes.
 
     Files are compared with the base. Without gradients a matrix's sensitivity takes the half of a pass that
     is behind it, in the mean, and kinds of tensors are compared too.
     """
-    compared = 1.0 + n_trials(by_gradients=by_gradients)
-    if by_gradients:
+    compared = 1.0 + work.n_tried
+    if work.n_output_side:
         return MEASURED * compared
-    of_sensitivity = CTX * chunks_for(n_chunks * n_ctx, len(matrices)) / n_ctx
-    kinds = {kind_of(tensor.name) for tensor in matrices}
+    of_sensitivity = CTX * chunks_for(work.n_chunks * work.n_ctx, len(work.matrices)) / work.n_ctx
+    kinds = {kind_of(tensor.name) for tensor in work.matrices}
     of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
-    return len(matrices) * of_sensitivity / 2 + MEASURED * (compared + of_kinds)
-
-
-def n_trials(*, by_gradients: bool) -> int:
-    """Count the files that are made to find a mix of types: of one or two rounds, and a stock mixture's."""
-    return 2 if by_gradients else 3
+    return len(work.matrices) * of_sensitivity / 2 + MEASURED * (compared + of_kinds)

@@ -1,0 +1,83 @@
+"""The memory and the disk that a method takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pyquant.calibration.gradients.llama_graph import gradient_memory
+from pyquant.evaluate.kept_logits import bytes_in_memory
+from pyquant.evaluate.memory import activation_memory, context_memory
+from pyquant.fit.method.expected_work import Work
+from pyquant.llama.cache import cache_memory
+from pyquant.llama.chunks import BATCH
+from pyquant.models.tensor_name import EMBEDDINGS, kind_of
+from pyquant.rounding.factors import BYTES
+from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
+from pyquant.rounding.staged_memory import MEMORY, most_at_work, routed_bytes
+
+PROCESS = 190_000_000  # bytes of Python and its libraries
+
+
+def memory_of(work: Work) -> int:
+    """Count bytes at the most, the mapped model not counted."""
+    rounds = max(
+        context_memory(work.model, work.n_ctx) + BYTES * _widest(work) ** 2 * work.by_gptq,
+        gradient_memory(work.model, work.n_ctx) if work.trains_scales else 0,
+        *(in_memory for in_memory, _ in _while_it_runs(work)),
+    )
+    beside_files = bytes_in_memory(_n_vocab(work), work.n_ctx) + max(rounds, _mixing(work))
+    return PROCESS + max(_calibrating(work), beside_files)
+
+
+def on_disk(work: Work) -> int:
+    """Count bytes beside the output until it is complete: files of two stages, and activations."""
+    activations = max((spilled for _, spilled in _while_it_runs(work)), default=0)
+    return min(2, len(work.stages)) * work.output_bytes + activations
+
+
+def _calibrating(work: Work) -> int:
+    running = max(
+        gradient_memory(work.model, work.n_ctx) if work.n_output_side else 0,
+        context_memory(work.model, work.n_ctx, BATCH),
+        cache_memory(work.model, work.n_ctx, work.probed.n_together),
+    )
+    return work.sums + 2 * work.output_hessians + running
+
+
+def _while_it_runs(work: Work) -> Iterator[tuple[int, int]]:
+    """Give bytes in memory and on disk of each way to round a model while it runs."""
+    of_token = 4 * (2 * work.width + _widest(work))  # kept between matrices
+    a_pass = min(LOGITS_BYTES, 4 * PIECE * _n_vocab(work)) + activation_memory(work.model, PIECE)
+    limit = MEMORY if work.memory is None else work.memory
+    for n_run, n_passes in ((work.n_collected, 1), (work.n_propagated, 2)):
+        if not n_run:
+            continue
+        n_tokens = n_run * work.n_ctx
+        states = n_passes * n_tokens * of_token
+        routed = max(
+            (routed_bytes(work.model, t.name, t.n_per_row, n_passes * n_tokens) for t in work.experts),
+            default=0,
+        )
+        kept = min(limit, states) + (routed if states + routed <= limit else 0)
+        n_correcting = n_tokens * (n_passes > 1)
+        inputs = ((each.n_in, each.matrices, n_correcting) for each in work.inputs)
+        yield sum(most_at_work(work.model, inputs)) + kept + n_passes * a_pass, states + routed - kept
+
+
+def _mixing(work: Work) -> int:
+    if not work.mixed:
+        return 0
+    of_kinds: Counter[str] = Counter()
+    if not work.n_output_side:  # all tensors of a kind are held, rounded, beside the mapped model
+        for tensor in work.model.tensors:
+            of_kinds[kind_of(tensor.name)] += tensor.n_bytes
+    return max(of_kinds.values(), default=0) + context_memory(work.model, work.n_ctx, BATCH)
+
+
+def _widest(work: Work) -> int:
+    return max(each.n_in for each in work.inputs)
+
+
+def _n_vocab(work: Work) -> int:
+    return work.by_name[EMBEDDINGS].n_rows if EMBEDDINGS in work.by_name else 0
