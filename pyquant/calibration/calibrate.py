@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pyquant import _core, limits
-from pyquant.calibration.collect import BrokenInput, learn_inputs, list_work, spool, spool_key
+from pyquant.calibration.calibration_result import CalibrationResult
+from pyquant.calibration.collect import BrokenInput, learn_inputs, spool, spool_key
 from pyquant.calibration.collect import run as run_over
 from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.output_hessians import Gradients, output_hessians
 from pyquant.calibration.hessian_file import CalibrationText, Origin, make_header
 from pyquant.calibration.imatrix import write_imatrix
-from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS, random_chunks
+from pyquant.calibration.random_tokens import RANDOM_SHARE, RANDOM_TOKENS
 from pyquant.calibration.residual_stream import stream_lengths
-from pyquant.calibration.sample import sample_chunks, spread, thinned
+from pyquant.calibration.run_tokens import RunTokens
+from pyquant.calibration.sample import sample_chunks
 from pyquant.calibration.sources import BuiltIn
-from pyquant.calibration.sums import forget, importance_of, not_finite, squares_of_texts, write_sums
+from pyquant.calibration.sums import Squares, forget, importance_of, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
 from pyquant.calibration.wanted import Progress, chunks_of, wanted_texts
 from pyquant.files.output_file import OutputFile, check_output
 from pyquant.files.text import Text
-from pyquant.llama.chunks import BATCH, Chunks, make_context
+from pyquant.llama.chunks import BATCH, make_context
 from pyquant.llama.model import Model
 from pyquant.llama.offload import say_once
 from pyquant.machine.cpu import n_threads
@@ -41,58 +38,6 @@ from pyquant.models.type_policy import quantizable
 DEFAULT_CTX = 512
 CHECKPOINT_SECONDS = 120
 GRADIENTS, RUNNING = "gradients", "calibration"  # what progress calls them, and the run over all chunks
-
-
-@dataclass(frozen=True)
-class CalibrationResult:
-    """Result of a calibration.
-
-    Attributes
-    ----------
-    model, output
-        Paths.
-    sha256
-        The hash of the model.
-    texts
-        What the model was run over.
-    n_ctx, n_tokens
-        Tokens in a chunk, and of all chunks.
-    n_matrices, n_inputs
-        Matrices whose inputs were collected, and the inputs that they share.
-    left_out
-        Matrices whose inputs are not finite, or so large that their squares are not.
-    sums_bytes
-        The size of the sums, in memory or spooled.
-    output_bytes
-        The size of `output`.
-    resumed_at
-        The batch where an interrupted run was taken up, or 0.
-    seconds
-        What running took, loading excluded.
-    copying_seconds, waiting_seconds
-        How long of that passes on a GPU stood still for copies of activations to the CPU, and for sums: of
-        copies before, or on the GPU.
-    """
-
-    model: str
-    output: str
-    sha256: str
-    texts: list[CalibrationText]
-    n_ctx: int
-    n_tokens: int
-    n_matrices: int
-    n_inputs: int
-    left_out: list[str]
-    sums_bytes: int
-    output_bytes: int
-    resumed_at: int
-    seconds: float
-    copying_seconds: float
-    waiting_seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the result as `pyquant calibrate --json` prints it, schema pyquant.calibrate/1."""
-        return {"schema": "pyquant.calibrate/1", **asdict(self)}
 
 
 def calibrate_model(
@@ -198,20 +143,16 @@ def calibrate_model(
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = chunks_of(wanted, running, n_ctx, threads, progress)
         used = [wish.of(chunks) for wish, chunks in zip(wanted, cuts)]
-        weights = [wish.weight for wish in wanted]
-        n_of_texts = len(list_work(cuts, weights))
+        tokens = RunTokens(cuts, [wish.weight for wish in wanted], len(wanted))
         if random > 0:
-            chunks, weight = random_chunks(running, cuts, weights, random)
-            used.append(CalibrationText(RANDOM_TOKENS, "", weight, chunks.n_chunks))
-            cuts, weights = [*cuts, chunks], [*weights, weight]
-        kept = sample_chunks([chunks.tokens for chunks in cuts], weights)
+            tokens = tokens.with_random(running, random)
+            used.append(CalibrationText(RANDOM_TOKENS, "", tokens.weights[-1], tokens.chunks[-1].n_chunks))
+        kept = sample_chunks([chunks.tokens for chunks in tokens.chunks], tokens.weights)
         origin = Origin(source.sha256(), n_ctx, used)
         streams = stream_lengths(running, cuts[0], threads)
         followed = Gradients({}, {})
-        left_out: list[str] = []
         if output_side is not None:
-            of_texts = np.concatenate([chunks.tokens for chunks in cuts[: len(wanted)]])
-            chosen = Chunks(spread(of_texts, output_side))
+            chosen = tokens.spread(output_side)
             kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds, output_side_of)
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(
@@ -219,21 +160,16 @@ def calibrate_model(
                 progress=progress and partial(progress, GRADIENTS),
             )  # fmt: skip
         if imatrix_only and diagonal_chunks:
-            cuts, weights = thinned(cuts[: len(wanted)], weights[: len(wanted)], diagonal_chunks)
-            n_of_texts = len(list_work(cuts, weights))
-        work = list_work(cuts, weights)
+            tokens = tokens.thinned(diagonal_chunks)
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:
-            logits = learn_inputs(context, cuts[0], collector)
-            n_out = {name: len(hessian) for name, hessian in followed.hessians.items()}
-            several = len(wanted) > 1
+            logits = learn_inputs(context, tokens.chunks[0], collector)
             header_of = partial(
                 make_header, origin, streams=streams, gradients=followed.squares, n_kept=len(kept),
-                several_texts=several, n_out=n_out,
+                several_texts=len(wanted) > 1,
+                n_out={name: len(hessian) for name, hessian in followed.hessians.items()},
             )  # fmt: skip
-            inputs = collector.inputs
-            header = header_of(inputs, not_finite=left_out)
-            n_bytes = file_bytes(header)
-            key = spool_key(origin, work, collector, process_output)
+            n_bytes = file_bytes(header_of(collector.inputs, not_finite=[]))
+            key = spool_key(origin, tokens.work, collector, process_output)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
                 spool(output, n_bytes, key, memory, collector),
@@ -241,32 +177,27 @@ def calibrate_model(
                 begin = time.perf_counter()
                 resumed_at = collector.batch
                 told = progress and partial(progress, RUNNING)
-                run = partial(run_over, context, work, collector, checkpoint_seconds, told, source, logits)
+                run = partial(
+                    run_over, context, tokens.work, collector, checkpoint_seconds, told, source, logits
+                )
                 moments = TextMoments(output, collector, key)
-                if several and not imatrix_only:
-                    for end in accumulate(chunks.n_groups for chunks in cuts[: len(wanted)]):
-                        run(until=end)
-                        moments.end_text(end)
-                run(until=n_of_texts)
-                # Spooled too, as an interrupted run may go on after this point.
-                squares = squares_of_texts(output, collector, n_of_texts)
-                run(until=n_of_texts if imatrix_only else len(work))
-                if broken := not_finite(collector):
-                    left_out = [matrix for i in broken for matrix in i.matrices]
-                    inputs = [i for i in collector.inputs if i.matrices[0] not in left_out]
-                    if not inputs:
-                        raise BrokenInput(source, broken[0])
-                    header = header_of(inputs, not_finite=left_out)
-                    n_bytes = file_bytes(header)
-                    os.ftruncate(file.fileno(), n_bytes)
+                squares = _sum_up(run, tokens, collector, moments, output, whole=not imatrix_only)
+                broken = not_finite(collector)
+                left_out = [matrix for i in broken for matrix in i.matrices]
+                inputs = [i for i in collector.inputs if i.matrices[0] not in left_out]
+                if not inputs:
+                    raise BrokenInput(source, broken[0])
+                header = header_of(inputs, not_finite=left_out)
+                n_bytes = file_bytes(header)
+                os.ftruncate(file.fileno(), n_bytes)
                 write_sums(
                     file, header, collector, inputs, squares, kept, moments.shares(inputs), followed.hessians
                 )
                 if imatrix:
-                    importance = importance_of(inputs, squares)
                     write_imatrix(
-                        imatrix, importance, datasets=[text.path for text in used if text.sha256],
-                        chunk_size=n_ctx, sources=source.paths, force=force,
+                        imatrix, importance_of(inputs, squares),
+                        datasets=[text.path for text in used if text.sha256], chunk_size=n_ctx,
+                        sources=source.paths, force=force,
                     )  # fmt: skip
                 file.commit()
                 seconds = time.perf_counter() - begin
@@ -291,3 +222,25 @@ def calibrate_model(
         copying_seconds=copying,
         waiting_seconds=waiting,
     )
+
+
+def _sum_up(
+    run: Callable[..., None],
+    tokens: RunTokens,
+    collector: _core.Collector,
+    moments: TextMoments,
+    output: Path,
+    *,
+    whole: bool,
+) -> Squares:
+    """Run over all tokens; returns the sums of squares over texts. whole: whether Hessians are summed up."""
+    n_of_texts = tokens.n_of_texts
+    if whole and tokens.n_texts > 1:
+        for end in tokens.ends:
+            run(until=end)
+            moments.end_text(end)
+    run(until=n_of_texts)
+    # Spooled too, as an interrupted run may go on after this point.
+    squares = squares_of_texts(output, collector, n_of_texts)
+    run(until=len(tokens.work) if whole else n_of_texts)
+    return squares
