@@ -271,7 +271,7 @@ void register_gguf(py::module_ & module) {
     module.attr("TYPE_Q4_T") = int(GGML_TYPE_Q4_T);
     module.def("requires_importance",
                [](int type) { return ggml_quantize_requires_imatrix(ggml_type(type)); });
-    module.def("block_length", [](int type) { return ggml_blck_size(ggml_type(type)); });
+    module.def("block_length", [](int type) { return ggml_blck_size(checked_type(type)); });
     module.def("row_bytes", [](int type, int64_t n) {
         const ggml_type known = checked_type(type);
         if (n < 0 || n % ggml_blck_size(known) != 0) {

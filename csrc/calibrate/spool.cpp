@@ -80,9 +80,7 @@ void Spool::begin(const SpoolKey & key, int64_t size) {
     if (ftruncate(file_, 0) != 0) {
         throw WriteError(errno, std::generic_category());
     }
-    if (const int error = posix_fallocate(file_, 0, off_t(size))) {
-        throw WriteError(error, std::generic_category());
-    }
+    reserve(file_, size);
     write_fully(file_, entries_.data(), int64_t(entries_.size() * sizeof(Entry)), sizeof(Header));
     Header header{{}, key, entries_.size(), progress_};
     std::memcpy(header.magic, kMagic, sizeof kMagic);

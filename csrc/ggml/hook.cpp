@@ -1,5 +1,7 @@
 #include "ggml/hook.h"
 
+#include <cstring>
+
 #include "ggml-quants.h"
 #include "kernels/block.h"
 #include "kernels/scheme.h"
@@ -9,6 +11,8 @@ namespace pyquant::in_ggml {
 using namespace kernels;
 
 namespace {
+
+constexpr uint16_t kInfinity = 0x7c00;  // fp16
 
 bool active = false;
 ggml_type active_type;
@@ -23,8 +27,17 @@ size_t quantize(const float * src, void * dst, int64_t n_rows, int64_t n_per_row
         fold(active_scheme, dst, n_blocks);
         return size;
     }
-    // GGML encodes a block that has no encoding so that its own validation then refuses it.
-    return encode(active_scheme, src, n_blocks, dst) == n_blocks ? size : 0;
+    const int64_t n_encoded = encode(active_scheme, src, n_blocks, dst);
+    if (n_encoded == n_blocks) {
+        return size;
+    }
+    if (active_scheme.storage != Storage::q4_t) {
+        return 0;  // GGML encodes a block that has no encoding so that its own validation then refuses it
+    }
+    BlockQ4_0 * blocks = static_cast<BlockQ4_0 *>(dst);  // and of Q4_T, which it does not encode, this one
+    std::memset(blocks + n_encoded, 0, size_t(n_blocks - n_encoded) * sizeof *blocks);
+    blocks[n_encoded].d = kInfinity;
+    return size;
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ public:
 
     int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
 
+    int64_t rows_together() const override { return kRows; }
+
     void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row, const float *,
                 void * rows) const override {
         if (n_per_row != factor_->n()) {

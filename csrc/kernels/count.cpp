@@ -5,29 +5,10 @@
 #endif
 
 #include "kernels/block.h"
+#include "kernels/byte_histogram.h"
 
 namespace pyquant::kernels {
 namespace {
-
-// Histogram of bytes in four interleaved tables: neighbours are often equal, and an increment must
-// not wait for the one before it.
-struct ByteHistogram {
-    uint64_t table[4][256] = {};
-
-    void add(const void * data, int n) {  // n: a multiple of 4
-        const uint8_t * bytes = static_cast<const uint8_t *>(data);
-        for (int i = 0; i < n; i += 4) {
-            ++table[0][bytes[i + 0]];
-            ++table[1][bytes[i + 1]];
-            ++table[2][bytes[i + 2]];
-            ++table[3][bytes[i + 3]];
-        }
-    }
-
-    uint64_t operator[](int byte) const {
-        return table[0][byte] + table[1][byte] + table[2][byte] + table[3][byte];
-    }
-};
 
 // Bit j is set where bytes[j] == value, for 16 bytes.
 inline uint32_t equal_mask(const void * data, uint8_t value) {

@@ -1,5 +1,6 @@
 #include "pqz/frame.h"
 
+#include "kernels/byte_histogram.h"
 #include "pqz/bytes.h"
 
 #define XXH_INLINE_ALL
@@ -28,8 +29,10 @@ const Bytes & FrameEncoder::encode(const Layout & layout, const uint8_t * data, 
     for (size_t i = 0; i < layout.fields.size(); ++i) {
         const size_t size = n_blocks * size_t(layout.fields[i].length), begin = coded_.size();
         FieldUse here;
-        for (size_t j = 0; j < size; ++j) {
-            ++here.counts[stream[j]];
+        kernels::ByteHistogram bytes;
+        bytes.add(stream, size);
+        for (int byte = 0; byte < 256; ++byte) {
+            here.counts[size_t(byte)] = bytes[byte];
         }
         encoder_.encode(stream, size, here.counts, layout.fields[i].content, coded_);
         here.coded_bytes = coded_.size() - begin;

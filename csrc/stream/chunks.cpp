@@ -15,18 +15,15 @@ namespace pyquant::stream {
 namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
-constexpr int64_t kRows = 32;  // that GPTQ rounds together: a chunk of fewer takes as long
 
 }  // namespace
 
-Chunks::Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert) : row_bytes(row_bytes) {
+Chunks::Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert, int64_t rows_together)
+    : row_bytes(row_bytes) {
     if (rows_per_expert == 0) {
         rows_per_expert = n_rows;
     }
-    int64_t rows = kChunkBytes / std::max<int64_t>(row_bytes, 1);
-    if (rows >= kRows / 2) {
-        rows = std::max(rows / kRows * kRows, kRows);
-    }
+    int64_t rows = rows_together > 1 ? rows_together : kChunkBytes / std::max<int64_t>(row_bytes, 1);
     rows = std::clamp<int64_t>(rows, 1, std::max<int64_t>(rows_per_expert, 1));
     for (int64_t expert = 0; expert < n_rows; expert += rows_per_expert) {
         for (int64_t row = 0; row < rows_per_expert; row += rows) {

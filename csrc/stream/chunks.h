@@ -10,10 +10,11 @@ namespace pyquant::stream {
 
 inline constexpr int64_t kTileWeights = 1 << 13;  // one conversion to float: 32 KiB
 
-// A tensor's rows in chunks of about 1 MiB: long enough for the disk, short enough for L2. Every
-// chunk has whole rows of one expert. row_bytes: what is read for a row.
+// A tensor's rows in chunks of about 1 MiB: long enough for the disk, short enough for L2; or, where work
+// on several rows takes as long as on one, of so many, as it takes longer than the disk. Every chunk has
+// whole rows of one expert. row_bytes: what is read for a row.
 struct Chunks {
-    Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert);
+    Chunks(int64_t n_rows, int64_t row_bytes, int64_t rows_per_expert, int64_t rows_together = 1);
 
     // Chunks of any bytes: where each of them begins, and at the end how many bytes there are.
     explicit Chunks(std::vector<int64_t> first_byte) : row_bytes(1), first_row(std::move(first_byte)) {}

@@ -39,6 +39,10 @@ public:
     // Rows that are best encoded together.
     virtual int64_t rows_at_once(int64_t n_per_row) const;
 
+    // Rows that take as long as one of them: threads share a matrix in so many; 1 where a row's time is its
+    // own.
+    virtual int64_t rows_together() const { return 1; }
+
     // first_row: the place of the first of these rows in the matrix. importance: (n_per_row,) or null. Throws
     // BadWeight, and std::runtime_error where GGML's quantizer fails an assertion.
     virtual void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row,

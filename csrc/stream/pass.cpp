@@ -97,7 +97,8 @@ private:
 }  // namespace
 
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
-    const Chunks chunks(pass.n_rows, pass.source->row_bytes(pass.n_per_row), pass.rows_per_expert);
+    const Chunks chunks(pass.n_rows, pass.source->row_bytes(pass.n_per_row), pass.rows_per_expert,
+                        pass.target ? pass.target->rows_together() : 1);
     std::vector<Worker> workers(size_t(chunks.n_threads(pass.n_threads)), Worker(pass));
     PassResult result;
     for (const Error & error : process_all(chunks, workers, tick)) {

@@ -23,6 +23,9 @@ from tests.support.command import run
         ),
         ("quantize M out.gguf --recipe R --method gptq", "drop it, or give TYPE and no mode"),
         ("quantize M out.gguf Q4_0 --method gptq --text - --text -", "'-': standard input is named twice"),
+        ("generate M -p a --regex a --exact --parallel 8", "give no --parallel"),
+        ("generate M -p a --draft ngram --costs R", "--costs: are of --policy expected_value"),
+        ("structured M --task c_function --technique free --engine x", "engine: expected one of llguidance"),
         (
             "perplexity M --text T --main-gpu 3",
             "--main-gpu, --tensor-split: are of --gpu-layers; give it too",

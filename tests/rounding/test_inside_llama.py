@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.inside_llama import quantize_patched
 from pyquant.schemes.settings import make_mode
 from tests.support.imatrix import legacy_imatrix
@@ -67,6 +68,21 @@ def test_the_hook_is_cleared_after_a_failure(small_model: Path, tmp_path: Path) 
         )
     assert not list(tmp_path.glob("*out*"))
     assert_same_file(small_model, {"mode": "ggml:Q4_0"}, tmp_path)
+
+
+@pytest.mark.parametrize("store", [{}, {"store": "q4_t"}], ids=["stock", "Q4_T"])
+def test_a_weight_without_a_scale_is_refused(store: dict[str, str], tmp_path: Path) -> None:
+    class Huge(Model):
+        def tensors(self) -> dict[str, np.ndarray]:
+            tensors = super().tensors()
+            tensors["blk.0.ffn_up.weight"][3, 40] = 1e28
+            return tensors
+
+    model = Huge(n_embd=64, n_ff=96, type=Type.BF16).write(tmp_path / "huge.gguf")
+    mode = make_mode({"mode": "q8_table", "table": "basic", **store})
+    with pytest.raises(ModelFileError, match="quantized data validation failed"):
+        quantize_patched(model, tmp_path / "out.gguf", mode, threads=2)
+    assert not (tmp_path / "out.gguf").exists()
 
 
 def test_quantizing_inside_llama_cpp_protects_files(small_model: Path, tmp_path: Path) -> None:

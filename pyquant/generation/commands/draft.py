@@ -184,6 +184,7 @@ def search(
         "target": str(target),
         "draft": draft,
         "costs": str(costs),
+        "models": measured.models,
         "texts": len(record.completions),
         "tokens": record.n_tokens,
         "acceptance": record.acceptance,
@@ -250,6 +251,7 @@ def run(
     """
     offload.use()
     from pyquant.generation.sampling.sampling import Sampling
+    from pyquant.generation.speculative.decoding.pair import sha256_of
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies import DEFAULT
     from pyquant.generation.speculative.policies.costs import read_costs
@@ -258,7 +260,7 @@ def run(
 
     hear_loggers()
     draft = named_draft(draft, target, threads)
-    replayed = read_found(found) if found else {}
+    replayed = read_found(found, (sha256_of(target), sha256_of(draft))) if found else {}
     measured = read_costs(costs) if costs is not None else None
     asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
     say_pair(target, draft, max_tokens)

@@ -59,6 +59,8 @@ def generate(
         )
     if form.exact and prompting.stop:
         raise ConfigError("generate: with --exact the grammar and the model end a completion: give no --stop")
+    if form.exact and expert.parallel is not None:
+        raise ConfigError("generate: --exact generates one completion at a time: give no --parallel")
     policy = speculative.chosen_policy(drafting, expert.parallel, form.exact)
     room = {
         "n_samples": prompting.n, "max_tokens": prompting.max_tokens, "n_parallel": expert.parallel,
@@ -119,7 +121,8 @@ def _generate(
         _say_memory(path, plan)
         bar = count_bar(path.name, "completions") if plan.n_completions > 1 else nullcontext(lambda *_: None)
         with bar as progress:
-            for done, sample in enumerate(_in_order(completions, plan.n_samples), start=1):
+            ordered = _in_order(completions, plan.n_samples, says_which=as_json)
+            for done, sample in enumerate(ordered, start=1):
                 n_tokens += sample.n_run or len(sample.log_p)
                 if as_json:
                     line = {"schema": SCHEMA, "model": str(path), **sample.to_json()}
@@ -148,12 +151,20 @@ def _say_memory(path: Path, plan: Plan) -> None:
     remark(f"{path.name}: {size(file.n_bytes)} of weights, {room} for {sequences} of {plan.n_ctx} tokens")
 
 
-def _in_order(samples: Iterable[Sample], n_samples: int) -> Iterator[Sample]:
-    """Yields samples as they were asked for, n_samples of each prompt; those that end early wait."""
+def _in_order(samples: Iterable[Sample], n_samples: int, *, says_which: bool) -> Iterator[Sample]:
+    """Yields samples as they were asked for, n_samples of each prompt; those that end early wait.
+
+    says_which: whether it is seen which one a sample is, so that none is lost where an error ends the others.
+    """
     waiting: dict[tuple[int, int], Sample] = {}
     n_yielded = 0
-    for sample in samples:
-        waiting[sample.prompt, sample.number] = sample
-        while (following := waiting.pop(divmod(n_yielded, n_samples), None)) is not None:
-            yield following
-            n_yielded += 1
+    try:
+        for sample in samples:
+            waiting[sample.prompt, sample.number] = sample
+            while (following := waiting.pop(divmod(n_yielded, n_samples), None)) is not None:
+                yield following
+                n_yielded += 1
+    except (Exception, KeyboardInterrupt):
+        if says_which:
+            yield from (waiting[place] for place in sorted(waiting))
+        raise

@@ -60,6 +60,8 @@ def chosen_policy(drafting: Drafting, parallel: int | None, exact: bool) -> Chos
             "generate: --draft generates one completion at a time: give neither --exact nor --parallel"
         )
     text = drafting.policy or DEFAULT
+    if drafting.costs is not None and text.partition(":")[0] != "expected_value":
+        raise ConfigError("generate: --costs: are of --policy expected_value, which takes times from them")
     costs = read_costs(drafting.costs) if drafting.costs is not None else None
     return Chosen(drafting.draft, make_policy(text, costs), text, costs)
 

@@ -76,6 +76,7 @@ def structured(
     on the same seeds.
     """
     offload.use()
+    from pyquant.errors import PyquantError
     from pyquant.files.output_file import check_output, write_bytes
     from pyquant.generation.structured.measure import LENGTHS, measure_structured
     from pyquant.generation.structured.task import TECHNIQUES
@@ -97,7 +98,11 @@ def structured(
         from pyquant.generation.structured.exact import measure_exact
 
         asked = {"n": exact, "max_tokens": min(length or LENGTHS), "seed": seed}
-        cells = measure_exact(models, loaded, **asked, engine=engine, threads=threads)
+        try:
+            cells = measure_exact(models, loaded, **asked, engine=engine, threads=threads)
+        except PyquantError:
+            show(shown, json, _print, keep=True)  # what is finished
+            raise
         shown["exact"] = [cell.to_json() for cell in cells]
     show(shown, json, _print, keep=True)
 

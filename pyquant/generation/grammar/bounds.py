@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.grammar import Grammar, Language
@@ -70,8 +71,7 @@ def _too_deep(grammar: Grammar) -> GrammarError:
 
 def _check_schema(grammar: Grammar) -> None:
     try:
-        schema = json.loads(grammar.text)
-        depth = _Depth(schema).of(schema)
+        depth = _Depth(json.loads(grammar.text)).at_most()
     except RecursionError:
         raise _too_deep(grammar) from None
     except ValueError:  # the engine says where it is no JSON
@@ -86,6 +86,7 @@ class _Depth:
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         self._known: dict[str, int] = {}
+        self._n_unknown = 0  # references whose place is not found: each may lead one level deeper
 
     def of(self, node: Any) -> int:
         """Count the levels of a part of the schema."""
@@ -97,6 +98,10 @@ class _Depth:
             return 1 + max(map(self.of, node), default=0)
         return 0
 
+    def at_most(self) -> int:
+        """Count the levels of the whole."""
+        return self.of(self._schema) + self._n_unknown
+
     def _referred(self, to: str) -> int:
         if to not in self._known:
             self._known[to] = 0
@@ -104,10 +109,19 @@ class _Depth:
         return self._known[to]
 
     def _find(self, to: str) -> Any:
+        """Give what a JSON pointer behind # names."""
         node = self._schema
-        for key in to.removeprefix("#").split("/")[1:]:
+        _, mark, pointer = to.partition("#")
+        for key in unquote(pointer).split("/")[1:]:
             key = key.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, dict) or key not in node:
-                return None  # the engine says so, or has its own way to it
-            node = node[key]
+            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+                node = node[int(key)]
+            elif isinstance(node, dict) and key in node:
+                node = node[key]
+            else:  # the engine says so, or has its own way to it
+                self._n_unknown += 1
+                return None
+        if node is self._schema and (pointer or not mark):  # the name of an anchor, or of another schema
+            self._n_unknown += 1
+            return None
         return node

@@ -27,6 +27,12 @@ def default_engine(grammar: Grammar) -> str:
     return "lr" if Path(grammar.name).parent == GRAMMARS else "llguidance"  # which refuses most bundled ones
 
 
+def check_engine(name: str) -> None:
+    """Refuse a name that no engine has. Raises ConfigError."""
+    if name not in ENGINES:
+        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {name!r}")
+
+
 def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
     """Make an engine for a vocabulary.
 
@@ -37,8 +43,7 @@ def make_engine(name: str, vocabulary: Vocabulary) -> Engine:
     GrammarError
         The package that it is made of is not installed.
     """
-    if name not in ENGINES:
-        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {name!r}")
+    check_engine(name)
     with needed_packages():
         module = import_module(f"pyquant.generation.grammar.{name}_engine")
     engine: Engine = getattr(module, _CLASSES[name])(vocabulary)

@@ -31,18 +31,17 @@ from pyquant.llama.model import Model
 class _Beginning:
     """A beginning of completions, in the tree of those that were tried."""
 
-    allowed: float | None = None  # probability that the grammar leaves of the next token, once it is known
-    left: float = (
-        1.0  # the probability, at most, that a completion with this beginning ends as one of the grammar
-    )
+    # The probability, at most, that a completion with this beginning ends as one of the grammar.
+    left: float = 1.0
+    # Probability that the grammar leaves of next tokens that were not tried; None until it is known.
+    untried: float | None = None
     # Of each token that was tried, its probability and the beginning with it.
     next: dict[int, tuple[float, _Beginning]] = field(default_factory=dict)
 
     def update(self) -> None:
-        """Compute `left` from what is left behind each token."""
-        assert self.allowed is not None
-        lost = sum(p * (1 - after.left) for p, after in self.next.values())
-        self.left = max(0.0, self.allowed - lost)
+        """Compute `left` from what is left behind each token: by a sum, as a difference loses small ones."""
+        assert self.untried is not None
+        self.left = self.untried + sum(p * after.left for p, after in self.next.values())
 
 
 def generate_exactly(
@@ -155,19 +154,23 @@ class _Drawer:
                 raise ModelFileError(f"{self._path.model.path}: its logits are not numbers")
             p = _probabilities(logits, temperature)
             mask = self._mask(state)
-            weights = p if beginning.allowed is None or not self._adapt else _shares(p, mask, beginning)
-            beginning.allowed = allowed = float(p[mask].sum())
+            weights = p if beginning.untried is None or not self._adapt else _shares(p, mask, beginning)
             token = self._choose(weights, sample)
-            if token < 0 or not mask[token]:
+            fits = token >= 0 and bool(mask[token])
+            ends = token in self._ends
+            if fits and not ends:
+                beginning.next.setdefault(token, (float(p[token]), _Beginning()))
+            beginning.untried = _untried(p, mask, beginning)
+            if not fits:
                 break
-            sample.allowed.append(allowed)
+            sample.allowed.append(float(p[mask].sum()))
             of_model = p if temperature == 1 else _probabilities(logits, 1.0)
             sample.log_p.append(float(np.log(of_model[token])))
-            if token in self._ends:
+            if ends:
                 accepted = True
                 break
             full = len(sample.tokens) == self._max_tokens or not self._path.has_room(len(sample.tokens))
-            _, after = beginning.next.setdefault(token, (float(p[token]), _Beginning()))
+            _, after = beginning.next[token]
             if full:
                 after.left = 0.0
                 break
@@ -202,6 +205,12 @@ def _shares(p: NDArray[np.float64], mask: NDArray[np.bool_], beginning: _Beginni
     for token, (_, after) in beginning.next.items():
         weights[token] *= after.left
     return weights
+
+
+def _untried(p: NDArray[np.float64], mask: NDArray[np.bool_], beginning: _Beginning) -> float:
+    left = mask.copy()
+    left[list(beginning.next)] = False
+    return float(p[left].sum())
 
 
 def _probabilities(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:

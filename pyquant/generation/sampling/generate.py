@@ -180,6 +180,7 @@ def generate(
                     break
             if not writing:
                 return
+            writer.close_gaps(writing)
             for row in writer.step(writing):
                 yield writing.pop(row).sample
 
@@ -217,6 +218,14 @@ class _Writer:
         self._choose([text], self._after_prompt[None])
         return text
 
+    def close_gaps(self, writing: dict[int, Text]) -> None:
+        """Move the last completions to free rows before them: llama.cpp parts a batch at each gap."""
+        for row in range(len(writing)):
+            if row not in writing:
+                last = max(writing)
+                self._session.copy(last, row)
+                writing[row] = writing.pop(last)
+
     def step(self, writing: dict[int, Text]) -> list[int]:
         """Continue all completions by a token; return the rows of those that are complete."""
         rows = np.array(sorted(writing), np.int64)
@@ -234,9 +243,8 @@ class _Writer:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         if len(rows) > 1 or self._plan.n_parallel == 1:
             return rows, tokens
-        idle = 1 - min(rows[0], 1)
-        self._session.roll_back(idle, 0)
-        return np.append(rows, idle), np.append(tokens, tokens)
+        self._session.roll_back(1, 0)  # an idle row beside the first
+        return np.append(rows, 1), np.append(tokens, tokens)
 
     def _choose(self, texts: list[Text], logits: NDArray[np.float32]) -> None:
         drawn = self._chooser.choose(texts, logits)

@@ -84,7 +84,7 @@ def measure_exact(
     ------
     ConfigError, ModelFileError, GrammarError
     """
-    check_settings([TECHNIQUE], [max_tokens], n)
+    check_settings([TECHNIQUE], [max_tokens], n, engine)
     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=seed)
     turns, more = divmod(n, len(task.items))
     asked = [(item, turns + (i < more)) for i, item in enumerate(task.items[:n])]

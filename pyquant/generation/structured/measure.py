@@ -9,7 +9,7 @@ from typing import Any
 from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.generation.grammar.engine import Compiled
-from pyquant.generation.grammar.engines import compile_grammar, make_engine
+from pyquant.generation.grammar.engines import check_engine, compile_grammar, make_engine
 from pyquant.generation.sampling.generate import generate, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import Sample
@@ -96,7 +96,7 @@ def measure_structured(
     ------
     ConfigError, ModelFileError, GrammarError
     """
-    check_settings(techniques, lengths, n)
+    check_settings(techniques, lengths, n, engine)
     asked = questions(task, n)
     cells: list[Cell] = []
     with Checker(task) as checker:
@@ -123,8 +123,12 @@ def measure_structured(
     return StructuredResult(task.name, engine or task.engine, sampling_for(seed), cells)
 
 
-def check_settings(techniques: Sequence[str], lengths: Sequence[int], n: int) -> None:
+def check_settings(
+    techniques: Sequence[str], lengths: Sequence[int], n: int, engine: str | None = None
+) -> None:
     """Refuse what cannot be measured. Raises ConfigError."""
+    if engine is not None:
+        check_engine(engine)
     limits.SAMPLES.check("n", n)
     for length in lengths:
         limits.TOKENS.check("lengths", length)

@@ -66,7 +66,11 @@ def test_wrong_calls_say_what_to_do(q4_0: Path, tmp_path: Path) -> None:
         (["--draft", q4_0, "--policy", "expected_value"], "needs measured costs"),
         (["--draft", q4_0, "--parallel", 2], "generates one completion at a time"),
         (["--policy", "fixed"], "--policy and --costs need --draft"),
-        (["--draft", q4_0, "--costs", other], "cannot be read as an output of `pyquant draft costs`"),
+        (["--draft", q4_0, "--costs", other], "are of --policy expected_value"),
+        (
+            ["--draft", q4_0, "--policy", "expected_value", "--costs", other],
+            "cannot be read as an output of `pyquant draft costs`",
+        ),
     ]:
         refused = run("generate", MODEL, *GREEDY, *words)
         assert refused.returncode == 2, words
@@ -96,7 +100,7 @@ def test_costs_are_measured_and_used(q4_0: Path, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def main("}\n')
     for words in (
-        ["generate", MODEL, *GREEDY, "--draft", "ngram"],
+        ["generate", MODEL, *GREEDY, "--draft", "ngram", "--policy", "expected_value"],
         ["draft", "run", MODEL, "ngram", "--prompts", prompts, "--policy", "fixed"],
     ):
         refused = run(*words, "--costs", costs)
@@ -155,8 +159,10 @@ def test_a_search_and_a_run_of_what_it_found(q4_0: Path, tmp_path: Path) -> None
     assert refused.returncode == 2
     assert "costs of another draft (SHA-256 " in refused.stderr
     assert "there are auto, fixed" in run("draft", "search", *pair, "--policy", "oracle").stderr
-    out.write_text('{"schema": "pyquant.draft.search/2", "policies": {"fixed": {}}}')
+    out.write_text(json.dumps(result | {"policies": {"fixed": {}}}))
     assert "best setting is missing" in run("draft", "run", *pair, "--found", out).stderr
+    out.write_text(json.dumps(result | {"models": ["0" * 64, result["models"][1]]}))
+    assert "is of another target or draft" in run("draft", "run", *pair, "--found", out).stderr
     out.write_text('{"schema": "pyquant.draft.costs/2"}')
     assert "is no output of `pyquant draft search`" in run("draft", "run", *pair, "--found", out).stderr
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyquant import data
+from pyquant.cli import app
+from pyquant.errors import ModelFileError
+from pyquant.generation.sampling.result import Sample
 from tests.support.command import run
 
 
@@ -39,6 +44,20 @@ def test_completions_of_a_prompt_that_ends_last_come_first(tmp_path: Path) -> No
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["prompt"] for line in lines] == ["a", "b"]
     assert len(lines[1]["tokens"]) < len(lines[0]["tokens"])
+
+
+def test_what_waits_for_an_earlier_one_is_not_lost_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_in_the_end(*arguments: object, **named: object) -> Iterator[Sample]:
+        for number in (0, 3, 1, 4):
+            yield Sample(0, "p", number, tokens=[5], log_p=[-1.0], finish="length")
+        raise ModelFileError("its logits are not numbers")
+
+    monkeypatch.setattr("pyquant.generation.sampling.generate.generate", fail_in_the_end)
+    runner = CliRunner()
+    asked = ["generate", str(data.model_path()), "-p", "p", "-n", "5"]
+    shown = runner.invoke(app, [*asked, "--json"])
+    assert isinstance(shown.exception, ModelFileError)
+    assert [json.loads(line)["sample"] for line in shown.stdout.splitlines()] == [0, 1, 3, 4]
 
 
 def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
@@ -94,10 +113,10 @@ main()
 @pytest.mark.parametrize(
     ("package", "form"),
     [
-        ("llguidance", ["--grammar", "json"]),
+        ("llguidance", ["--grammar", "json", "--engine", "llguidance"]),
         ("llguidance", ["--regex", "a+"]),
         ("llguidance", ["--json-schema", "s.json"]),
-        ("lark", ["--grammar", "json", "--engine", "lr"]),
+        ("lark", ["--grammar", "json"]),
     ],
 )
 def test_a_missing_package_is_named_with_the_way_to_it(package: str, form: list[str], tmp_path: Path) -> None:

@@ -103,6 +103,28 @@ def test_more_rules_are_refused(engine: str, n: int, vocabulary: Vocabulary) -> 
         make_engine(engine, vocabulary).compile(grammar)
 
 
+def chain(n: int, place: str, link: str) -> Grammar:
+    """A schema of n references, by links to places of a list or by names."""
+    links = [{"items": {"$ref": link.format(i + 1)}} for i in range(n)]
+    parts = {f"a{i}": part for i, part in enumerate(links)} if place == "$defs" else [*links, {}]
+    return Grammar(Language.JSON_SCHEMA, json.dumps({"$ref": link.format(0), place: parts}), "g")
+
+
+@pytest.mark.parametrize(
+    ("place", "link"),
+    [
+        ("anyOf", "#/anyOf/{}"),
+        ("$defs", "#/%24defs/a{}"),
+        ("$defs", "http://x/s#/$defs/a{}"),
+        ("$defs", "#anchor{}"),
+        ("$defs", "other{}.json"),
+    ],
+)
+def test_references_of_every_form_count(place: str, link: str) -> None:
+    with pytest.raises(GrammarError, match=r"^g: is nested too deeply: more than 500 levels"):
+        check_bounds(chain(DEEPEST + 1, place, link))
+
+
 @pytest.mark.parametrize(
     "grammar",
     [parentheses(DEEPEST + 1), parentheses(100_000), references(DEEPEST), references(100_000)],

@@ -298,6 +298,7 @@ def test_names_of_properties_are_no_keywords(vocabulary: Vocabulary) -> None:
         ("[b-a]", "a range that ends before"), ("[a", "a class that nothing closes"),
         ("a\\", r"\\ at the end"),
         (r"\a", r"column 2: \\a is no escape of ECMA-262"), (r"\ud800", "no character has this code"),
+        (r"\uD8zz\uDCzz", r"\\u is no escape of ECMA-262"),
         ("(?P<n>a)", r"expected \(\?: or"), ("éé{3,1}", "column 3: less at most than at least"),
         ("é(a(b)", "column 2: a group that nothing closes"), ("(é)\\)a)", "column 7: it closes no group"),
     ],

@@ -185,6 +185,16 @@ def test_a_models_completions_keep_to_the_grammar() -> None:
     assert sum(text.n_run for text in texts) <= 3 * sum(text.attempts for text in texts)
 
 
+def test_completions_that_the_model_hardly_generates_are_found() -> None:
+    """Their probability is less than what rounding leaves of 1, and its shares are right."""
+    with Model(data.model_path()) as model:
+        compiled = make_engine("llguidance", model.vocabulary).compile(Grammar(Language.REGEX, "[ab]zqxjk"))
+        plan = make_plan(model, [Prompt("x = ")], n_samples=3, max_tokens=8)
+        texts = list(generate_exactly(model, plan, FREE, compiled, threads=1))
+    assert all(text.finish == END and text.text in ("azqxjk", "bzqxjk") for text in texts)
+    assert all(sum(text.log_p) < np.log(np.finfo(float).eps) for text in texts)
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0, top_k=0, top_p=1, min_p=0)])
 def test_what_leaves_out_tokens_is_refused(small: None, sampling: Sampling) -> None:
     with pytest.raises(ConfigError, match="exact: needs a temperature above 0, top-k 0, top-p 1 and min-p 0"):

@@ -16,7 +16,10 @@ CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
 EVERY, NOTHING = r"[\x00-\x{10FFFF}]", r"[^\x00-\x{10FFFF}]"
 
 _REPETITION = re.compile(r"(?:[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})")
-_UNICODE = re.compile(r"u(?:\{([0-9a-fA-F]{1,6})\}|([dD][89abAB]..)\\u([dD][c-fC-F]..)|([0-9a-fA-F]{4}))")
+_HEX = "[0-9a-fA-F]"
+_UNICODE = re.compile(
+    rf"u(?:\{{({_HEX}{{1,6}})\}}|([dD][89abAB]{_HEX}{{2}})\\u([dD][c-fC-F]{_HEX}{{2}})|({_HEX}{{4}}))"
+)
 _PROPERTY = re.compile(r"[pP]\{[\w=]+\}")
 _LOOK = re.compile(r"\(\?<?[=!]")
 _GROUP = re.compile(r"\((?:\?(?::|<[\w$]+>))?")

@@ -12,7 +12,7 @@ from pyquant.generation.speculative.policies import FAMILIES, policy_text, read_
 from pyquant.generation.speculative.replay.calibrate import calibrate
 from pyquant.generation.speculative.replay.replay import Replay, Replayed
 
-SCHEMA = "pyquant.draft.search/2"
+SCHEMA = "pyquant.draft.search/3"
 
 # (settings done, all settings)
 Progress = Callable[[int, int], None]
@@ -41,9 +41,14 @@ def search(replay: Replay, policy: str, progress: Progress | None = None) -> Rep
     return min(tried, key=lambda its: its.ms_per_token)
 
 
-def read_found(path: Path) -> dict[str, float]:
-    """Return policies' best settings, and speed-ups that a search predicted. Raises ConfigError."""
+def read_found(path: Path, models: tuple[str, str]) -> dict[str, float]:
+    """Return policies' best settings, and speed-ups that a search predicted.
+
+    models: what `Costs.models` is of this pair. Raises ConfigError: it cannot be read, or is of another pair.
+    """
     content = read_output(path, "pyquant draft search", SCHEMA)
+    if content.get("models") != list(models):
+        raise ConfigError(f"{path}: is of another target or draft; search again with these")
     try:
         return {str(best["policy"]): float(best["gain"]) for best in content["policies"].values()}
     except (AttributeError, KeyError, TypeError, ValueError):
