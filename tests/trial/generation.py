@@ -24,7 +24,7 @@ from pyquant.machine.caches import CACHE
 from tests.trial.grammars import follow
 from tests.trial.mutations import Use
 from tests.trial.sample_texts import JINJA
-from tests.trial.samples import SERIES, Samples
+from tests.trial.samples import PAIR, SERIES, Samples
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 TALK: list[dict[str, Any]] = [
@@ -76,7 +76,7 @@ def generated(samples: Samples) -> Use:
 
 def read_search(path: Path) -> None:
     """Policies that a search found."""
-    for policy in read_found(path):
+    for policy in read_found(path, PAIR):
         read_policy(policy)
 
 

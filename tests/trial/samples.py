@@ -47,6 +47,7 @@ QUANTIZED: dict[str, Any] = {"type": "Q4_K_M", "method": "gptq"}
 SERIES: dict[str, Any] = {
     "tasks": ["arithmetic"], "techniques": ["free", "grammar"], "lengths": [4, 2], "samples": 2, "seed": 3,
 }  # fmt: skip
+PAIR = "0" * 64, "ngram"  # a target and its draft
 TABLE = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
 
 
@@ -127,7 +128,7 @@ def _answering(folder: Path) -> None:
         "fixed": {"policy": "fixed:k=4", "gain": 1.5},
         "static": {"policy": "static:threshold=2", "gain": 2},
     }
-    (folder / "search.json").write_text(json.dumps({"schema": SEARCH, "policies": policies}))
+    (folder / "search.json").write_text(json.dumps({"schema": SEARCH, "models": PAIR, "policies": policies}))
     measure_series(folder / "model.gguf", file=folder / "series.jsonl", threads=1, **SERIES)
     os.environ[CACHE] = str(folder / "cache")
     with RunningModel(folder / "model.gguf") as model:
