@@ -59,12 +59,17 @@ def compile_for(
     Raises ConfigError, GrammarError, and TextError where a text is no Unicode.
     """
     utf8(grammar.text, grammar.name)
-    compiled = compile_grammar(make_engine(engine or default_engine(grammar), vocabulary), grammar)
-    if grammar.language is Language.JSON_SCHEMA:
-        compiled = BoundedBlanks(compiled, vocabulary.pieces())
+    compiled = compile_by(make_engine(engine or default_engine(grammar), vocabulary), grammar, vocabulary)
     if trigger is not None:
         return Triggered(compiled, utf8(trigger, "trigger"), vocabulary.pieces(), vocabulary.end_tokens())
     return compiled
+
+
+def compile_by(engine: Engine, grammar: Grammar, vocabulary: Vocabulary) -> Compiled:
+    """Compile a grammar by an engine for this vocabulary, blanks of JSON bounded. Raises GrammarError."""
+    compiled = compile_grammar(engine, grammar)
+    is_json = grammar.language is Language.JSON_SCHEMA
+    return BoundedBlanks(compiled, vocabulary.pieces()) if is_json else compiled
 
 
 def compile_grammar(engine: Engine, grammar: Grammar) -> Compiled:

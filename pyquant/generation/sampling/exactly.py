@@ -11,7 +11,7 @@ same distribution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,11 +48,12 @@ def generate_exactly(
     model: Model,
     plan: Plan,
     sampling: Sampling,
-    grammar: Compiled,
+    grammar: Compiled | Sequence[Compiled],
     *,
     adapt: bool = True,
     most_attempts: int = limits.EXACT_ATTEMPTS,
     threads: int | None = None,
+    done: Collection[tuple[int, int]] = (),
 ) -> Iterator[Sample]:
     """Generate the plan's completions, one after the other. One that is cut off is none of the grammar.
 
@@ -65,13 +66,15 @@ def generate_exactly(
     sampling
         Its temperature and seed; it must not leave out tokens.
     grammar
-        What completions keep to, compiled for the model's vocabulary.
+        What completions keep to, compiled for the model's vocabulary: one, or one for each prompt.
     adapt
         Learn from refusals; False: plain rejection sampling.
     most_attempts
         For each completion, after which it is given up.
     threads
         None: all cores.
+    done
+        As for `generate`.
 
     Raises
     ------
@@ -83,12 +86,14 @@ def generate_exactly(
     limits.ATTEMPTS.check("attempts", most_attempts)
     if sampling.truncates or sampling.temperature == 0:
         raise ConfigError("exact: needs a temperature above 0, top-k 0, top-p 1 and min-p 0")
+    grammars = grammar if isinstance(grammar, Sequence) else [grammar] * len(plan.prompts)
     with Session(model, 1, plan.n_ctx, threads=threads) as session:
         for index, prompt in enumerate(plan.prompts):
             path = _Path(session, prompt)
-            drawer = _Drawer(path, grammar, sampling, plan.max_tokens, adapt)
+            drawer = _Drawer(path, grammars[index], sampling, plan.max_tokens, adapt)
             for number in range(plan.n_samples):
-                yield drawer.draw(Sample(index, plan.names[index], number), most_attempts)
+                if (index, number) not in done:
+                    yield drawer.draw(Sample(index, plan.names[index], number), most_attempts)
 
 
 class _Path:

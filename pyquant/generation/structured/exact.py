@@ -87,30 +87,36 @@ def measure_exact(
     check_settings([TECHNIQUE], [max_tokens], n, engine)
     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=seed)
     turns, more = divmod(n, len(task.items))
-    asked = [(item, turns + (i < more)) for i, item in enumerate(task.items[:n])]
+    asked = task.items[:n]
+    left_out = {(i, turns) for i in range(more, len(asked))} if more else set()
     cells = []
     with Checker(task) as checker:
         for model in models:
             with Model(model) as loaded:
                 cell = ExactCell(str(path_of(model)), max_tokens, n)
-                compiled = compile_for(
-                    loaded.vocabulary, [item for item, _ in asked], [TECHNIQUE], engine or task.engine
+                grammars = compile_for(loaded.vocabulary, asked, [TECHNIQUE], engine or task.engine)
+                assert grammars is not None
+                prompts = [prompt_of(loaded, task, item, TECHNIQUE) for item in asked]
+                plan = make_plan(loaded, prompts, n_samples=turns + bool(more), max_tokens=max_tokens)
+                masked = generate(
+                    loaded,
+                    plan,
+                    sampling,
+                    grammar=grammars,
+                    measure_mask=True,
+                    threads=threads,
+                    done=left_out,
                 )
-                for (item, n_samples), grammar in zip(asked, compiled or ()):
-                    prompt = prompt_of(loaded, task, item, TECHNIQUE)
-                    plan = make_plan(loaded, [prompt], n_samples=n_samples, max_tokens=max_tokens)
-                    masked = generate(
-                        loaded, plan, sampling, grammar=grammar, measure_mask=True, threads=threads
-                    )
-                    exact = generate_exactly(
-                        loaded, plan, sampling, grammar, most_attempts=most_attempts, threads=threads
-                    )
-                    for written, answers in ((masked, cell.masked), (exact, cell.exact)):
-                        for sample in written:
-                            cell.attempts += sample.attempts
-                            cell.n_run += sample.n_run
-                            if sample.finish != REFUSED:
-                                of = (sample, item, max_tokens, sample.number, loaded.vocabulary, checker)
-                                answers.append(answer_of(*of))
+                exact = generate_exactly(
+                    loaded, plan, sampling, grammars, most_attempts=most_attempts, threads=threads,
+                    done=left_out,
+                )  # fmt: skip
+                for written, answers in ((masked, cell.masked), (exact, cell.exact)):
+                    for sample in written:
+                        cell.attempts += sample.attempts
+                        cell.n_run += sample.n_run
+                        if sample.finish != REFUSED:
+                            of = asked[sample.prompt], max_tokens, sample.number, loaded.vocabulary, checker
+                            answers.append(answer_of(sample, *of))
                 cells.append(cell)
     return cells

@@ -9,7 +9,7 @@ from typing import Any
 from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.generation.grammar.engine import Compiled
-from pyquant.generation.grammar.engines import check_engine, compile_grammar, make_engine
+from pyquant.generation.grammar.engines import check_engine, compile_by, make_engine
 from pyquant.generation.sampling.generate import generate, make_plan
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.result import Sample
@@ -209,7 +209,8 @@ def compile_for(
     if not any(map(keeps_to_grammar, techniques)):
         return None
     maker = make_engine(engine, vocabulary)
-    compiled = {grammar: compile_grammar(maker, grammar) for grammar in {item.grammar for item in asked}}
+    grammars = {item.grammar for item in asked}
+    compiled = {grammar: compile_by(maker, grammar, vocabulary) for grammar in grammars}
     return [compiled[item.grammar] for item in asked]
 
 

@@ -91,7 +91,7 @@ class Structured(Metric):
     """Lets models answer the questions of tasks, and checks form and sense of what they write."""
 
     name = "structured"
-    version = 2
+    version = 3
     unit = "sample"
     by_default = False
     has_items = True
