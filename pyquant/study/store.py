@@ -200,7 +200,8 @@ class Store:
 
     def __exit__(self, *raised: object) -> None:
         shutil.rmtree(self.progress, ignore_errors=True)
-        if self._is_new and not (self.folder / "study.json").exists():  # refused before anything was done
+        refused = self._is_new and not (self.folder / "study.json").exists()  # before anything was done
+        if refused and not any(self.runs.iterdir()):
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
         self._lock = -1
