@@ -4,6 +4,7 @@
 
 #include "ggml-quants.h"
 #include "kernels/block.h"
+#include "kernels/block_scale.h"
 #include "kernels/scheme.h"
 
 namespace pyquant::in_ggml {
@@ -11,8 +12,6 @@ namespace pyquant::in_ggml {
 using namespace kernels;
 
 namespace {
-
-constexpr uint16_t kInfinity = 0x7c00;  // fp16
 
 bool active = false;
 ggml_type active_type;
@@ -36,7 +35,7 @@ size_t quantize(const float * src, void * dst, int64_t n_rows, int64_t n_per_row
     }
     BlockQ4_0 * blocks = static_cast<BlockQ4_0 *>(dst);  // and of Q4_T, which it does not encode, this one
     std::memset(blocks + n_encoded, 0, size_t(n_blocks - n_encoded) * sizeof *blocks);
-    blocks[n_encoded].d = kInfinity;
+    blocks[n_encoded].d = kHalfInfinity;
     return size;
 }
 

@@ -43,8 +43,6 @@ public:
 
     int64_t row_bytes(int64_t n_per_row) const override { return stored_->row_bytes(n_per_row); }
 
-    int64_t rows_at_once(int64_t) const override { return 4 * kRows; }
-
     int64_t rows_together() const override { return kRows; }
 
     void encode(const float * x, int64_t first_row, int64_t n_rows, int64_t n_per_row, const float *,

@@ -171,11 +171,6 @@ BadWeight::BadWeight(int64_t index, float value)
       index(index),
       value(value) {}
 
-// Rows whose conversion to float stays in the first cache.
-int64_t Encoder::rows_at_once(int64_t n_per_row) const {
-    return std::max<int64_t>(1, kTileWeights / n_per_row);
-}
-
 std::unique_ptr<Encoder> ggml_encoder(ggml_type type) {
     if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
         return std::make_unique<FloatEncoder>(type);

@@ -36,11 +36,7 @@ public:
 // Makes stored rows, and reads what it has made.
 class Encoder : public Decoder {
 public:
-    // Rows that are best encoded together.
-    virtual int64_t rows_at_once(int64_t n_per_row) const;
-
-    // Rows that take as long as one of them: threads share a matrix in so many; 1 where a row's time is its
-    // own.
+    // Rows that take as long as one of them: threads share a matrix in so many; 1 where each takes its time.
     virtual int64_t rows_together() const { return 1; }
 
     // first_row: the place of the first of these rows in the matrix. importance: (n_per_row,) or null. Throws

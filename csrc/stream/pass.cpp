@@ -12,6 +12,10 @@ using namespace kernels;
 
 namespace {
 
+int64_t rows_together(const Pass & pass) {
+    return pass.target ? pass.target->rows_together() : 1;
+}
+
 // State of one thread while it takes chunk after chunk.
 class Worker {
 public:
@@ -32,8 +36,7 @@ public:
             result = out_.data();
         }
         if (pass_.target || pass_.check) {
-            const int64_t tile = pass_.target ? pass_.target->rows_at_once(n_per_row)
-                                              : std::max<int64_t>(1, kTileWeights / n_per_row);
+            const int64_t tile = std::max(rows_together(pass_), kTileWeights / n_per_row);
             for (int64_t row = 0; row < n_rows; row += tile) {
                 const int64_t index = (first_row + row) * n_per_row;
                 try {
@@ -98,7 +101,7 @@ private:
 
 PassResult run(const Pass & pass, const std::function<void(int64_t)> & tick) {
     const Chunks chunks(pass.n_rows, pass.source->row_bytes(pass.n_per_row), pass.rows_per_expert,
-                        pass.target ? pass.target->rows_together() : 1);
+                        rows_together(pass));
     std::vector<Worker> workers(size_t(chunks.n_threads(pass.n_threads)), Worker(pass));
     PassResult result;
     for (const Error & error : process_all(chunks, workers, tick)) {

@@ -39,7 +39,7 @@ class RunTokens:
 
     @cached_property
     def work(self) -> list[Work]:
-        """All batches, in order."""
+        """All batches, the texts' first."""
         return list_work(self.chunks, self.weights)
 
     @property

@@ -24,7 +24,7 @@ from pyquant.models.tensor_reader import TensorReader
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
-from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.quantize_model import write_plan
 from pyquant.schemes import Mode
 from pyquant.schemes.q8_0 import Q8_0
 
@@ -79,8 +79,9 @@ def count_codes(
         books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
         if plan.staged or any(map(plan.has_output_side, changed)):  # no tensor is rounded alone
             with temporary_folder() as folder:
-                done = quantize_model(model, folder / "model.gguf", mode, threads=threads, progress=progress)
-                counts = _count(ModelFile(done.output), books, None, threads, None)
+                made = folder / "model.gguf"
+                write_plan(plan, made, threads, False, progress)
+                counts = _count(ModelFile(made), books, None, threads, None)
         else:
             counts = _count(model, books, plan, threads, progress)
     if not counts:

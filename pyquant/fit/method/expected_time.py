@@ -39,7 +39,7 @@ BESIDE_PRODUCTS = 1.5  # what a pass backwards takes, beside its products alone
 
 
 def parts_of(work: Work) -> list[tuple[str, float]]:
-    """Say the parts of the work in order: what progress calls each, and its seconds."""
+    """List the parts of the work, first to last: what progress calls each, and its seconds."""
     held_out = HELD_OUT, work.texts.held_out.n_chunks * work.probed.chunk_seconds
     parts = [*_calibration(work), held_out]  # the base
     for name in work.stages:

@@ -103,7 +103,7 @@ class Work:
     @cached_property
     def inputs(self) -> list[Entered]:
         """What enters matrices."""
-        n_used, width = (self.model.hyperparameter("expert_used_count", 1), self.width)
+        n_used, width = self.model.hyperparameter("expert_used_count", 1), self.width
         return [
             Entered(
                 each.n_in, [self.by_name[name] for name in each.matrices], n_used if each.routed else 1,
@@ -115,7 +115,7 @@ class Work:
 
     @property
     def width(self) -> int:
-        """Of the residual stream."""
+        """Numbers of the residual stream, for a token."""
         return self.model.hyperparameter("embedding_length")
 
     @property

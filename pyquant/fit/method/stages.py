@@ -159,7 +159,6 @@ class Stages:
         self._options, self._memory, self._progress = options, memory, progress
         self._settings = settings
         self._built_on: list[str] = []  # stages that the settings are of
-        self._of_best: list[str] = []  # stages that the output has
         self._kld: Kld | None = None  # of these settings
         self._least: Kld | None = None
         self.best: list[Path] = []
@@ -244,7 +243,8 @@ class Stages:
             self.tried.append(Tried(stage.name, None, False, known["why"]))
             return
         kld, files = _kld(known), self._folder.made(stage.name)
-        made_from = [*(self._of_best if stage.trains_on else self._built_on), stage.name]
+        of_best = [each.name for each in self.tried if each.kept]
+        made_from = [*(of_best if stage.trains_on else self._built_on), stage.name]
         if self._kld is None or not kld.is_worse(self._kld):
             self._settings, self._built_on, self._kld = settings, made_from, kld
         is_best = self._least is None or kld.mean < self._least.mean
@@ -253,7 +253,7 @@ class Stages:
             _remove(files)
             return
         _remove(self.best)
-        self.best, self.result, self._least, self._of_best = files, known["result"], kld, made_from
+        self.best, self.result, self._least = files, known["result"], kld
         self.tried = [replace(each, kept=each.name in made_from) for each in self.tried]
 
 

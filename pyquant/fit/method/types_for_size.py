@@ -27,7 +27,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes, most_trained_bytes
-from pyquant.rounding.shards import Sharding
+from pyquant.rounding.shards import Sharding, Split
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
@@ -48,7 +48,7 @@ def with_spare(
     wanted: WantedSize,
     more: dict[str, Any],
     method: str,
-    sharding: Sharding | None,
+    split: Split | None,
     *,
     trains_scales: bool = False,
 ) -> WantedSize:
@@ -60,7 +60,8 @@ def with_spare(
     """
     most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
     spare = (most() if most else 0) + (most_trained_bytes() if trains_scales else 0)
-    if sharding is not None:
+    if split is not None:
+        sharding = Sharding.of(model, split)
         largest = _largest(model, replace(wanted, spare=spare), more, method)
         mode = make_mode({**more, "mode": f"ggml:{largest}"})
         whole, shards = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))

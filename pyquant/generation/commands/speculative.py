@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 
 def chosen_policy(drafting: Drafting, parallel: int | None, exact: bool) -> Chosen | None:
     """Returns what the options ask for; None without a draft. Raises ConfigError."""
-    from pyquant.generation.speculative.policies import DEFAULT, make_policy
+    from pyquant.generation.speculative.policies import DEFAULT, FAMILIES, make_policy, read_policy
     from pyquant.generation.speculative.policies.costs import read_costs
 
     if drafting.draft is None:
@@ -60,7 +60,7 @@ def chosen_policy(drafting: Drafting, parallel: int | None, exact: bool) -> Chos
             "generate: --draft generates one completion at a time: give neither --exact nor --parallel"
         )
     text = drafting.policy or DEFAULT
-    if drafting.costs is not None and text.partition(":")[0] != "expected_value":
+    if drafting.costs is not None and FAMILIES[read_policy(text)[0]].from_costs is None:
         raise ConfigError("generate: --costs: are of --policy expected_value, which takes times from them")
     costs = read_costs(drafting.costs) if drafting.costs is not None else None
     return Chosen(drafting.draft, make_policy(text, costs), text, costs)

@@ -38,6 +38,12 @@ class _Beginning:
     # Of each token that was tried, its probability and the beginning with it.
     next: dict[int, tuple[float, _Beginning]] = field(default_factory=dict)
 
+    @property
+    def allowed(self) -> float:
+        """Probability that the grammar leaves of the next token."""
+        assert self.untried is not None
+        return self.untried + sum(p for p, _ in self.next.values())
+
     def update(self) -> None:
         """Compute `left` from what is left behind each token: by a sum, as a difference loses small ones."""
         assert self.untried is not None
@@ -168,7 +174,7 @@ class _Drawer:
             beginning.untried = _untried(p, mask, beginning)
             if not fits:
                 break
-            sample.allowed.append(float(p[mask].sum()))
+            sample.allowed.append(beginning.allowed)
             of_model = p if temperature == 1 else _probabilities(logits, 1.0)
             sample.log_p.append(float(np.log(of_model[token])))
             if ends:
