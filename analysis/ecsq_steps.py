@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.step_search import START, StepSearch
-from pyquant.fit.target import parse_size
+from pyquant.fit.target import Target
+from pyquant.limits import parse_size
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding import row_weights
@@ -72,7 +73,7 @@ def main() -> None:
                 continue
             row_weights.TRUST = trust
             mode = make_mode({"mode": "ecsq", "hessian": given.stats, "step": START, **settings})
-            found = StepSearch(model, mode, threads=given.threads).for_size(size)
+            found = StepSearch(model, mode, threads=given.threads).find(Target("target_size", size))
             made = Path(folder) / "made.pqz"
             quantize_to_pqz(model, made, found, threads=given.threads, force=True)
             kld = baseline.kld_of(made).kld

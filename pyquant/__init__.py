@@ -45,7 +45,7 @@ _HOME = {
     "StepSearch": "fit.step_search",
     "mix_model": "fit.mix_model",
     "WantedSize": "fit.mixtures",
-    "Evaluation": "fit.candidate",
+    "Evaluation": "fit.evaluation",
     "Baseline": "evaluate.baseline",
     "Target": "fit.target",
     "count_codes": "inspect.histogram",

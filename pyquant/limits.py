@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -110,3 +111,22 @@ PARALLEL = Limit(1, 255)  # sequences; llama.cpp has 256, of which one keeps the
 DRAFT_TOKENS = Limit(0, 1 << 10)  # of a draft
 DRAFT_DEPTH = Limit(4, 1 << 20)  # tokens that target and draft have read when they are measured
 MEASURED_BEHIND = 64  # of them, where nothing is said
+
+
+def parse_size(name: str, size: str | int) -> int:
+    """Read a size in bytes: "800MB", "3.5gb", "2 GiB", 1500000.
+
+    Units are decimal, or binary with an i; upper or lower case does not matter.
+
+    name: where it was given, to be named in errors.
+    size: the text, or the number of bytes.
+    Raises ConfigError.
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", str(size).strip(), re.IGNORECASE)
+    if not match or isinstance(size, bool) or (match[3] and not match[2]):
+        raise ConfigError(f"{name}: {size!r} is not a size such as 800MB, 3.5GB or 2GiB")
+    power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
+    n_bytes = float(match[1]) * (1024 if match[3] else 1000) ** power
+    if not 1 <= n_bytes < 2**63:
+        raise ConfigError(f"{name}: expected a size of 1 byte or more, and below 8 EiB, got {size!r}")
+    return round(n_bytes)

@@ -160,7 +160,7 @@ def quantize_by_type(
 ) -> None:
     """Do what the command does where a type is given."""
     from pyquant.calibration.calibrate import DEFAULT_CTX
-    from pyquant.fit.candidate import Evaluation
+    from pyquant.fit.evaluation import Evaluation
     from pyquant.fit.method.quantize import quantize
 
     check_mode(mode)

@@ -114,12 +114,11 @@ def calibrate(
     """
     offload.use()
     from pyquant.calibration.calibrate import RUNNING, calibrate_model
-    from pyquant.fit.target import parse_size
 
     with phases({RUNNING: "chunks"}) as progress:
         report = calibrate_model(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
-            memory=None if memory is None else parse_size("memory", memory), imatrix=imatrix,
+            memory=None if memory is None else limits.parse_size("memory", memory), imatrix=imatrix,
             imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
             random=random, sums_on_gpu=sums_on_gpu, force=force, progress=progress,
         )  # fmt: skip

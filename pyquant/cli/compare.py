@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from pyquant import limits
 from pyquant.cli import options, paths
 from pyquant.cli.compare_caches import ComparedCaches
 from pyquant.cli.compare_table import print_comparisons
@@ -58,10 +59,9 @@ def compare(
     offload.use()
     from pyquant.errors import ConfigError
     from pyquant.evaluate.compare import compare_texts
-    from pyquant.fit.target import parse_size
 
     drawing.check()
-    budget = parse_size("budget-memory", budget_memory) if budget_memory else None
+    budget = limits.parse_size("budget-memory", budget_memory) if budget_memory else None
     types = caches.read()
     models = models or []
     if not models and not types:

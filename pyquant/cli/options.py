@@ -226,15 +226,6 @@ Chunks = Annotated[
 Threads = Annotated[
     Optional[int], number_option(limits.THREADS, "N", "Threads to compute with; default: all cores.")
 ]
-Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed draws the same tokens.")]
-Engine = Annotated[
-    Optional[str],
-    typer.Option(
-        metavar="ENGINE",
-        help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf; default: gbnf for FILE.gbnf, lr "
-        "for bundled grammars, else llguidance.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 
@@ -343,9 +334,8 @@ class WantedSize:
         if self.given != 1:
             raise ConfigError("give one of --target-size, --target-bpw and --like")
         from pyquant.fit.mixtures import WantedSize as Wanted
-        from pyquant.fit.target import parse_size
 
-        n_bytes = None if self.target_size is None else parse_size("--target-size", self.target_size)
+        n_bytes = None if self.target_size is None else limits.parse_size("--target-size", self.target_size)
         return Wanted(n_bytes, self.target_bpw, self.like)
 
 
@@ -374,12 +364,15 @@ class Shards:
             return None
         if self.split_max_size is not None and self.keep_split:
             raise ConfigError("give one of --split-max-size and --keep-split")
-        from pyquant.fit.target import parse_size
-        from pyquant.rounding.to_pqz import SUFFIX
+        from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
 
-        if output.suffix == SUFFIX:
-            raise ConfigError(f"{output}: a {SUFFIX} file is whole; shards are GGUFs")
-        return "keep" if self.split_max_size is None else parse_size("--split-max-size", self.split_max_size)
+        if output.suffix == PQZ_SUFFIX:
+            raise ConfigError(f"{output}: a {PQZ_SUFFIX} file is whole; shards are GGUFs")
+        return (
+            "keep"
+            if self.split_max_size is None
+            else limits.parse_size("--split-max-size", self.split_max_size)
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from pyquant import limits
 from pyquant.cli import by_type, options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.offload import OffloadOptions
@@ -63,12 +64,13 @@ def quantize(
     from pyquant.errors import ConfigError
     from pyquant.files.output_file import check_output
     from pyquant.fit.step_search import START
-    from pyquant.fit.target import parse_size, read_target
+    from pyquant.fit.target import read_target
     from pyquant.models.model_file import ModelFile
+    from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
     from pyquant.rounding.quantize_model import quantize_model
-    from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
+    from pyquant.rounding.to_pqz import quantize_to_pqz
 
-    bound = None if method.memory is None else parse_size("memory", method.memory)
+    bound = None if method.memory is None else limits.parse_size("memory", method.memory)
     split = shards.read(output)
     if (of_type := by_type.wanted_type(type_, target, mode)) is not None:
         by_type.quantize_by_type(
@@ -86,7 +88,7 @@ def quantize(
             "a TYPE such as Q4_K_M is needed, or one of --mode, --scheme, --recipe and --config; "
             "`pyquant quantize --help` lists them"
         )
-    to_pqz = output.suffix == SUFFIX
+    to_pqz = output.suffix == PQZ_SUFFIX
     search: dict[str, Any] = {}
     if wanted is not None and searched:
         if not dry_run:  # finding a step takes a while
@@ -122,7 +124,8 @@ def _search(
 ) -> tuple[Mode, dict[str, Any]]:
     """Return the mode with the step that reaches the target, and what was tried."""
     from pyquant.calibration.calibrate import DEFAULT_CTX
-    from pyquant.fit.step_search import Evaluation, StepSearch
+    from pyquant.fit.evaluation import Evaluation
+    from pyquant.fit.step_search import StepSearch
     from pyquant.schemes.ecsq import Ecsq
 
     assert isinstance(mode, Ecsq), "no other mode has a step"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.evaluate.by_position import Span
-from pyquant.evaluate.kld import ERRORS, Kld, Scores, error_of_difference
+from pyquant.evaluate.kld import ERRORS, Kld, Scores, mean_and_error
 from pyquant.evaluate.paired import PairedDifference
 from pyquant.llama.cache_types import CacheTypes
 
@@ -163,9 +163,12 @@ class Comparison:
             better = [
                 (theirs.mean(), peer.model)
                 for theirs, peer, peer_size, peer_cache in zip(kld, self.candidates, sizes, caches)
-                if peer_size < size
-                and peer_cache == cache
-                and ours.mean() - theirs.mean() > ERRORS * error_of_difference(ours, theirs)
+                if peer_size < size and peer_cache == cache and _is_above(ours, theirs)
             ]
             peers.append(min(better)[1] if better else None)
         return peers
+
+
+def _is_above(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
+    above, error = mean_and_error(ours - theirs)
+    return above > ERRORS * error

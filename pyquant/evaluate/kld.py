@@ -70,7 +70,10 @@ class Scores:
         return self.kld.reshape(-1, n_per_chunk).mean(axis=1)
 
     def perplexity(self) -> tuple[float, float]:
-        """Return exp of the mean negative log-likelihood, and its standard error."""
+        """Return exp of the mean negative log-likelihood, and its standard error.
+
+        The error is that of the mean, carried through exp, as llama-perplexity has it.
+        """
         mean, error = mean_and_error(self.nll)
         return math.exp(mean), math.exp(mean) * error
 
@@ -245,14 +248,6 @@ def token_kld(kld: NDArray[np.float64]) -> TokenKld:
     mean, error = mean_and_error(kld)
     percentiles = _percentiles(kld, KLD_PERCENTILES)
     return TokenKld(mean, error, float(kld.min()), float(kld.max()), percentiles)
-
-
-def error_of_difference(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """Return the standard error of the difference of two means over the same tokens.
-
-    ours, theirs: (n,) float64: of each token, such as its KLD.
-    """
-    return mean_and_error(ours - theirs)[1]
 
 
 def _probability_change(change: NDArray[np.float64]) -> ProbabilityChange:

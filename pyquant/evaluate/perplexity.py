@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from pyquant import _core
-from pyquant.errors import ModelFileError
-from pyquant.evaluate.kld import check_loss
+from pyquant.evaluate.kld import Scores
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model, path_of
@@ -91,36 +87,30 @@ def measure_perplexity(
     """
     text = read_text(text)
     path = path_of(model)
-    with Model(path) as llama:
+    with Model(model) as llama:
         chunks = cut(llama, text, n_ctx=n_ctx, n_chunks=n_chunks)
         with make_context(llama, n_ctx, threads=threads) as context:
             begin = time.perf_counter()
-            nll = np.empty((chunks.n_chunks, chunks.n_scored))
+            scores = Scores.of_base(chunks.n_chunks * chunks.n_scored)
             n_done = 0
             for piece in forward(context, chunks):
                 n = len(piece.targets)
-                nll.flat[n_done : n_done + n] = _core.negative_log_likelihood(
+                scores.nll[n_done : n_done + n] = _core.negative_log_likelihood(
                     piece.logits, piece.targets, context.n_threads
                 )
                 n_done += n
                 if progress:
                     progress(piece.chunk + 1, chunks.n_chunks)
             seconds = time.perf_counter() - begin
-    mean, count = float(nll.mean()), nll.size
-    if not np.isfinite(nll).all():
-        chunk = int(np.argmin(np.isfinite(nll).all(axis=1)))
-        raise ModelFileError(f"{path}: not finite logits in chunk {chunk}: the model is broken")
-    check_loss(path, mean)
-    ppl = math.exp(mean)
-    # llama-perplexity: the standard error of the mean, carried through exp.
-    error = ppl * math.sqrt(nll.var() / (count - 1))
+    scores.check(path, chunks.n_scored)
+    ppl, error = scores.perplexity()
     return PerplexityResult(
         model=str(path),
         text=str(text.path),
         text_sha256=text.sha256,
         ppl=ppl,
         error=error,
-        n_tokens=count,
+        n_tokens=len(scores.nll),
         n_chunks=chunks.n_chunks,
         n_ctx=n_ctx,
         seconds=seconds,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.errors import ModelFileError
+from pyquant.evaluate.kld import not_finite
 from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model
@@ -62,11 +63,9 @@ def measure_ranks(
     ConfigError, TextError
         The text does not make one chunk.
     """
-    text = text if isinstance(text, Text) else read_text(text)
+    text = read_text(text)
     paths = [Path(base), *map(Path, candidates)]
-    vocabulary: tuple[int, NDArray[np.int32]] | None = (
-        None  # how many tokens there are, and those of the text
-    )
+    vocabulary: tuple[int, NDArray[np.int32]] | None = None  # how many tokens there are, those of the text
     ranks: list[NDArray[np.int32]] = []
     probabilities = []
     for i, path in enumerate(paths):
@@ -87,8 +86,8 @@ def measure_ranks(
                     if progress:
                         progress(i * chunks.n_chunks + piece.chunk + 1, len(paths) * chunks.n_chunks)
         loss = np.concatenate(losses)
-        if not np.isfinite(loss).all():
-            raise ModelFileError(f"{path}: not finite logits: the model is broken")
+        if not (finite := np.isfinite(loss)).all():
+            raise not_finite(path, int(np.argmin(finite)) // chunks.n_scored)
         probabilities.append(np.exp(-loss).astype(np.float32))
     return RankedProbabilities(np.concatenate(ranks), probabilities)
 

@@ -9,16 +9,14 @@ is measured too, and the result is the best of these.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from pyquant.calibration.calibration import Calibration
 from pyquant.evaluate.baseline import Baseline
 from pyquant.evaluate.speed import ModelSpeed, measure_speed
-from pyquant.files.temporary import temporary_folder
 from pyquant.fit.contributions import corrections, measure_contributions
 from pyquant.fit.mix_result import Mix, Trial
 from pyquant.fit.mixtures import (
@@ -32,7 +30,7 @@ from pyquant.fit.mixtures import (
     usable_at,
 )
 from pyquant.fit.solver import Solver, Types
-from pyquant.fit.type_errors import measure_type_errors
+from pyquant.fit.type_errors import TypeErrors, measure_type_errors
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
@@ -47,166 +45,155 @@ PROMPT, TOKENS, ROUNDS = 128, 32, 3  # of the measurement of speed
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass
 class Mixer:
-    """Finds mixtures of a model at sizes; errors and sensitivities are kept between them.
+    """Finds the mixture of a model's types that has the least KLD at a size.
 
     Parameters
     ----------
-    sensitivity
-        How much KLD errors in each tensor cause; tensors of which it is None keep the type of the
-        nearest stock mixture.
+    model, calibration
+        The model, unquantized, and what is known of its inputs.
+    target
+        The size.
+    folder
+        Where files that are tried are written; they stay.
     allowed
         Types that may be used; None: all that GPTQ rounds to.
-    seconds
-        What each part of the work took so far.
-    errors
-        What types do to tensors, as far as it was measured.
-    corrects
-        Whether sensitivities are corrected for a second round.
     output_side
         Whether files will be rounded with output-side Hessians, where the calibration has them.
+    threads
+        None: all cores.
+    progress
+        Called with what is done, and its steps done and all.
 
-    Attributes
-    ----------
-    baseline
-        The model's, on the text that KLDs are measured on; `check` needs none.
+    Raises
+    ------
+    ConfigError
+        The size is not reachable, or no type fits a tensor: nothing has been measured yet.
     """
 
-    model: ModelFile
-    calibration: Calibration
-    sensitivity: Callable[[str], float | None]
-    allowed: Sequence[Type] | None = None
-    threads: int | None = None
-    progress: Progress = lambda what, done, total: None
-    seconds: dict[str, float] = field(default_factory=dict)
-    errors: dict[str, dict[Type, float]] = field(default_factory=dict)
-    corrects: bool = True
-    output_side: bool = True
-    baseline: Baseline = field(init=False)
-
-    def find(self, target: WantedSize) -> Mix:
-        """Find the mixture of the least KLD.
-
-        Raises ConfigError: the size is not reachable, or no type fits a tensor.
-        """
-        with temporary_folder() as folder:
-            return _Search(self, Files(self.model, self.calibration.path, folder), target, folder).run()
-
-    def check(self, target: WantedSize) -> None:
-        """Refuse a size that is not reachable, before sensitivities or errors are measured.
-
-        Raises ConfigError.
-        """
-        with temporary_folder() as folder:
-            _Search(self, Files(self.model, self.calibration.path, folder), target, folder).refuse()
-
-    def measure_errors(self, wanted: Mapping[str, Iterable[Type]]) -> None:
-        """Measure what types do to tensors, where that is not known from another size."""
-        missing = {
-            name: sorted(set(types) - self.errors.get(name, {}).keys()) for name, types in wanted.items()
-        }
-        missing = {name: types for name, types in missing.items() if types}
-        with self.timed("errors") as progress:
-            found = measure_type_errors(
-                self.model, self.calibration, missing, output_side=self.output_side, threads=self.threads,
-                progress=progress,
-            )  # fmt: skip
-        for name, errors in found.items():
-            self.errors.setdefault(name, {}).update(errors)
+    def __init__(
+        self,
+        model: ModelFile,
+        calibration: Calibration,
+        target: WantedSize,
+        folder: Path,
+        *,
+        allowed: Sequence[Type] | None = None,
+        output_side: bool = True,
+        threads: int | None = None,
+        progress: Progress = lambda what, done, total: None,
+    ) -> None:
+        self._model, self._calibration, self._folder = model, calibration, folder
+        self._output_side, self._threads, self._progress = output_side, threads, progress
+        self._seconds: dict[str, float] = {}
+        self._files = Files(model, calibration.path, folder)
+        self._wanted = target.n_bytes(model, lambda like: self._files.mixture(like).n_bytes)
+        # An output-side Hessian saves more of embeddings than the floor guards against.
+        spared = {EMBEDDINGS} if output_side and calibration.looks_up(EMBEDDINGS) else set()
+        self._stock, self._options = usable_at(self._files, self._wanted, allowed, FLOORED - spared)
+        self._base = base_of(self._stock)
+        self._refuse()
 
     @contextmanager
     def timed(self, what: str) -> Iterator[Callable[[int, int], None]]:
         """Count the seconds of a part of the work; yields what reports its progress."""
         begin = time.perf_counter()
-        self.progress(what, 0, 1)
-        yield lambda done, total: self.progress(what, done, total)
-        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - begin
+        self._progress(what, 0, 1)
+        yield lambda done, total: self._progress(what, done, total)
+        self._seconds[what] = self._seconds.get(what, 0.0) + time.perf_counter() - begin
 
+    def find(
+        self, baseline: Baseline, sensitivity: Callable[[str], float | None], *, corrects: bool = True
+    ) -> Mix:
+        """Measure what types do to tensors, solve, measure the file, correct, and solve again.
 
-class _Search:
-    """The search for one size."""
+        Parameters
+        ----------
+        baseline
+            The model's, on the text that KLDs are measured on.
+        sensitivity
+            How much KLD errors in each tensor cause; tensors of which it is None keep the type of the
+            nearest stock mixture.
+        corrects
+            Whether sensitivities are corrected for a second round.
 
-    def __init__(self, mixer: Mixer, files: Files, target: WantedSize, folder: Path) -> None:
-        self._mixer, self._files, self._folder = mixer, files, folder
-        self._wanted = target.n_bytes(mixer.model, lambda like: files.mixture(like).n_bytes)
-        # An output-side Hessian saves more of embeddings than the floor guards against.
-        spared = {EMBEDDINGS} if mixer.output_side and mixer.calibration.looks_up(EMBEDDINGS) else set()
-        stock, self._options = usable_at(files, self._wanted, mixer.allowed, FLOORED - spared)
-        for tensor in files.tensors:
-            if mixer.sensitivity(tensor.name) is None:
-                its_own = stock[-1].types[tensor.name] if stock else self._options[tensor.name][0]
-                self._options[tensor.name] = [its_own]
-        self._solver = Solver(files, self._options, stock, base_of(stock), mixer.sensitivity, mixer.errors)
-
-    def run(self) -> Mix:
-        """Refuse what is not reachable, then solve, measure, correct, and solve again."""
-        self.refuse()
-        mixer, solver = self._mixer, self._solver
-        mixer.measure_errors(
-            {
-                name: {*types, *(mixture.types[name] for mixture in solver.stock)}
-                for name, types in self._options.items()
-            }
+        Raises
+        ------
+        ConfigError
+            The size is not reachable with tensors that keep their type.
+        """
+        for tensor in self._files.tensors:
+            if sensitivity(tensor.name) is None:
+                types = self._stock[-1].types if self._stock else {}
+                self._options[tensor.name] = [types.get(tensor.name, self._options[tensor.name][0])]
+        self._refuse()
+        solver = Solver(
+            self._files, self._options, self._stock, self._base, sensitivity, self._measure_errors()
         )
         solution = solver.solve(self._wanted)
-        first = self._try("round 1", solution.types)
+        first = self._try(baseline, "round 1", solution.types)
         trials = [first]
-        if mixer.corrects:
-            solver.factors = self._corrections(first)
+        if corrects:
+            solver.factors = self._corrections(baseline, solver, first)
             solution = solver.solve(self._wanted)
             if solution.types != first.types:
-                trials.append(self._try("round 2", solution.types))
+                trials.append(self._try(baseline, "round 2", solution.types))
         stock = None
-        if solver.stock:
-            peer = min(solver.stock, key=lambda mixture: solver.predicted(mixture.types))
-            stock = self._try(peer.name, peer.types)
+        if self._stock:
+            peer = min(self._stock, key=lambda mixture: solver.predicted(mixture.types))
+            stock = self._try(baseline, peer.name, peer.types)
             trials.append(stock)
         best = min(trials, key=lambda trial: trial.kld)
         speed = None if stock is None or best is stock else self._speed(best, beside=stock)
         return Mix(
-            self._recipe(best), self._wanted, trials, best, stock, speed, solution.gap, solution.any_bits,
-            dict(mixer.seconds),
+            self._recipe(solver, best), self._wanted, trials, best, stock, speed, solution.gap,
+            solution.any_bits, self._seconds,
         )  # fmt: skip
 
-    def refuse(self) -> None:
-        """Refuse a size that is not reachable. Raises ConfigError."""
-        check_reachable(self._files, self._wanted, self._options, self._solver.base)
+    def _refuse(self) -> None:
+        check_reachable(self._files, self._wanted, self._options, self._base)
 
-    def _corrections(self, tried: Trial) -> dict[str, float]:
+    def _measure_errors(self) -> TypeErrors:
+        wanted = {
+            name: sorted({*types, *(mixture.types[name] for mixture in self._stock)})
+            for name, types in self._options.items()
+        }
+        with self.timed("errors") as progress:
+            return measure_type_errors(
+                self._model, self._calibration, wanted, output_side=self._output_side,
+                threads=self._threads, progress=progress,
+            )  # fmt: skip
+
+    def _corrections(self, baseline: Baseline, solver: Solver, tried: Trial) -> dict[str, float]:
         """Find by how much kinds of tensors add more to a file's KLD than was predicted."""
-        mixer = self._mixer
-        with mixer.timed("kinds") as progress:
+        with self.timed("kinds") as progress:
             made = ModelFile(self._path(tried.name))
-            measured = measure_contributions(
-                mixer.model, made, mixer.baseline.chunks, mixer.threads, progress
-            )
-        return corrections(measured, self._solver.by_kind(tried.types))
+            measured = measure_contributions(self._model, made, baseline.chunks, self._threads, progress)
+        return corrections(measured, solver.by_kind(tried.types))
 
-    def _try(self, name: str, types: Types) -> Trial:
-        mixer, recipe = self._mixer, self._folder / "tried.toml"
-        recipe.write_text(recipe_of(types, self._solver.base).to_toml())
-        settings = {"hessian": mixer.calibration.path, "output_side": mixer.output_side}
+    def _try(self, baseline: Baseline, name: str, types: Types) -> Trial:
+        recipe = self._folder / "tried.toml"
+        recipe.write_text(recipe_of(types, self._base).to_toml())
+        settings = {"hessian": self._calibration.path, "output_side": self._output_side}
         mode = make_mode({"mode": "recipe", "recipe": recipe, **settings})
-        with mixer.timed("trials") as progress:
+        with self.timed("trials") as progress:
             path = self._path(name)
             result = quantize_model(
-                mixer.model, path, mode, threads=mixer.threads, collects=False,
+                self._model, path, mode, threads=self._threads, collects=False,
                 progress=lambda done, total, _name: progress(done, total),
             )  # fmt: skip
-            kld = mixer.baseline.kld_of(path, progress=partial(mixer.progress, "KLD of trials")).kld
+            kld = baseline.kld_of(path, progress=partial(self._progress, "KLD of trials")).kld
             return Trial(name, types, result.output_bytes, kld.mean, kld.error)
 
     def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:
-        mixer = self._mixer
-        n_ctx = mixer.model.hyperparameter("context_length", PROMPT)
-        with mixer.timed("speed") as progress:
+        n_ctx = self._model.hyperparameter("context_length", PROMPT)
+        with self.timed("speed") as progress:
             report = measure_speed(
                 [self._path(beside.name), self._path(best.name)],
                 n_prompt=min(PROMPT, n_ctx),
                 n_generate=min(TOKENS, n_ctx),
                 rounds=ROUNDS,
-                threads=mixer.threads,
+                threads=self._threads,
                 progress=progress,
             )
         return report.models[1]
@@ -214,8 +201,7 @@ class _Search:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name.replace(' ', '-')}.gguf"
 
-    def _recipe(self, best: Trial) -> Recipe:
-        solver = self._solver
+    def _recipe(self, solver: Solver, best: Trial) -> Recipe:
         predicted = solver.predicted(best.types)
         level = best.kld / predicted if predicted > 0 else 0.0
         tensors = {}
@@ -229,9 +215,9 @@ class _Search:
                 sensitivity=None if sensitivity is None else factor * sensitivity,
             )
         return Recipe(
-            solver.base,
+            self._base,
             tensors,
-            model_sha256=self._mixer.model.get(EQUALIZED_FROM) or self._mixer.model.sha256(),
+            model_sha256=self._model.get(EQUALIZED_FROM) or self._model.sha256(),
             n_bytes=best.n_bytes,
             kld=best.kld,
             kld_error=best.error,

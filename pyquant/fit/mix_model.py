@@ -12,6 +12,7 @@ from pyquant.calibration.calibration import AnyCalibration, Calibration, open_ca
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.errors import ConfigError, TextError
 from pyquant.evaluate.baseline import Baseline
+from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer, Progress
@@ -103,21 +104,21 @@ def mix_model(
         if equalize:
             source, stats = stack.enter_context(equalized_files(source, known.path, threads))
             known = Calibration.read(stats)
-        mixer = Mixer(source, known, lambda name: 1.0, allowed, threads, progress, output_side=output_side)
-        mixer.check(target)
-        baseline = Baseline(
-            source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
-            progress=partial(progress, "the base"),
+        mixer = Mixer(
+            source, known, target, stack.enter_context(temporary_folder()), allowed=allowed,
+            output_side=output_side, threads=threads, progress=progress,
         )  # fmt: skip
-        mixer.baseline = stack.enter_context(baseline)
+        baseline = stack.enter_context(
+            Baseline(
+                source, texts, n_ctx=n_ctx, n_chunks=n_chunks, threads=threads,
+                progress=partial(progress, "the base"),
+            )
+        )  # fmt: skip
         if sensitivity is None and (found := by_gradients(source, known)):
-            mixer.sensitivity, mixer.corrects = found.get, False
-        else:
-            with mixer.timed("sensitivities") as advance:
-                mixer.sensitivity = _sensitivities(
-                    source, known, texts, sensitivity, threads, checkpoint, advance
-                )
-        return mixer.find(target)
+            return mixer.find(baseline, found.get, corrects=False)
+        with mixer.timed("sensitivities") as advance:
+            known_of = _sensitivities(source, known, texts, sensitivity, threads, checkpoint, advance)
+        return mixer.find(baseline, known_of)
 
 
 def chunks_for(n_tokens: int, n_tensors: int) -> int:

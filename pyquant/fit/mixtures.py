@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pyquant import _core, limits
 from pyquant.errors import ConfigError
-from pyquant.fit.target import parse_size
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT, kind_of
@@ -91,7 +90,7 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
     with suppress(ValueError):
         return WantedSize(target_bpw=limits.BITS.parse(text))
     try:
-        return WantedSize(target_size=parse_size(name, text))
+        return WantedSize(target_size=limits.parse_size(name, text))
     except ConfigError:
         raise ConfigError(
             f"{name}: {text!r} is none of a size such as 92MB, bits per weight such as 4.5, and a type: "

@@ -10,20 +10,19 @@ from typing import Any
 
 from pyquant.errors import ConfigError
 from pyquant.files.temporary import temporary_folder
-from pyquant.fit.candidate import Evaluation, kld_of
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.reachable import check_before, parts_of
-from pyquant.fit.target import LARGEST_CODE_BITS, Target
+from pyquant.fit.target import Target
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor_reader import Progress
 from pyquant.rounding.equalize.equalize_model import equalized
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.to_pqz import PqzResult, quantize_to_pqz
 from pyquant.schemes import Mode
 from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import make_mode
-
-__all__ = ["LARGEST_CODE_BITS", "START", "Evaluation", "StepSearch", "Try"]
 
 START = 0.005  # a step that makes codes of about 4 bits
 TRIES = 12
@@ -120,45 +119,23 @@ class StepSearch:
             finally:
                 self._model, self._mode = self._given
             return self._mode.model_copy(update={"step": found.step})
-        if target.key == "like":
-            if evaluation is None:
-                raise ConfigError("like: needs a text, on which KLD is measured")
-            return self.for_kld_of(target.value, evaluation)
-        if target.key == "step":
-            return self._mode.model_copy(update={"step": target.value})
-        find = {"target_bpw": self.for_bits, "target_size": self.for_size, "code_bits": self.for_code_bits}
-        return find[target.key](target.value)
+        wanted = str(target)
+        match target.key:
+            case "like":
+                if evaluation is None:
+                    raise ConfigError("like: needs a text, on which KLD is measured")
+                return self._for_kld_of(target.value, evaluation, wanted)
+            case "step":
+                return self._mode.model_copy(update={"step": target.value})
+            case "code_bits":
+                return self._for_code_bits(target.value, wanted)
+            case "target_bpw":
+                return self._for_size(int(target.value * self._model.n_weights / 8), wanted)
+            case _:
+                return self._for_size(target.value, wanted)
 
-    def for_bits(self, bits: float) -> Ecsq:
-        """Find the mode whose .pqz file has at most this many bits per weight of the model, all told.
-
-        Raises
-        ------
-        ConfigError
-            It is not reachable; the message says what is.
-        """
-        return self._for_size(int(bits * self._model.n_weights / 8), str(Target("target_bpw", bits)))
-
-    def for_size(self, n_bytes: int) -> Ecsq:
-        """Find the mode whose .pqz file has at most this size, in bytes.
-
-        Raises
-        ------
-        ConfigError
-            It is not reachable; the message says what is.
-        """
-        return self._for_size(n_bytes, str(Target("target_size", n_bytes)))
-
-    def for_code_bits(self, bits: float) -> Ecsq:
-        """Find the mode whose quantized tensors take at most this many bits per weight in a .pqz file.
-
-        Tensors that keep their type do not count, nor does metadata.
-
-        Raises
-        ------
-        ConfigError
-            It is not reachable; the message says what is.
-        """
+    def _for_code_bits(self, bits: float, wanted: str) -> Ecsq:
+        """Find the step for bits of the quantized tensors; other tensors and metadata do not count."""
         with temporary_folder() as folder:
             first = self._try(self._mode.step, folder)
             changed = [tensor for tensor in first.quantized.tensors if tensor.quantized]
@@ -166,23 +143,10 @@ class StepSearch:
             coded = sum(use.coded_bytes for use in first.pqz.streams if use.type in types)
             n_weights = sum(tensor.n_weights for tensor in changed)
             n_bytes = int(first.pqz.output_bytes - coded + bits * n_weights / 8)
-            return self._meet_size(n_bytes, str(Target("code_bits", bits)), self._plan(), first, folder)
+            return self._meet_size(n_bytes, wanted, self._plan(), first, folder)
 
-    def for_kld_of(self, type_name: str, evaluation: Evaluation) -> Ecsq:
-        """Find the mode whose KLD from the model is that of a stock type, or a little less.
-
-        Parameters
-        ----------
-        type_name
-            As llama-quantize takes it; made with the calibration's importance.
-        evaluation
-            What KLDs are measured on.
-
-        Raises
-        ------
-        ConfigError
-            It is not reachable; the message says what is.
-        """
+    def _for_kld_of(self, type_name: str, evaluation: Evaluation, wanted: str) -> Ecsq:
+        """Find the step for the KLD of a type, which is made with the calibration's importance."""
         given, mode = self._given
         common = mode.model_dump(include={"pure", "tensors"})
         peer = make_mode({"mode": f"ggml:{type_name}", "imatrix": mode.hessian, **common}, "like")
@@ -190,7 +154,8 @@ class StepSearch:
         with baseline, temporary_folder() as folder:
 
             def kld(mode: Mode, model: ModelFile, path: Path) -> float:
-                return max(kld_of(mode, model, path, baseline, self._threads), NO_KLD)
+                quantize_model(model, path, mode, threads=self._threads, force=True)
+                return max(baseline.kld_of(path).kld.mean, NO_KLD)
 
             def of_step(step: float) -> float:
                 tried = self._mode.model_copy(update={"step": step})
@@ -198,13 +163,11 @@ class StepSearch:
                 self._tell(f"step {step:.5g}: {measured:.6f}")
                 return measured
 
-            wanted = kld(peer, given, folder / "peer.gguf")
+            its = kld(peer, given, folder / "peer.gguf")
             self.peer_bytes = (folder / "peer.gguf").stat().st_size
-            self._tell(f"{type_name}: a KLD of {wanted:.6f}")
+            self._tell(f"{type_name}: a KLD of {its:.6f}")
             # It goes by the square of the step.
-            return self._meet(
-                of_step, wanted, AS_GOOD, math.log2, 2, str(Target("like", type_name)), "{:.6g} nats".format
-            )
+            return self._meet(of_step, its, AS_GOOD, math.log2, 2, wanted, "{:.6g} nats".format)
 
     def _for_size(self, n_bytes: int, wanted: str) -> Ecsq:
         plan = self._plan()

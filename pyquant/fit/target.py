@@ -11,14 +11,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyquant import limits
 from pyquant.errors import ConfigError
-from pyquant.limits import Limit
+from pyquant.limits import Limit, parse_size
 from pyquant.schemes.ecsq import Ecsq
 from pyquant.schemes.settings import make_mode
 
@@ -118,22 +117,3 @@ def _check_number(name: str, value: Any, limit: Limit) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{name}: expected {limit}, got {value!r}")
     limit.check(name, value)
-
-
-def parse_size(name: str, size: str | int) -> int:
-    """Read a size in bytes: "800MB", "3.5gb", "2 GiB", 1500000.
-
-    Units are decimal, or binary with an i; upper or lower case does not matter.
-
-    name: where it was given, to be named in errors.
-    size: the text, or the number of bytes.
-    Raises ConfigError.
-    """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", str(size).strip(), re.IGNORECASE)
-    if not match or isinstance(size, bool) or (match[3] and not match[2]):
-        raise ConfigError(f"{name}: {size!r} is not a size such as 800MB, 3.5GB or 2GiB")
-    power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
-    n_bytes = float(match[1]) * (1024 if match[3] else 1000) ** power
-    if not 1 <= n_bytes < 2**63:
-        raise ConfigError(f"{name}: expected a size of 1 byte or more, and below 8 EiB, got {size!r}")
-    return round(n_bytes)

@@ -204,10 +204,6 @@ class Context:
         first: int = self._llama.llama_memory_seq_pos_min(memory, sequence)
         return not self.model.window or length == 0 or 0 <= first <= max(0, length - self.model.window)
 
-    def length(self) -> int:
-        """Return how many tokens the first sequence has."""
-        return self._llama.llama_memory_seq_pos_max(self._llama.llama_get_memory(self._context), 0) + 1
-
     def view(self, sequence: int, begin: int, end: int, *, of: int = 0) -> None:
         """Let a sequence see what another one has at positions begin..end-1; what it had stays."""
         self._call(_core.share, of, sequence, begin, end)

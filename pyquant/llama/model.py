@@ -123,7 +123,7 @@ class Model:
         parameters.progress_callback = continues
         doing = f"{self.path}: llama.cpp cannot load it"
         with (
-            as_gguf(self.path) as stock,
+            as_gguf(file) as stock,
             collect_errors() as errors,
             interrupt.held(),
             _core.AbortGuard(os.fsencode(doing)),

@@ -70,7 +70,7 @@ def write_collected(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    with Model(model.path, staged=True) as running:
+    with Model(model, staged=True) as running:
         tokens, texts = tokens_of(calibration, running)
         with StagedContext(running, by_name, pieces_of(tokens), threads) as passing:
             needed = StagedMemory.of(

@@ -86,7 +86,7 @@ def write_propagated(
         There is no room in `folder`.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    with Model(model.path, staged=True) as as_it_is:
+    with Model(model, staged=True) as as_it_is:
         tokens, texts = tokens_of(calibration, as_it_is, n_chunks)
         _check_tokens(tokens, by_name.values(), calibration.called, tell)
         pieces = pieces_of(tokens)
@@ -97,7 +97,7 @@ def write_propagated(
                 tell(needed.describe())
             spent = Spent()
             with (
-                Model(model.path, as_stored=True, staged=True) as copy,
+                Model(model, as_stored=True, staged=True) as copy,
                 StagedContext(copy, by_name, pieces, threads) as changed,
                 needed.states_in(folder) as states,
                 Beside("sums", spent, in_thread=copy.on_gpu) as summing,

@@ -95,7 +95,7 @@ def quantize_patched(
     parameters.imatrix = importance
     parameters.tt_overrides = types
     with (
-        as_gguf(model.path) as stock,
+        as_gguf(model) as stock,
         OutputFile(output, plan.output_bytes, sources=model.paths, force=force) as file,
         _scheme_in_hook(plan),
         collect_errors() as errors,

@@ -15,8 +15,6 @@ from pyquant.rounding.quantize_model import Tell, quantize_model
 from pyquant.rounding.result import QuantizeResult
 from pyquant.schemes import Mode
 
-SUFFIX = ".pqz"
-
 
 @dataclass(frozen=True)
 class PqzResult:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyquant import _core
 from pyquant.files.text import read_text
-from pyquant.rounding.to_pqz import SUFFIX
+from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig
 from pyquant.study.metric import Asked, Metric
@@ -142,7 +142,7 @@ def make_plan(
             mode, needs = preparations.of(quantizer)
             if needs:
                 made_of = made_of | {"needs": [need.run.key for need in needs]}
-            ending = SUFFIX if quantizer.pqz else ".gguf"
+            ending = PQZ_SUFFIX if quantizer.pqz else ".gguf"
             name = digest({"model": source.sha256, "quantizer": made_of})[:16]
             file = store.models / f"{name}{ending}"
             row = Row(source, quantizer, mode, quantizer.label, file, {}, needs)

@@ -12,7 +12,7 @@ from pyquant.errors import ConfigError
 from pyquant.fit.method.stages import BY_GPTQ, Effort, MethodName
 from pyquant.fit.method.types_for_size import check_type
 from pyquant.fit.mixtures import WantedSize
-from pyquant.fit.target import parse_size
+from pyquant.limits import parse_size
 
 MIXED = "mixed:"  # before the size that a recipe is found for
 SIZES = tuple(field.name for field in fields(WantedSize) if field.default is None)  # ways to give one

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.expected_parts import ExpectedParts
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.mixtures import WantedSize
@@ -15,9 +15,10 @@ from pyquant.fit.target import Target
 from pyquant.formulas import bits_per_weight
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pack import StreamUse
+from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
 from pyquant.models.tensor_reader import Progress
 from pyquant.rounding.quantize_model import quantize_model
-from pyquant.rounding.to_pqz import SUFFIX, quantize_to_pqz
+from pyquant.rounding.to_pqz import quantize_to_pqz
 from pyquant.schemes import Mode
 from pyquant.schemes.ecsq import Ecsq
 
@@ -32,7 +33,7 @@ def make(
     of the tensors whose type changed, as stored: what is compared where others are left as they are.
     """
     streams = None
-    if file.suffix == SUFFIX:
+    if file.suffix == PQZ_SUFFIX:
         done = quantize_to_pqz(source, file, mode, threads=threads, force=True, progress=progress)
         quantized, streams = done.quantized, done.pqz.streams
     else:

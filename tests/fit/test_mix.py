@@ -22,7 +22,9 @@ from pyquant.evaluate.baseline import Baseline
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.mix import Mixer
 from pyquant.fit.mix_model import by_gradients, mix_model
+from pyquant.fit.mix_result import Mix
 from pyquant.fit.mixtures import FLOOR_BITS, WantedSize, bits_of
+from pyquant.fit.type_errors import measure_type_errors
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
@@ -46,16 +48,21 @@ def sensitivity(stats: Path, held_out_text: Path):
 
 
 @pytest.fixture(scope="module")
-def make_mixer(stats: Path, held_out_text: Path, sensitivity) -> Iterator[Callable[..., Mixer]]:
-    model, errors = ModelFile(data.model_path()), {}
-    with Baseline(model, held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as baseline:
+def baseline(held_out_text: Path) -> Iterator[Baseline]:
+    with Baseline(ModelFile(data.model_path()), held_out_text, n_ctx=CTX, n_chunks=CHUNKS) as made:
+        yield made
 
-        def make(of: Callable[[str], float | None] = sensitivity.of, **options) -> Mixer:
-            mixer = Mixer(model, Calibration.read(stats), of, errors=errors, **options)
-            mixer.baseline = baseline
-            return mixer
 
-        yield make
+@pytest.fixture
+def mix(stats: Path, baseline: Baseline, sensitivity, tmp_path_factory) -> Callable[..., Mix]:
+    """Return what finds a mixture for a size, by default by measured sensitivities."""
+
+    def find(target: WantedSize, of: Callable[[str], float | None] = sensitivity.of, **options) -> Mix:
+        folder = tmp_path_factory.mktemp("tried")
+        model = ModelFile(data.model_path())
+        return Mixer(model, Calibration.read(stats), target, folder, **options).find(baseline, of)
+
+    return find
 
 
 @pytest.mark.slow
@@ -131,16 +138,16 @@ def test_without_all_inputs_gradients_are_not_used(training_text: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, tmp_path: Path) -> None:
-    mixer = make_mixer()
-    found = mixer.find(WantedSize(like="Q4_K_M"))
+def test_a_mixture_is_better_than_the_stock_one_of_its_size(mix, stats, baseline, tmp_path: Path) -> None:
+    model = ModelFile(data.model_path())
+    found = mix(WantedSize(like="Q4_K_M"))
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(found.recipe.to_toml())
     mode = make_mode({"mode": "recipe", "recipe": recipe, "hessian": stats})
-    quantize_model(mixer.model, tmp_path / "out.gguf", mode)
+    quantize_model(model, tmp_path / "out.gguf", mode)
     assert (tmp_path / "out.gguf").stat().st_size == found.best.n_bytes == found.recipe.n_bytes
     assert found.best.n_bytes <= found.wanted_bytes
-    measured = mixer.baseline.kld_of(tmp_path / "out.gguf").kld
+    measured = baseline.kld_of(tmp_path / "out.gguf").kld
     assert measured.mean == pytest.approx(found.best.kld, rel=1e-3)
     assert found.stock is not None
     assert found.stock.n_bytes <= found.wanted_bytes
@@ -150,23 +157,23 @@ def test_a_mixture_is_better_than_the_stock_one_of_its_size(make_mixer, stats, t
     assert all(0.05 < rates.ratios[0] < 20 for rates in (found.speed.prompt, found.speed.generation))
     shares = [choice.share for choice in found.recipe.tensors.values()]
     assert math.fsum(shares) == pytest.approx(1)
+    wanted = {name: [choice.type] for name, choice in found.recipe.tensors.items()}
+    errors = measure_type_errors(model, Calibration.read(stats), wanted)
     predicted = math.fsum(
-        choice.sensitivity * mixer.errors[name].get(choice.type, 0.0)
+        choice.sensitivity * errors[name].get(choice.type, 0.0)
         for name, choice in found.recipe.tensors.items()
     )
     assert predicted == pytest.approx(found.best.kld, rel=1e-3)
-    before = dict(mixer.errors["output.weight"])
-    smaller = mixer.find(WantedSize(target_bpw=5.0))  # by the errors that are known
-    assert mixer.errors["output.weight"].items() >= before.items()
-    assert smaller.best.n_bytes <= 5.0 * mixer.model.n_weights / 8
+    smaller = mix(WantedSize(target_bpw=5.0))
+    assert smaller.best.n_bytes <= 5.0 * model.n_weights / 8
     assert smaller.best.kld > found.best.kld
 
 
 @pytest.mark.ci
-def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sensitivity) -> None:
+def test_where_sensitivities_mislead_the_stock_mixture_is_taken(mix, sensitivity) -> None:
     """Sensitivities say that what counts most counts least, and kinds alike so that no correction helps."""
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
-    found = make_mixer(lambda name: levels[name] ** -3).find(WantedSize(like="Q5_K_M"))
+    found = mix(WantedSize(like="Q5_K_M"), lambda name: levels[name] ** -3)
     assert found.stock is not None
     assert found.best.kld <= found.stock.kld
     rounds = [trial for trial in found.trials if trial is not found.stock]
@@ -174,26 +181,27 @@ def test_where_sensitivities_mislead_the_stock_mixture_is_taken(make_mixer, sens
 
 
 @pytest.mark.ci
-def test_only_allowed_types_are_used(make_mixer) -> None:
-    found = make_mixer(allowed=[Type.Q4_0, Type.Q8_0]).find(WantedSize(target_bpw=5.5))
+def test_only_allowed_types_are_used(mix) -> None:
+    found = mix(WantedSize(target_bpw=5.5), allowed=[Type.Q4_0, Type.Q8_0])
     assert {choice.type for choice in found.recipe.tensors.values()} == {Type.Q4_0, Type.Q8_0}
 
 
 @pytest.mark.slow
-def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(make_mixer, sensitivity) -> None:
+def test_tensors_of_which_nothing_is_known_keep_the_mixtures_types(mix, sensitivity) -> None:
     known = {name: of.sensitivity for name, of in sensitivity.by_tensor.items() if "attn" in name}
-    found = make_mixer(known.get).find(WantedSize(like="Q4_K_M"))
+    found = mix(WantedSize(like="Q4_K_M"), known.get)
     assert {found.recipe.tensors[f"blk.{i}.ffn_up.weight"].type for i in range(4)} == {Type.Q4_K}
 
 
 @pytest.mark.slow
 def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
-    make_mixer, stats, held_out_text, tmp_path: Path
+    stats, held_out_text, tmp_path: Path
 ) -> None:
+    model, known = ModelFile(data.model_path()), Calibration.read(stats)
     with pytest.raises(
         ConfigError, match=r"2,000,000 bytes \(3\.05 bits per .* what bounds it: output IQ4_XS"
     ):
-        make_mixer().find(WantedSize(target_size=2_000_000))
+        Mixer(model, known, WantedSize(target_size=2_000_000), tmp_path)
     steps: list[str] = []
     with pytest.raises(
         ConfigError, match=r"1\.00 bits per weight\) are wanted, and .* \(3\.49 bits per weight"
@@ -204,7 +212,7 @@ def test_sizes_that_are_too_small_and_texts_that_are_too_short_are_refused(
         )  # fmt: skip
     assert steps == []  # nothing was measured for it
     with pytest.raises(ConfigError, match=r"1,000,000,000 bytes hold all of .* nothing is to be quantized"):
-        make_mixer().find(WantedSize(target_size=1_000_000_000))
+        Mixer(model, known, WantedSize(target_size=1_000_000_000), tmp_path)
     with pytest.raises(TextError, match=r"too short: \d+ chunks of 512 tokens, .* on 100000; give more"):
         mix_model(data.model_path(), stats, held_out_text, WantedSize(target_bpw=5.0), n_chunks=100_000)
     short = tmp_path / "short.txt"

@@ -18,7 +18,7 @@ from pyquant.cli.quantize import _beside_peer
 from pyquant.errors import ConfigError, OutputError
 from pyquant.evaluate.compare import compare_models
 from pyquant.files.sha256 import files_sha256
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.measure_sensitivity import measure_sensitivity
 from pyquant.fit.step_search import AS_GOOD, StepSearch
 from pyquant.fit.target import Target
@@ -49,14 +49,14 @@ def test_a_size_is_met_and_never_exceeded(search, generated, tmp_path: Path, sha
     report = quantize_to_pqz(generated(EXPERTS), tmp_path / "first.pqz", search(EXPERTS)._mode)
     wanted = int(report.pqz.output_bytes * share)
     told: list[str] = []
-    mode = search(EXPERTS, told.append).for_size(wanted)
+    mode = search(EXPERTS, told.append).find(Target("target_size", wanted))
     found = quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).pqz.output_bytes
     assert 0.995 * wanted <= found <= wanted
     assert f"{found:,} bytes" in "".join(told)
 
 
 def test_bits_are_of_the_whole_file(search, generated, tmp_path: Path) -> None:
-    mode = search(EXPERTS).for_bits(4.75)
+    mode = search(EXPERTS).find(Target("target_bpw", 4.75))
     assert 4.72 < quantize_to_pqz(generated(EXPERTS), tmp_path / "out.pqz", mode).pqz.bits_per_weight <= 4.75
 
 
@@ -76,7 +76,7 @@ def test_bits_are_of_the_whole_file(search, generated, tmp_path: Path) -> None:
 )
 def test_what_is_reachable_is_said(search, bits: float, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        search(EXPERTS).for_bits(bits)
+        search(EXPERTS).find(Target("target_bpw", bits))
 
 
 def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_as_good_as_a_type(search, generated, stats_of, text: Path, tmp_path: Pa
     evaluation = Evaluation(text, n_ctx=64, n_chunks=8)
     found = search(F32)
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
-    quantize_model(generated(F32), ours, found.for_kld_of("Q4_K", evaluation))
+    quantize_model(generated(F32), ours, found.find(Target("like", "Q4_K"), evaluation))
     peer = make_mode({"mode": "ggml:Q4_K", "imatrix": str(stats_of(F32))})
     quantize_model(generated(F32), theirs, peer)
     apart = compare_models(generated(F32), [ours, theirs], text, n_ctx=64, n_chunks=8)
@@ -117,9 +117,9 @@ def test_a_type_that_is_too_good(search, text: Path) -> None:
         r"as good as F16: not reachable: .* nats is wanted, .* nats the least that steps from .* to 0.02 give"
     )
     with pytest.raises(ConfigError, match=says):
-        search(EXPERTS).for_kld_of("F16", Evaluation(text, n_ctx=64, n_chunks=2))
+        search(EXPERTS).find(Target("like", "F16"), Evaluation(text, n_ctx=64, n_chunks=2))
     with pytest.raises(ConfigError, match="like: mode: 'ggml:Q9' is no type"):
-        search(EXPERTS).for_kld_of("Q9", Evaluation(text, n_ctx=64, n_chunks=2))
+        search(EXPERTS).find(Target("like", "Q9"), Evaluation(text, n_ctx=64, n_chunks=2))
 
 
 def test_what_a_plan_knows_is_said_before_the_work(stats_of, text: Path, tmp_path: Path, monkeypatch) -> None:
@@ -131,13 +131,13 @@ def test_what_a_plan_knows_is_said_before_the_work(stats_of, text: Path, tmp_pat
     bits = 8 * made.stat().st_size / ModelFile(source).n_weights
     monkeypatch.setattr("pyquant.fit.step_search.quantize_to_pqz", None)
     with pytest.raises(ConfigError, match=r"not reachable: without any codes the file has") as refused:
-        StepSearch(source, ecsq(stats)).for_bits(bits * 0.98)
+        StepSearch(source, ecsq(stats)).find(Target("target_bpw", bits * 0.98))
     least = float(re.search(r"\((.*) bits per weight\)", str(refused.value))[1])
     assert 0.97 * bits < least <= bits + 0.01
     with pytest.raises(ConfigError, match=r"do not fit into int8: at most"):
-        StepSearch(source, ecsq(stats)).for_bits(8)
+        StepSearch(source, ecsq(stats)).find(Target("target_bpw", 8))
     with pytest.raises(TypeError):  # what is reachable is tried
-        StepSearch(source, ecsq(stats)).for_bits(bits * 1.02)
+        StepSearch(source, ecsq(stats)).find(Target("target_bpw", bits * 1.02))
 
 
 def test_the_model_runs_and_is_hashed_once(generated, stats_of, text: Path, monkeypatch) -> None:
@@ -185,7 +185,7 @@ def test_code_bits_are_of_the_quantized_tensors(search, generated, tmp_path: Pat
 def test_where_there_is_no_room_to_try(search, small_disk: Path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     with pytest.raises(OutputError, match=r"needs [0-9,]+ bytes, [0-9,]+ are free.*TMPDIR=FOLDER"):
-        search(EXPERTS).for_bits(4)
+        search(EXPERTS).find(Target("target_bpw", 4))
     assert not os.listdir(small_disk)
 
 
@@ -263,7 +263,9 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
         quantize_model(source, made, mode(), force=True)
         report = pack_model(made, tmp_path / "packed.pqz", force=True)
         n_codes = sum(use.n_bytes for use in report.streams if (use.type, use.content) == ("Q8_0", "codes"))
-        found = StepSearch(source, mode()).for_size(int(coded(report)[2] + bits * n_codes / 8))
+        found = StepSearch(source, mode()).find(
+            Target("target_size", int(coded(report)[2] + bits * n_codes / 8))
+        )
         report = quantize_to_pqz(source, tmp_path / "packed.pqz", found, force=True).pqz
         assert coded(report)[0] <= bits
         assert coded(report)[0] < 1.02 * coded(report)[1]

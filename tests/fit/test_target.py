@@ -7,7 +7,8 @@ import math
 import pytest
 
 from pyquant.errors import ConfigError
-from pyquant.fit.target import KEYS, Target, parse_size, read_target
+from pyquant.fit.target import KEYS, Target, read_target
+from pyquant.limits import parse_size
 
 NONE = dict.fromkeys(KEYS)
 

@@ -172,7 +172,7 @@ def expanded(source: str) -> Callable[[Samples], Use]:
     """Expands a damaged pqz file; where that works, the bytes have to be those of the sound one, `source`."""
 
     def make(samples: Samples) -> Use:
-        with as_gguf(samples.folder / source) as stock:
+        with as_gguf(ModelFile(samples.folder / source)) as stock:
             sound = stock.read_bytes()
 
         def use(path: Path) -> None:

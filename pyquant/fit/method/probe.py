@@ -52,7 +52,7 @@ def probe(model: ModelFile, n_ctx: int, threads: int | None, *, n_written: int) 
     collector = _core.Collector(
         quantizable(model), with_output=True, n_threads=n_threads(threads), on_device=False, allows_bf16=False
     )
-    with Model(model.path) as running:
+    with Model(model) as running:
         token = _pass_seconds(running, threads) / TOKENS
         step = _step_seconds(running, n_together, threads) if n_together else 0.0
         with make_context(running, n_ctx, threads=threads, n_ubatch=BATCH, observer=collector) as context:

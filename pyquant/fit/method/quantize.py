@@ -15,7 +15,7 @@ from pyquant.calibration.collect import BrokenInput
 from pyquant.errors import ConfigError
 from pyquant.files.output_file import check_output
 from pyquant.files.text import AnyText, Text, read_texts
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.by_stages import by_stages
 from pyquant.fit.method.expected_work import Work
 from pyquant.fit.method.forecast import Forecast, forecast
@@ -30,10 +30,10 @@ from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.check_causal import NotCausal
 from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import Sharding, Split
-from pyquant.rounding.to_pqz import SUFFIX
 from pyquant.schemes.settings import make_mode
 
 
@@ -131,8 +131,8 @@ def quantize(
     trains_scales = effort == HIGH
     check_method(method, effort, given, imatrix, memory, requantize)
     model, output = open_model(source), Path(output)
-    if output.suffix == SUFFIX:
-        raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {SUFFIX}")
+    if output.suffix == PQZ_SUFFIX:
+        raise ConfigError(f"{output}: a type makes a GGUF; `pyquant pack` then stores it as {PQZ_SUFFIX}")
     common: dict[str, Any] = {"pure": pure, "requantize": requantize}
     if imatrix is not None:
         common["imatrix"] = imatrix

@@ -11,7 +11,7 @@ from pyquant.errors import ConfigError, nearest
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.comparison import Comparison
 from pyquant.files.text import read_texts
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.stages import BY_GPTQ, EFFORTS, HIGH, METHODS, Progress
 from pyquant.fit.mixtures import WantedSize
 from pyquant.llama.chunks import cut

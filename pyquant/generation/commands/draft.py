@@ -92,15 +92,17 @@ def costs(
     offload.use()
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
+    from pyquant.generation.speculative.decoding.pair import open_pair
     from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
 
     hear_loggers()
     draft = named_draft(draft, target, threads)
     if output:
         check_output(output, sources=[target, Path(draft)], force=force)
-    say_pair(target, draft, depth + LARGEST)
+    pair = open_pair(target, draft)
+    say_pair(*pair, depth + LARGEST)
     with count_bar("measuring", "turns") as progress:
-        result = measure_costs(target, draft, depth=depth, rounds=rounds, threads=threads, progress=progress)
+        result = measure_costs(*pair, depth=depth, rounds=rounds, threads=threads, progress=progress)
     if output:
         write_json(output, result, sources=[target, Path(draft)], force=force)
     show(result, json, _print_costs, keep=True)
@@ -132,7 +134,7 @@ def search(
     n: generation_options.Samples = 1,
     max_tokens: generation_options.MaxTokens = 128,
     temperature: Annotated[float, TEMPERATURE] = 0.0,
-    seed: options.Seed = 0,
+    seed: generation_options.Seed = 0,
     output: Annotated[Optional[Path], OUTPUT] = None,
     threads: options.Threads = None,
     offload: OffloadOptions,
@@ -152,7 +154,7 @@ def search(
     from pyquant.files.json import write_json
     from pyquant.files.output_file import check_output
     from pyquant.generation.sampling.sampling import Sampling
-    from pyquant.generation.speculative.decoding.pair import check_both
+    from pyquant.generation.speculative.decoding.pair import check_both, open_pair
     from pyquant.generation.speculative.policies import FAMILIES, read_policy
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.record import make_record
@@ -168,11 +170,12 @@ def search(
     for name in names:
         read_policy(name)
     measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
-    check_both(target, draft, max_tokens, measured)
-    say_pair(target, draft, max_tokens)
+    pair = open_pair(target, draft)
+    check_both(*pair, max_tokens, measured)
+    say_pair(*pair, max_tokens)
     with count_bar("recording", "completions") as progress:
         record = make_record(
-            target, draft, asked, sampling=sampling, n_samples=n, max_tokens=max_tokens, threads=threads,
+            *pair, asked, sampling=sampling, n_samples=n, max_tokens=max_tokens, threads=threads,
             progress=progress,
         )  # fmt: skip
     replay, found = Replay(record, measured), {}
@@ -237,7 +240,7 @@ def run(
     chat: generation_options.Chat = False,
     max_tokens: generation_options.MaxTokens = 128,
     temperature: Annotated[float, TEMPERATURE] = 0.0,
-    seed: options.Seed = 0,
+    seed: generation_options.Seed = 0,
     turns: Turns = 3,
     costs: generation_options.CostsFile = None,
     check: Annotated[bool, CHECK] = False,
@@ -251,7 +254,7 @@ def run(
     """
     offload.use()
     from pyquant.generation.sampling.sampling import Sampling
-    from pyquant.generation.speculative.decoding.pair import sha256_of
+    from pyquant.generation.speculative.decoding.pair import open_pair, sha256_of
     from pyquant.generation.speculative.measure.run import are_apart, run_policies
     from pyquant.generation.speculative.policies import DEFAULT
     from pyquant.generation.speculative.policies.costs import read_costs
@@ -260,13 +263,14 @@ def run(
 
     hear_loggers()
     draft = named_draft(draft, target, threads)
-    replayed = read_found(found, (sha256_of(target), sha256_of(draft))) if found else {}
+    pair = open_pair(target, draft)
+    replayed = read_found(found, (sha256_of(pair[0]), sha256_of(pair[1]))) if found else {}
     measured = read_costs(costs) if costs is not None else None
     asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
-    say_pair(target, draft, max_tokens)
+    say_pair(*pair, max_tokens)
     with count_bar("generating", "completions") as progress:
         runs = run_policies(
-            target, draft, [*(policy or []), *replayed] or [DEFAULT], asked, sampling=sampling,
+            *pair, [*(policy or []), *replayed] or [DEFAULT], asked, sampling=sampling,
             max_tokens=max_tokens, turns=turns, costs=measured, check=check, threads=threads,
             progress=progress,
         )  # fmt: skip

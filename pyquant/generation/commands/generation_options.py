@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 import typer
 
 from pyquant import limits
-from pyquant.cli import options, paths
+from pyquant.cli import paths
 from pyquant.cli.number import Number, number_option
 from pyquant.cli.panels import EXPERT
 from pyquant.errors import ConfigError
@@ -50,6 +50,15 @@ Chat = Annotated[bool, typer.Option("--chat", help="Ask by the model's chat temp
 Samples = Annotated[int, samples("Completions of each prompt.")]
 MaxTokens = Annotated[
     int, typer.Option(metavar="N", parser=Number(limits.TOKENS), help="Tokens of a completion, at most.")
+]
+Seed = Annotated[int, number_option(limits.SEED, "N", "The same seed draws the same tokens.")]
+Engine = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="ENGINE",
+        help="Mask engine: llguidance, lr (LALR(1)), or llama.cpp's gbnf; default: gbnf for FILE.gbnf, lr "
+        "for bundled grammars, else llguidance.",
+    ),
 ]
 CostsFile = Annotated[
     Optional[Path],
@@ -153,7 +162,7 @@ class Sampling:
             help="Added to the logit of a token, which is given by its number: 42+1.5 or 42-inf; repeatable.",
         ),
     ] = None
-    seed: options.Seed = 0
+    seed: Seed = 0
 
     def chosen(self, *, exact: bool) -> Sampler:
         """Return how tokens are drawn; exactly, of all of them. Raises ConfigError."""
@@ -204,7 +213,7 @@ class Form:
     regex: Annotated[
         Optional[str], typer.Option(metavar="REGEX", help="Keep to a regular expression, as Rust's.")
     ] = None
-    engine: options.Engine = None
+    engine: Engine = None
     trigger: Annotated[
         Optional[str],
         typer.Option(metavar="TEXT", help="Let the grammar begin behind this text; before it all may come."),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyquant.generation.speculative.decoding.result import DraftedCompletion
     from pyquant.generation.speculative.policies.costs import Costs
     from pyquant.generation.speculative.policies.policy import Policy
+    from pyquant.models.model_file import ModelFile
 
 
 AUTO = "auto"  # the draft that is made of the target
@@ -79,22 +80,23 @@ def generate(
     """Generates the completions of one target, and says what its draft brought."""
     from pyquant.generation.sampling.generate import make_plan
     from pyquant.generation.sampling.session import Session
-    from pyquant.generation.speculative.decoding.pair import check_both, open_draft
+    from pyquant.generation.speculative.decoding.pair import check_both, open_draft, open_pair
     from pyquant.generation.speculative.decoding.speculate import Speculation
     from pyquant.llama.model import Model
 
     hear_loggers()
     draft = named_draft(chosen.draft, path, threads)
     n_ctx = room["n_ctx"] or room["max_tokens"]
-    check_both(path, draft, n_ctx, chosen.costs)
-    say_pair(path, draft, n_ctx)
-    with Model(path) as model:
+    pair = open_pair(path, draft)
+    check_both(*pair, n_ctx, chosen.costs)
+    say_pair(*pair, n_ctx)
+    with Model(pair[0]) as model:
         compiled = compile_form(model.vocabulary)
         plan = make_plan(model, prompts, **room | {"n_parallel": 1})
         live = plan.n_completions == 1 and not as_json and not plan.stops and sys.stdout.isatty()
         with (
             Session(model, 1, plan.n_ctx, n_views=1, threads=threads) as session,
-            open_draft(draft, session, sampling, threads=threads) as its_draft,
+            open_draft(pair[1], session, sampling, threads=threads) as its_draft,
         ):
             if its_draft.takes:
                 remark(f"{Path(draft).name} takes over keys and values of {model.path.name}")
@@ -129,14 +131,13 @@ def named_draft(draft: str, target: Path, threads: int | None) -> str:
         return NGRAM
 
 
-def say_pair(target: Path, draft: str | Path, n_ctx: int) -> None:
+def say_pair(target: ModelFile, draft: ModelFile | str, n_ctx: int) -> None:
     """Says before they are loaded how large both models are, and what is odd about them."""
-    from pyquant.generation.speculative.decoding.pair import NGRAM, draft_ctx, size_of
-    from pyquant.models.model_file import open_model
+    from pyquant.generation.speculative.decoding.pair import draft_ctx, size_of
 
-    if draft == NGRAM:
+    if isinstance(draft, str):
         return
-    files = [open_model(target), open_model(draft)]
+    files = [target, draft]
     sizes = [size_of(file, n_ctx) for file in files]
     for file, its_size in zip(files, sizes):
         weights, cache = size(its_size.weights), size(its_size.cache)

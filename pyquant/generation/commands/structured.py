@@ -47,7 +47,7 @@ def structured(
         ),
     ] = None,
     n: Annotated[int, generation_options.samples("Completions for each model and technique.")] = 100,
-    seed: options.Seed = 0,
+    seed: generation_options.Seed = 0,
     engine: Annotated[
         Optional[str],
         typer.Option(metavar="ENGINE", help="Mask engine: llguidance or lr (LALR(1)); default: by task."),

@@ -20,6 +20,7 @@ from pyquant.models.pqz.block_layout import kernel
 from pyquant.models.pqz.index import HEAD_BYTES, MAGIC, BadIndex, read_head, read_index
 from pyquant.models.progress import Progress
 
+PQZ_SUFFIX = ".pqz"
 PORTION = 1 << 20  # bytes that are copied at a time
 
 

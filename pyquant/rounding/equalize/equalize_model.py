@@ -152,7 +152,7 @@ def equalize_model(
             for link, exponents in links:
                 rescaling.add(link, exponents)
             error = _write(model, rescaling, header, file, threads, progress)
-            return Attempt(links, rescaling, error, _kld(model.path, file.partial, threads))
+            return Attempt(links, rescaling, error, _kld(model, file.partial, threads))
 
         done = attempt(links)
         unlike: list[str] = []
@@ -250,7 +250,7 @@ def _write(
     return float(np.sqrt(squared_error / squared_weight)) if squared_weight else 0.0
 
 
-def _kld(base: Path, other: Path, threads: int | None) -> float:
+def _kld(base: ModelFile, other: Path, threads: int | None) -> float:
     """Run two models over the same random tokens: the mean KLD of their outputs, in nats."""
     with Model(base) as model:
         ordinary = model.vocabulary.ordinary_tokens()

@@ -13,7 +13,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.files.text import make_text
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.types_for_size import stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize

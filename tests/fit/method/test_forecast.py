@@ -15,7 +15,7 @@ import pytest
 from pyquant import data
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.quantized import Quantized

@@ -15,7 +15,7 @@ from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError, OutputError, TextError
 from pyquant.files.text import make_text
-from pyquant.fit.candidate import Evaluation
+from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method import stages as stages_module
 from pyquant.fit.method.held_out import HeldOut, Kld
 from pyquant.fit.method.quantize import quantize

@@ -257,7 +257,7 @@ def test_shards_are_packed_one_by_one(tmp_path: Path) -> None:
     packed = ModelFile(first.with_suffix(".pqz"))
     assert len(packed.paths) == len(whole.paths) > 1
     assert pyquant.measure_error(whole, packed).identical
-    with pytest.raises(ModelFileError, match="packed in shards"), as_gguf(packed.path):
+    with pytest.raises(ModelFileError, match="packed in shards"), as_gguf(packed):
         pass
     for path in whole.paths:
         unpack_model(path.with_suffix(".pqz"), tmp_path / "back.gguf", force=True)

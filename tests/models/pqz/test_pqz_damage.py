@@ -175,7 +175,10 @@ def test_other_weights_under_right_checksums(packed: Path, tmp_path: Path) -> No
         with pytest.raises(ModelFileError, match="SHA-256 of what it expands to begins with"):
             unpack_model(damaged, tmp_path / "out.gguf", progress=progress)
     assert sorted(tmp_path.iterdir()) == [damaged]
-    with pytest.raises(ModelFileError, match="SHA-256 of what it expands to begins with"), as_gguf(damaged):
+    with (
+        pytest.raises(ModelFileError, match="SHA-256 of what it expands to begins with"),
+        as_gguf(ModelFile(damaged)),
+    ):
         pass
 
 
@@ -197,7 +200,7 @@ def test_no_room(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         unpack_model(packed, tmp_path / "out.gguf")
     with (
         pytest.raises(OutputError, match=rf"expands to {size:,} bytes, 1,000 are free .* TMPDIR"),
-        as_gguf(packed),
+        as_gguf(ModelFile(packed)),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -257,7 +260,7 @@ def test_a_run_that_is_ended(tmp_path: Path, command: str, number: int) -> None:
 def test_nothing_is_left_of_expanded_models(packed: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     files = len(os.listdir("/proc/self/fd"))
-    with as_gguf(packed) as stock:
+    with as_gguf(ModelFile(packed)) as stock:
         assert stock.read_bytes() == packed.with_suffix(".gguf").read_bytes()
         assert not list(tmp_path.iterdir())
     assert len(os.listdir("/proc/self/fd")) == files

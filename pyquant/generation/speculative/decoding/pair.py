@@ -40,6 +40,14 @@ def size_of(file: ModelFile, n_ctx: int) -> Size:
     return Size(n_bytes, cache_memory(file, n_ctx, 1))
 
 
+def open_pair(target: AnyModel, draft: AnyModel) -> tuple[ModelFile, ModelFile | str]:
+    """Open a target and its draft once, "ngram" aside, so that each is read and hashed once.
+
+    Raises ModelFileError.
+    """
+    return open_model(target), NGRAM if draft == NGRAM else open_model(draft)
+
+
 def sha256_of(model: AnyModel) -> str:
     """Return by what costs know a model: its SHA-256, or "ngram"."""
     return NGRAM if model == NGRAM else open_model(model).sha256()
@@ -76,8 +84,8 @@ def check_both(target: AnyModel, draft: AnyModel, n_ctx: int, costs: Costs | Non
         costs.check_models(sha256_of(target), sha256_of(draft))
     if draft == NGRAM:
         return
-    check_pair(target, draft)
     files = open_model(target), open_model(draft)
+    check_pair(*files)
     sizes = [size_of(file, n_ctx) for file in files]
     n_bytes = sum(size.weights + size.cache for size in sizes) + 2 * (LOADING + RUNNING)
     require_memory(n_bytes, f"{files[0].path} and its draft {files[1].path}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,7 +22,7 @@ from pyquant.generation.speculative.decoding.pair import NGRAM, check_both, draf
 from pyquant.generation.speculative.policies.costs import SCHEMA
 from pyquant.llama.model import Model
 from pyquant.machine.cpu import n_threads
-from pyquant.models.model_file import open_model
+from pyquant.models.model_file import AnyModel, open_model
 
 LARGEST = 32  # tokens of the largest pass
 IN_A_ROW = 4  # passes over one token of a turn
@@ -34,8 +33,8 @@ Progress = Callable[[int, int], None]
 
 
 def measure_costs(
-    target: Path,
-    draft: Path | str,
+    target: AnyModel,
+    draft: AnyModel,
     *,
     depth: int = limits.MEASURED_BEHIND,
     rounds: int = 5,
@@ -104,11 +103,11 @@ def measure_costs(
     }
 
 
-def _named(model: Path | str) -> dict[str, Any]:
+def _named(model: AnyModel) -> dict[str, Any]:
     if model == NGRAM:
         return {"model": NGRAM}
-    file = open_model(Path(model))
-    return {"model": str(model), "n_bytes": file.n_bytes, "sha256": file.sha256()}
+    file = open_model(model)
+    return {"model": str(file.path), "n_bytes": file.n_bytes, "sha256": file.sha256()}
 
 
 class _Meter:

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from pyquant.generation.speculative.decoding.speculate import Speculation
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import Costs
 from pyquant.llama.model import Model
+from pyquant.models.model_file import AnyModel
 
 ALONE = "no draft"
 RESAMPLED = 2000  # times that pairs are drawn again, for an interval
@@ -86,8 +86,8 @@ class PolicyRun:
 
 
 def run_policies(
-    target: Path,
-    draft: Path | str,
+    target: AnyModel,
+    draft: AnyModel,
     policies: Sequence[str],
     prompts: Sequence[Prompt],
     *,

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from pyquant.generation.speculative.decoding.shared_cache import SPAN
 from pyquant.generation.speculative.decoding.verify import DRAFT, Numbers, verify
 from pyquant.generation.speculative.policies.certainty import Certainty
 from pyquant.llama.model import Model
+from pyquant.models.model_file import AnyModel
 
 # (completions done, all completions)
 Progress = Callable[[int, int], None]
@@ -79,8 +79,8 @@ class Record:
 
 
 def make_record(
-    target: Path,
-    draft: Path | str,
+    target: AnyModel,
+    draft: AnyModel,
     prompts: Sequence[Prompt],
     *,
     sampling: Sampling,

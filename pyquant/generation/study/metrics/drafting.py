@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +22,7 @@ from pyquant.generation.speculative.replay.search import search
 from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
+from pyquant.models.model_file import AnyModel
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metric import Asked, Grid, Metric, Work
@@ -112,8 +112,8 @@ def _part(progress: Progress, n: int, of: int) -> Progress:
 
 
 def _measure(
-    target: Path,
-    draft: Path | str,
+    target: AnyModel,
+    draft: AnyModel,
     sorts: Mapping[Sort, Sequence[Prompt]],
     asked: DraftingConfig,
     threads: int | None,
