@@ -33,7 +33,7 @@ Written = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ToWrite:
     """What a model is to write.
 
     forms, seed: of prompts, one of which each text begins with. before, after: tokens around a prompt.
@@ -54,7 +54,7 @@ class Asked:
 
 def write_texts(
     model: Model,
-    wanted: Sequence[tuple[Asked, int]],
+    wanted: Sequence[tuple[ToWrite, int]],
     n_ctx: int,
     threads: int | None,
     progress: Written | None,
@@ -119,7 +119,7 @@ def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]
     return lambda done: progress(before + done, total)
 
 
-def _key(model: Model, asked: Sequence[tuple[Asked, int]], n_ctx: int) -> str:
+def _key(model: Model, asked: Sequence[tuple[ToWrite, int]], n_ctx: int) -> str:
     what = [(asdict(each), number) for each, number in asked]
     made_of = [model.file.sha256(), what, n_ctx, _core.build_info()["pyquant"]]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyquant.calibration.kept_texts import Asked
+from pyquant.calibration.kept_texts import ToWrite
 from pyquant.calibration.prompts import FILES, OPENINGS, QUESTIONS
 from pyquant.data import excerpts
 from pyquant.errors import ModelFileError, TextError
@@ -27,7 +27,7 @@ class BuiltIn:
     name: str  # what HESSIAN says in place of a file's name
     # Called with a model, the tokens of a chunk and the chunks that are wanted; returns these, or fewer if
     # there are no more, or what the model has to write for them.
-    take: Callable[[Model, int, int], Chunks | Asked]
+    take: Callable[[Model, int, int], Chunks | ToWrite]
 
 
 def chunks_hash(chunks: Chunks) -> str:
@@ -71,15 +71,15 @@ def held_out_mixture(model: Model, n_ctx: int, n_chunks: int) -> Chunks:
     return Chunks(np.concatenate([code.tokens, prose.tokens]))
 
 
-def _texts(model: Model, n_ctx: int, n_chunks: int) -> Asked:
+def _texts(model: Model, n_ctx: int, n_chunks: int) -> ToWrite:
     return _asked(model, OPENINGS, SEED)
 
 
-def _programs(model: Model, n_ctx: int, n_chunks: int) -> Asked:
+def _programs(model: Model, n_ctx: int, n_chunks: int) -> ToWrite:
     return _asked(model, FILES, SEED + 1)
 
 
-def _dialogues(model: Model, n_ctx: int, n_chunks: int) -> Asked:
+def _dialogues(model: Model, n_ctx: int, n_chunks: int) -> ToWrite:
     """Dialogues in the model's chat template, of which it writes all but the first question; else texts.
 
     A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
@@ -87,13 +87,13 @@ def _dialogues(model: Model, n_ctx: int, n_chunks: int) -> Asked:
     if (marks := dialogue_marks(model)) is None:
         return _asked(model, OPENINGS, SEED + 2)
     opening, answer, question = marks
-    return Asked(QUESTIONS, SEED, opening, answer, turns=(question, answer))
+    return ToWrite(QUESTIONS, SEED, opening, answer, turns=(question, answer))
 
 
-def _asked(model: Model, forms: tuple[str, ...], seed: int) -> Asked:
+def _asked(model: Model, forms: tuple[str, ...], seed: int) -> ToWrite:
     """Texts, each begun for the model: alone it soon repeats itself."""
     bos = model.vocabulary.bos
-    return Asked(forms, seed, before=[] if bos is None else [bos], after=[])
+    return ToWrite(forms, seed, before=[] if bos is None else [bos], after=[])
 
 
 def dialogue_marks(model: Model) -> tuple[list[int], list[int], list[int]] | None:

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 
 from pyquant import limits
 from pyquant.calibration.hessian_file import CalibrationText
-from pyquant.calibration.kept_texts import Asked, write_texts
+from pyquant.calibration.kept_texts import ToWrite, write_texts
 from pyquant.calibration.sources import MIXTURE, MIXTURE_CHUNKS, BuiltIn, chunks_hash
 from pyquant.errors import ConfigError
 from pyquant.files.text import Text, read_text
@@ -50,16 +50,16 @@ def chunks_of(
     def without_end(wish: WantedText) -> int:
         return wish.n_chunks or MIXTURE_CHUNKS
 
-    def take(wish: WantedText) -> Chunks | Asked:
+    def take(wish: WantedText) -> Chunks | ToWrite:
         if isinstance(wish.text, Text):
             return cut(model, wish.text, n_ctx=n_ctx, n_chunks=wish.n_chunks)
         return wish.text.take(model, n_ctx, without_end(wish))
 
     taken = [take(wish) for wish in wanted]
-    asked = [(each, without_end(wish)) for each, wish in zip(taken, wanted) if isinstance(each, Asked)]
+    asked = [(each, without_end(wish)) for each, wish in zip(taken, wanted) if isinstance(each, ToWrite)]
     told = partial(progress, WRITING) if progress else None
     written = iter(write_texts(model, asked, n_ctx, threads, told))
-    return [next(written) if isinstance(each, Asked) else each for each in taken]
+    return [next(written) if isinstance(each, ToWrite) else each for each in taken]
 
 
 def wanted_texts(

@@ -136,7 +136,7 @@ class AnsweredBy(_Part):
     error: Error
 
 
-class Beside(AnsweredBy):
+class BesideBase(AnsweredBy):
     """The same beside its base; p: of McNemar's test."""
 
     right_to_wrong: NonNegativeInt
@@ -144,7 +144,7 @@ class Beside(AnsweredBy):
     p: Ratio
 
 
-class Asked(_Part):
+class Questions(_Part):
     """A file of questions, and models' answers."""
 
     format: str
@@ -154,7 +154,7 @@ class Asked(_Part):
     n_questions: PositiveInt
     chance: Ratio
     base: AnsweredBy
-    candidates: Annotated[list[Beside], Field(max_length=MOST_MODELS)]
+    candidates: Annotated[list[BesideBase], Field(max_length=MOST_MODELS)]
 
 
 class Rate(_Part):
@@ -184,7 +184,7 @@ class Speed(_Printed):
 
 
 class _Answers(_Printed):
-    files: Annotated[list[Asked], Field(min_length=1)]
+    files: Annotated[list[Questions], Field(min_length=1)]
 
 
 class _OneText(Compared, _Printed):
@@ -200,7 +200,7 @@ class Results:
     """All results of a card. together: texts, by what one command printed. versions: of pyquant."""
 
     together: list[list[Compared]]
-    asked: list[Asked]
+    asked: list[Questions]
     speeds: list[Speed]
     versions: list[str]
 

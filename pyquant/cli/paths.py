@@ -39,20 +39,20 @@ def source_or_word(name: str) -> str:
     return name
 
 
-def named_source(pair: str) -> tuple[str, Path]:
-    """Reads NAME=FILE, where the file is read."""
-    name, equals, file = pair.partition("=")
-    if not (name and equals and file):
-        raise typer.BadParameter(f"expected NAME=FILE, got {pair!r}")
-    return name, source(file)
-
-
 @dataclass(frozen=True)
 class NamedPath:
     """A file, and what results call it."""
 
     name: str
     path: Path
+
+
+def named_source(pair: str) -> NamedPath:
+    """Reads NAME=FILE, where the file is read."""
+    name, equals, file = pair.partition("=")
+    if not (name and equals and file):
+        raise typer.BadParameter(f"expected NAME=FILE, got {pair!r}")
+    return NamedPath(name, source(file))
 
 
 def maybe_named_source(name: str) -> NamedPath:

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from time import monotonic
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pyquant.cli.output import remark, size
 from pyquant.cli.streams import hear_loggers
 from pyquant.fit.method.expected_parts import ExpectedParts
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -23,30 +27,9 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
         lines = Lines(what, lambda rate: f"{size(rate)}/s")
         yield lines.update
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[part]}", markup=False),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, part="")
-
-        def update(done: int, total: int, part: str) -> None:
-            bar.update(task, completed=done, total=total, part=part)
-
+    with _bar(what, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) as update:
         yield update
 
 
@@ -61,24 +44,22 @@ def count_bar(what: str, unit: str | None = "chunks") -> Iterator[Callable[..., 
         lines = Lines(what, lambda rate: f"{rate:.3g} {unit}/s" if unit else "")
         yield lines.update
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *((MofNCompleteColumn(), TextColumn(unit)) if unit else (TaskProgressColumn(),)),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    counts = (MofNCompleteColumn(), TextColumn(unit)) if unit else (TaskProgressColumn(),)
+    with _bar(what, *counts, TimeRemainingColumn()) as update:
+        yield update
+
+
+@contextmanager
+def _bar(what: str, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """Draws a bar, with columns behind it; called with (done, all[, a note])."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    before = TextColumn("{task.description}", markup=False), BarColumn()
+    note = TextColumn("{task.fields[note]}", markup=False)
+    with Progress(*before, *columns, note, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, note="")
 
         def update(done: int, total: int, note: str = "") -> None:

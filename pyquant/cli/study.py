@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Optional, cast
+from typing import Annotated, Optional
 
 import typer
 
@@ -59,7 +59,7 @@ def run(
         ),
     ] = None,
     calibration_text: Annotated[
-        Optional[list[str]],
+        Optional[list[paths.NamedPath]],
         typer.Option(
             metavar="NAME=FILE",
             parser=paths.named_source,
@@ -129,8 +129,7 @@ def run(
     study = read_study(
         config, models=model or (), texts=named(text), chats=named(chat), ctx=ctx, chunks=chunks,
         samples=samples,
-        # The option's parser makes this type of it, which typer does not let be said.
-        calibration_texts=cast("list[tuple[str, Path]]", calibration_text or []),
+        calibration_texts=[(its.name, its.path) for its in calibration_text or ()],
     )  # fmt: skip
     with study_progress() as watch:
         done = run_study(

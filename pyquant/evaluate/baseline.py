@@ -100,7 +100,7 @@ class Baseline:
         """
         with Model(model) as candidate:
             for chunks, text in self._parts:
-                check_vocabulary(self._base, candidate, chunks, text)
+                check_tokens(self._base, candidate, chunks, text)
             scores = self._run.score(candidate, self._advance(progress))
         scores.check(candidate.path, self.chunks.n_scored)
         return kld(str(candidate.path), self.scores, scores)
@@ -190,7 +190,7 @@ def check_size(base: Model, model: Model) -> None:
         )
 
 
-def check_vocabulary(base: Model, model: Model, chunks: Chunks, text: Text) -> None:
+def check_tokens(base: Model, model: Model, chunks: Chunks, text: Text) -> None:
     """Refuse a model that would be given other tokens than the base. Raises ModelFileError."""
     check_size(base, model)
     tokens = cut(model, text, n_ctx=chunks.n_ctx, n_chunks=chunks.n_chunks).tokens

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from pyquant.errors import TextError
 from pyquant.evaluate.passages import Passage
+from pyquant.files.text import text_bytes
 from pyquant.llama.chat_template import Message, render, rendered_tokens
-from pyquant.llama.messages import check_messages, json_lines, read_bytes
+from pyquant.llama.messages import check_messages, json_lines
 from pyquant.llama.model import Model
 
 ANSWERS = "assistant"  # the role that is scored
@@ -80,7 +81,7 @@ def read_chat(path: Path, name: str) -> Chat:
 
     One line that is something else is reason to refuse the file. Raises TextError, with the line's number.
     """
-    content = read_bytes(path)
+    content = text_bytes(path)
     conversations = [_conversation(entry, place) for place, entry in json_lines(content, path)]
     if not conversations:
         raise TextError(f"{path}: has no conversations")

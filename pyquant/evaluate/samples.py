@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError
-from pyquant.evaluate.baseline import check_size, check_vocabulary
+from pyquant.evaluate.baseline import check_size, check_tokens
 from pyquant.evaluate.chat import Chat, Rendered
 from pyquant.evaluate.passages import Passage
 from pyquant.files.text import NamedText
@@ -69,7 +69,7 @@ class PlainSample(Sample):
         self.n_ctx, self.n_chunks = chunks.n_ctx, chunks.n_chunks
 
     def check(self, base: Model, model: Model) -> None:
-        check_vocabulary(base, model, self._chunks, self._text)
+        check_tokens(base, model, self._chunks, self._text)
 
     def passages(self, base: Model) -> list[Passage]:
         positions = np.arange(self.n_ctx)

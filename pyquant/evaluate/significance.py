@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
+NORMAL_95 = 1.959964  # standard errors of a normal distribution that hold 95 %
 
-def wilson(n_hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+
+def wilson(n_hits: int, n: int) -> tuple[float, float]:
     """Give the interval from 0 to 1 that holds a share with 95 % confidence (Wilson, 1927).
 
-    Of hits in n trials, where z is a quantile of the normal distribution; (0, 1) where there are no trials.
+    Of hits in n trials; (0, 1) where there are no trials.
     """
     if n == 0:
         return 0.0, 1.0
-    share = n_hits / n
+    share, z = n_hits / n, NORMAL_95
     center = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n

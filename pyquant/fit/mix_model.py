@@ -121,7 +121,7 @@ def mix_model(
         return mixer.find(baseline, known_of)
 
 
-def chunks_for(n_tokens: int, n_tensors: int) -> int:
+def sensitivity_chunks(n_tokens: int, n_tensors: int) -> int:
     """Say on how many chunks sensitivities are measured of a model that was calibrated on n_tokens."""
     return min(max(n_tokens // (CTX * max(n_tensors, 1)), LEAST_CHUNKS), MOST_CHUNKS)
 
@@ -161,7 +161,7 @@ def _sensitivities(
         return given.of
     if given is None:
         n_tensors = sum(len(tensor.shape) > 1 for tensor in model.tensors)
-        n_chunks = -(-chunks_for(calibration.n_tokens, n_tensors) // len(texts))  # of each
+        n_chunks = -(-sensitivity_chunks(calibration.n_tokens, n_tensors) // len(texts))  # of each
         return measure_sensitivity(
             model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, checkpoint=checkpoint,
             progress=progress,

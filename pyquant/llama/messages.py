@@ -10,14 +10,6 @@ from pyquant.errors import TextError
 from pyquant.files.json import parse_json
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises TextError: it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read: {error}") from None
-
-
 def json_lines(content: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the object of each line of a file that is not empty, after its place, FILE:LINE.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +14,6 @@ from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import ask_llama
 from pyquant.schemes import Mode
-from pyquant.schemes.regex import compile_regex
 
 LONGEST_BLOCK = 256  # weights, of all types
 
@@ -72,7 +73,12 @@ def whole_blocks(tensor: Tensor) -> Tensor:
 def _matcher(mode: Mode) -> Callable[[Tensor], bool]:
     if mode.tensors is None:
         return lambda tensor: True
-    pattern = compile_regex(mode.tensors, "tensors")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what a later Python may read otherwise
+            pattern = re.compile(mode.tensors)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(f"tensors: {mode.tensors!r} is not a regular expression: {error}") from None
     return lambda tensor: pattern.search(tensor.name) is not None
 
 

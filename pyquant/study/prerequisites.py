@@ -28,14 +28,14 @@ from pyquant.study.task import about_n_tokens
 
 # Raised when the same calibration makes another file. 2: GPTQ rounds to types that llama.cpp falls back to.
 # 3: ecsq's codes have a step for each row.
-GPTQ = 3
+GPTQ_VERSION = 3
 # The same for error propagation. 2: sums over tokens are of BF16. 3: equations are solved by threads.
-PROPAGATED = 3
+PROPAGATED_VERSION = 3
 
 OWN_CHAT_COST = 10 * N_QUESTIONS * ANSWER_TOKENS  # tokens come one after the other
 
 # The same for methods, their default texts included. 2: error propagation is that of 3.
-METHODS = 2
+METHODS_VERSION = 2
 
 MIX_CHUNKS = 8  # of a calibration's first text, that mixtures are compared on
 
@@ -121,9 +121,9 @@ def quantizer_inputs(
         elif key in inputs:
             inputs[key] = file_sha256(key, inputs[key])
     if mode.hessian:
-        inputs["gptq"] = GPTQ
+        inputs["gptq"] = GPTQ_VERSION
     if mode.error_propagation:
-        inputs["error_propagation"] = PROPAGATED
+        inputs["error_propagation"] = PROPAGATED_VERSION
     if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):
@@ -136,7 +136,7 @@ def quantizer_inputs(
         texts = None if calibration and calibration.texts else default_texts()
         inputs["method"] = {
             "name": quantizer.method.name, "effort": quantizer.method.effort, "calibration": made_of,
-            "texts": texts, "version": METHODS,
+            "texts": texts, "version": METHODS_VERSION,
         }  # fmt: skip
     elif quantizer.mixed:
         inputs["recipe"] = {"mixed": inputs["recipe"], "n_ctx": evaluation["n_ctx"]}
@@ -261,7 +261,7 @@ class Preparations:
             "sensitivity": needs[1].run.inputs,
             "n_ctx": self._n_ctx,
             "wanted": str(wanted),
-            "gptq": GPTQ,
+            "gptq": GPTQ_VERSION,
             **({"equalize": True} if equalize else {}),
         }
         run = self._run("mix", more, f"{wanted} {name}" + (" equalize" if equalize else ""))

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 
 from pyquant.calibration import kept_texts
-from pyquant.calibration.kept_texts import Asked, write_texts
+from pyquant.calibration.kept_texts import ToWrite, write_texts
 from pyquant.calibration.prompts import OPENINGS
 from pyquant.data import model_path
 from pyquant.llama.model import Model
 from pyquant.llama.own_texts import MOST, OwnText
 from pyquant.machine.caches import CACHE
 
-ASKED = Asked(OPENINGS, seed=3, before=[], after=[])
+ASKED = ToWrite(OPENINGS, seed=3, before=[], after=[])
 N_CTX = 12
 
 # Prints when a token is written.
 PROGRAM = """
 import sys
-from pyquant.calibration.kept_texts import Asked, write_texts
+from pyquant.calibration.kept_texts import ToWrite, write_texts
 from pyquant.calibration.prompts import OPENINGS
 from pyquant.data import model_path
 from pyquant.llama.model import Model
-asked = [(Asked(OPENINGS, seed=3, before=[], after=[]), int(sys.argv[1]))]
+asked = [(ToWrite(OPENINGS, seed=3, before=[], after=[]), int(sys.argv[1]))]
 with Model(model_path()) as model:
     write_texts(model, asked, 12, 1, lambda done, total: print(done, flush=True))
 """
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "texts"
 
 
-def _written(n_chunks: int, asked: Asked = ASKED) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def _written(n_chunks: int, asked: ToWrite = ASKED) -> tuple[np.ndarray, list[tuple[int, int]]]:
     told: list[tuple[int, int]] = []
     with Model(model_path()) as model:
         (chunks,) = write_texts(model, [(asked, n_chunks)], N_CTX, 1, lambda *done: told.append(done))
@@ -58,7 +58,7 @@ def test_what_was_written_is_taken_again(folder: Path) -> None:
     np.testing.assert_array_equal(again, first)
     assert not told
     assert len(list(folder.iterdir())) == 3
-    assert not np.array_equal(_written(n, Asked(OPENINGS, seed=4, before=[], after=[]))[0], first)
+    assert not np.array_equal(_written(n, ToWrite(OPENINGS, seed=4, before=[], after=[]))[0], first)
 
 
 def test_fewer_and_more_share_what_is_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_fewer_and_more_share_what_is_written_together(monkeypatch: pytest.Monke
 
 
 def test_what_is_asked_differently_is_written_together(folder: Path) -> None:
-    other = Asked(OPENINGS, seed=4, before=[], after=[])
+    other = ToWrite(OPENINGS, seed=4, before=[], after=[])
     told: list[tuple[int, int]] = []
     with Model(model_path()) as model:
         for _ in range(2):  # written, and taken
@@ -91,13 +91,13 @@ def test_what_is_asked_differently_is_written_together(folder: Path) -> None:
 def test_turns_stand_where_the_model_ends_and_take_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[list[int]] = []
     monkeypatch.setattr(kept_texts, "write_together", _all_ends(ends))
-    asked = Asked(OPENINGS, seed=3, before=[1], after=[2], turns=([5], [6, 7]))
+    asked = ToWrite(OPENINGS, seed=3, before=[1], after=[2], turns=([5], [6, 7]))
     _written(1, asked)
     assert ends[0][0] == 1
     assert ends[0][-1] == 2
     assert ends[1:] == [[5], [6, 7], [5]]
     ends.clear()
-    _written(2, Asked(OPENINGS, seed=3, before=[1], after=[2]))
+    _written(2, ToWrite(OPENINGS, seed=3, before=[1], after=[2]))
     assert all(begun[0] == 1 for begun in ends)
 
 

@@ -18,7 +18,7 @@ from pyquant.fit.method.probe import products_per_second
 from pyquant.fit.method.request import EVALUATION
 from pyquant.fit.method.stages import SCALE_CHUNKS
 from pyquant.fit.method.types_for_size import MEASURED, MIX
-from pyquant.fit.mix_model import CTX, chunks_for
+from pyquant.fit.mix_model import CTX, sensitivity_chunks
 from pyquant.machine.cpu import n_threads
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
@@ -152,7 +152,7 @@ def passes_of_mix(work: Work) -> float:
     compared = 1.0 + work.n_tried
     if work.n_output_side:
         return MEASURED * compared
-    of_sensitivity = CTX * chunks_for(work.n_chunks * work.n_ctx, len(work.matrices)) / work.n_ctx
+    of_sensitivity = CTX * sensitivity_chunks(work.n_chunks * work.n_ctx, len(work.matrices)) / work.n_ctx
     kinds = {kind_of(tensor.name) for tensor in work.matrices}
     of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
     return len(work.matrices) * of_sensitivity / 2 + MEASURED * (compared + of_kinds)

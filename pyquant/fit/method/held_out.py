@@ -20,7 +20,7 @@ HELD_OUT = "held-out KLD"  # what progress calls a run over these chunks
 
 
 @dataclass(frozen=True)
-class Kld:
+class HeldOutKld:
     """Mean KLD per token of each chunk, in nats."""
 
     by_chunk: tuple[float, ...]
@@ -35,7 +35,7 @@ class Kld:
         """Return the standard error of the mean over chunks; None of a single chunk."""
         return mean_and_error(np.array(self.by_chunk))[1] if len(self.by_chunk) > 1 else None
 
-    def is_worse(self, other: Kld) -> bool:
+    def is_worse(self, other: HeldOutKld) -> bool:
         """Say whether the mean is above another's by more than a standard error of their difference.
 
         Chunks differ far more from each other than files do on a chunk: the difference is taken by chunk.
@@ -66,12 +66,12 @@ class HeldOut:
         with Model(base) as model:
             self._run = BaseRun(model, chunks, threads, self._advance())
 
-    def kld(self, path: Path) -> Kld:
+    def kld(self, path: Path) -> HeldOutKld:
         """Measure a file."""
         with Model(path) as candidate:
             scores = self._run.score(candidate, self._advance())
         scores.check(candidate.path, self._chunks.n_scored)
-        return Kld(tuple(scores.kld_by_chunk(self._chunks.n_scored).tolist()))
+        return HeldOutKld(tuple(scores.kld_by_chunk(self._chunks.n_scored).tolist()))
 
     def _advance(self) -> Callable[[int], None]:
         n_chunks = self._chunks.n_chunks

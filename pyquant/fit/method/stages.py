@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from pyquant.calibration.calibration import open_calibration
 from pyquant.calibration.sample import MOST_CHUNKS, spread
 from pyquant.errors import ConfigError, ModelFileError
-from pyquant.fit.method.held_out import HeldOut, Kld
+from pyquant.fit.method.held_out import HeldOut, HeldOutKld
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.scales.train_scales import train_scales
 from pyquant.formulas import bits_per_weight
@@ -78,7 +78,7 @@ class Tried:
     """
 
     name: str
-    kld: Kld | None
+    kld: HeldOutKld | None
     kept: bool
     why: str | None = None
 
@@ -159,8 +159,8 @@ class Stages:
         self._options, self._memory, self._progress = options, memory, progress
         self._settings = settings
         self._built_on: list[str] = []  # stages that the settings are of
-        self._kld: Kld | None = None  # of these settings
-        self._least: Kld | None = None
+        self._kld: HeldOutKld | None = None  # of these settings
+        self._least: HeldOutKld | None = None
         self.best: list[Path] = []
         self.result: dict[str, Any] = {}
         self.tried: list[Tried] = []
@@ -257,8 +257,8 @@ class Stages:
         self.tried = [replace(each, kept=each.name in made_from) for each in self.tried]
 
 
-def _kld(known: dict[str, Any]) -> Kld:
-    return Kld(tuple(known["kld"]["by_chunk"]))
+def _kld(known: dict[str, Any]) -> HeldOutKld:
+    return HeldOutKld(tuple(known["kld"]["by_chunk"]))
 
 
 def _remove(files: list[Path]) -> None:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.generation.grammar.engine import Compiled, State, kernel_state
-from pyquant.generation.sampling.beside import Beside
 from pyquant.generation.sampling.penalties import Penalties
 from pyquant.generation.sampling.result import Sample, Times
 from pyquant.generation.sampling.sampling import Drawn, Sampling, uniform
+from pyquant.generation.sampling.side_thread import SideThread
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Chooser:
         )
         masks_first = grammars is not None and not self._kept and (self._truncates or measure_mask)
         self._masks = np.empty((n_completions, grammars[0].n_words if grammars else 0), np.int32)
-        self._beside = Beside(self._make_masks) if masks_first else None
+        self._beside = SideThread(self._make_masks) if masks_first else None
 
     def begin(self, sample: Sample) -> Text:
         """Return a completion without tokens."""

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ModelFileError, TextError
+from pyquant.files.text import text_bytes
 from pyquant.files.utf8 import utf8
 from pyquant.llama.chat_template import Message, Template, own_template, render, rendered_tokens
-from pyquant.llama.messages import check_messages, json_lines, read_bytes
+from pyquant.llama.messages import check_messages, json_lines
 from pyquant.llama.model import Model
 
 
@@ -83,7 +84,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     TextError
         It cannot be read, has no prompts, or a line is something else; its number is named.
     """
-    prompts = [_prompt(entry, place) for place, entry in json_lines(read_bytes(path), path)]
+    prompts = [_prompt(entry, place) for place, entry in json_lines(text_bytes(path), path)]
     if not prompts:
         raise TextError(f"{path}: has no prompts")
     return prompts

@@ -17,7 +17,7 @@ from pyquant.errors import ModelFileError, OutputError, TextError
 from pyquant.files.text import make_text
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method import stages as stages_module
-from pyquant.fit.method.held_out import HeldOut, Kld
+from pyquant.fit.method.held_out import HeldOut, HeldOutKld
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.split_text import split_text
 from pyquant.fit.mixtures import WantedSize
@@ -112,7 +112,7 @@ def test_what_does_not_help_is_undone(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     klds = iter([0.1, 0.2, 0.3, 0.4, 0.5])
-    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld((next(klds),)))
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: HeldOutKld((next(klds),)))
     done = made(source, tmp_path / "out.gguf", short)
     assert [stage.kept for stage in done.stages] == [True, False, False, False, False]
     mode = make_mode({"mode": "ggml:Q4_0", "imatrix": done.statistics})
@@ -124,7 +124,7 @@ def test_what_is_of_gptq_is_left_out_where_that_is(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     klds = iter([(0.1, 0.1), (0.2, 0.2)])
-    monkeypatch.setattr(HeldOut, "kld", lambda *_: Kld(next(klds)))
+    monkeypatch.setattr(HeldOut, "kld", lambda *_: HeldOutKld(next(klds)))
     done = made(source, tmp_path / "out.gguf", short)
     assert [stage.why for stage in done.stages[2:]] == ["it is of GPTQ, which raises the KLD"] * 3
 
@@ -175,7 +175,7 @@ def test_a_stage_is_built_on_unless_it_is_worse_by_more_than_its_error(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured = map(Kld, klds)
+    measured = map(HeldOutKld, klds)
     monkeypatch.setattr(HeldOut, "kld", lambda *_: next(measured))
     done = made(source, tmp_path / "out.gguf", short)
     assert [stage.kept for stage in done.stages] == [word == "yes" for word in kept.split()]
@@ -191,7 +191,7 @@ def test_a_stage_is_built_on_unless_it_is_worse_by_more_than_its_error(
 def test_what_is_trained_is_the_best_stage_s(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = map(Kld, [(3, 9), (2, 8), (2.1, 7.95), (2.2, 8.1), (2.1, 8), (1, 5)])
+    measured = map(HeldOutKld, [(3, 9), (2, 8), (2.1, 7.95), (2.2, 8.1), (2.1, 8), (1, 5)])
     monkeypatch.setattr(HeldOut, "kld", lambda *_: next(measured))
     done = made(source, tmp_path / "out.gguf", short, effort="high")
     assert [stage.name for stage in done.stages if stage.kept] == ["imatrix", "GPTQ", "trained scales"]
@@ -217,7 +217,7 @@ def test_what_does_not_apply_is_left_out(
 def test_a_later_stage_of_no_use_is_left_out(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kld(self: HeldOut, path: Path) -> Kld:
+    def kld(self: HeldOut, path: Path) -> HeldOutKld:
         if path.stem == "GPTQ":
             raise ModelFileError("logits are no numbers")
         return measured(self, path)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
-from pyquant.evaluate.significance import wilson
+from pyquant.evaluate.significance import NORMAL_95, wilson
 from pyquant.generation.structured.answers import count
 from pyquant.generation.structured.measure import LENGTHS
 from pyquant.generation.structured.outside import SUFFIX
@@ -159,7 +159,7 @@ class Structured(Metric):
                 low, high = wilson(hits, n) if n else (0.0, 0.0)
                 key = _column(score, technique)
                 flat[key] = hits / n if n else None
-                flat[f"{key}_error"] = (high - low) / 2 / 1.959964 if n else None
+                flat[f"{key}_error"] = (high - low) / 2 / NORMAL_95 if n else None
         return flat
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:

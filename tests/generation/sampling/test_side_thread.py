@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from pyquant.generation.sampling.beside import Beside
+from pyquant.generation.sampling.side_thread import SideThread
 
 
 def test_work_is_done_in_order_in_one_thread() -> None:
     done: list[tuple[int, int]] = []
-    beside = Beside[int](lambda number: done.append((number, threading.get_ident())))
+    beside = SideThread[int](lambda number: done.append((number, threading.get_ident())))
     for number in range(100):
         beside.begin(number)
         if number % 3:
@@ -28,7 +28,7 @@ def test_errors_come_where_the_work_is_waited_for() -> None:
         if number:
             raise ValueError(number)
 
-    beside = Beside[int](work)
+    beside = SideThread[int](work)
     beside.begin(1)
     with pytest.raises(ValueError, match="1"):
         beside.finish()
@@ -41,7 +41,7 @@ def test_errors_come_where_the_work_is_waited_for() -> None:
 def test_closing_waits_for_what_was_begun() -> None:
     before = threading.active_count()
     let_go, done = threading.Event(), []
-    beside = Beside[int](lambda number: (let_go.wait(10), done.append(number)))  # type: ignore[arg-type, return-value]
+    beside = SideThread[int](lambda number: (let_go.wait(10), done.append(number)))  # type: ignore[arg-type, return-value]
     beside.begin(7)
     let_go.set()
     beside.close()

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Given = TypeVar("Given")
 
 
-class Beside(Generic[Given]):
+class SideThread(Generic[Given]):
     """A thread that calls `work` again and again, each time with what `begin` was called with."""
 
     def __init__(self, work: Callable[[Given], None]) -> None:
