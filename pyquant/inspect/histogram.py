@@ -74,9 +74,12 @@ def count_codes(
         plan = make_plan(model, mode, threads=threads)
         types, parameters = plan.types, mode.parameters(plan.scheme)
         # Some tensors of a Q4_0 mixture become plain Q8_0: they have no table.
-        table = plan.scheme.values if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
+        scheme = plan.scheme if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
         changed = [tensor for tensor in model.tensors if plan.changes(tensor)]
-        books = {tensor.name: codebook(types[tensor.name], table) for tensor in changed}
+        books = {
+            tensor.name: codebook(types[tensor.name], scheme and scheme.values_of(tensor.name))
+            for tensor in changed
+        }
         if plan.staged or any(map(plan.has_output_side, changed)):  # no tensor is rounded alone
             with temporary_folder() as folder:
                 made = folder / "model.gguf"
@@ -212,7 +215,9 @@ def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
     model.architecture  # noqa: B018 - what is no model has none, and is refused for that
     types = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
     if mode is not None:
-        return ConfigError(f"mode: {mode.mode} makes no tensors with countable codes of {model.path}")
+        quantized = any(tensor.type not in UNQUANTIZED for tensor in model.tensors)
+        hint = ", which is quantized: its own codes are counted without a mode" if quantized else ""
+        return ConfigError(f"mode: {mode.mode} makes no tensors with countable codes of {model.path}{hint}")
     if all(tensor.type in UNQUANTIZED for tensor in model.tensors):
         return ModelFileError(
             f"{model.path}: not quantized ({types}); --mode says through which quantizer to look at it"

@@ -64,6 +64,7 @@ def make_plan(
         wanted = {
             t.name: _scheme_type(scheme, whole_blocks(t), wanted[t.name], calibration) for t in model.tensors
         }
+        _check_scheme(model, mode, scheme, types)
     if not calibrates:
         check_importance(model, mode, types, importance)
     stored = [model.tensors]
@@ -99,6 +100,20 @@ def _scheme_type(scheme: Scheme, tensor: Tensor, chosen: Type, calibration: Cali
         return chosen
     its_own = scheme.type_of(tensor, calibration)
     return scheme.storage if its_own == scheme.stock else its_own
+
+
+def _check_scheme(model: ModelFile, mode: Mode, scheme: Scheme, types: dict[str, Type]) -> None:
+    """Refuse a scheme that makes no tensor: the file would say that it did. Raises ConfigError."""
+    if scheme.tables:
+        scheme.tables.check(model)
+    kept = [tensor for tensor in model.tensors if types[tensor.name] == scheme.stock == tensor.type]
+    if any(types[t.name] == scheme.storage != t.type for t in model.tensors) or (kept and scheme.is_stock):
+        return
+    stock = scheme.stock.name
+    why = f"no tensor becomes {stock}, whose blocks hold its codes"
+    if kept:
+        why = f"its tensors are {stock} already, and stay; `pyquant dequantize` makes a model for it"
+    raise ConfigError(f"{mode.mode}: makes nothing of {model.path}: {why}")
 
 
 def _importance(mode: Mode, calibration: Calibration | None) -> ImportanceMatrix | None:

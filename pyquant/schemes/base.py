@@ -53,6 +53,11 @@ class Scheme:
         """The stock type whose blocks hold the values."""
         return GRID_TYPES[self.grid]
 
+    @property
+    def is_stock(self) -> bool:
+        """Say whether its blocks are those of the stock type, made as GGML makes them."""
+        return self.name == self.grid and not self.q4_t
+
     def type_of(self, tensor: Tensor, calibration: Calibration | None) -> Type:
         """Give the type of a tensor for which llama.cpp's policy chose the stock type."""
         return self.stock

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, did_you_mean
 from pyquant.files.toml import read_toml
+from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.schemes.fold_table import Table, ascending, checked_name, named_table, nearest_table
 
@@ -40,6 +41,16 @@ class TableSet:
         """Give the table of a tensor, by the tensor's name: (16,) int8."""
         own = self.by_name.get(tensor)
         return self.by_name.get(kind_of(tensor), self.values) if own is None else own
+
+    def check(self, model: ModelFile) -> None:
+        """Refuse names that are neither a tensor of the model nor a kind. Raises ConfigError."""
+        known = sorted({name for t in model.tensors for name in (t.name, kind_of(t.name))})
+        for name in self.by_name:
+            if name not in known:
+                raise ConfigError(
+                    f"tables {self.name}: {name!r} is neither a tensor of {model.path} nor a kind of its "
+                    f"tensors{did_you_mean(name, known)}"
+                )
 
     def to_toml(self) -> str:
         """Write the text that `read_table_set` reads."""

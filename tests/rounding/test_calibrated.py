@@ -48,7 +48,7 @@ TABLES = TableSet(
     "of tests",
     np.array([-127, -90, -66, -48, -34, -22, -12, -4, 3, 11, 21, 33, 47, 65, 89, 126], np.int8),
     {
-        "ffn_down": np.arange(-120, 136, 16).astype(np.int8),
+        "attn_output": np.arange(-120, 136, 16).astype(np.int8),
         "blk.0.attn_q.weight": np.arange(-8, 8).astype(np.int8),
     },
 )

@@ -12,7 +12,7 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.gguf_file import finish
-from tests.support.models import Model
+from tests.support.models import F32, Model
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,15 @@ def test_some_rows_that_no_block_divides_are_named(tmp_path: Path) -> None:
     mode = make_mode({"mode": "q4_0", "tensors": "ffn_down"})
     with pytest.raises(ConfigError, match="their rows of 72 weights"):
         quantize_model(source, tmp_path / "out.gguf", mode, force=True)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"mode": "q4_0_multizero", "radius": 2}, {"mode": "q4_0", "store": "q4_t"}]
+)
+def test_a_scheme_that_would_make_nothing(generated, tmp_path: Path, settings: dict[str, object]) -> None:
+    stock, mode = tmp_path / "stock.gguf", make_mode(settings | {"pure": True, "requantize": True})
+    quantize_model(generated(F32), stock, make_mode({"mode": "q4_0", "pure": True}))
+    with pytest.raises(ConfigError, match=r"makes nothing of .*: its tensors are Q4_0 already, and stay"):
+        quantize_model(stock, tmp_path / "out.gguf", mode)
+    again = quantize_model(stock, tmp_path / "again.gguf", make_mode({"mode": "q4_0", "pure": True}))
+    assert not any(tensor.quantized for tensor in again.tensors)  # as llama-quantize copies it

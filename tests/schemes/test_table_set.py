@@ -7,9 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyquant.errors import ConfigError
 from pyquant.models.codebook import IQ4_NL_VALUES
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.fold_table import basic, read_table
+from pyquant.schemes.settings import make_mode
 from pyquant.schemes.table_set import TableSet, read_table_set
+from tests.support.models import F32
 
 KIND, OWN = basic().values, np.arange(16, dtype=np.int8)
 TABLES = TableSet("t", IQ4_NL_VALUES, {"attn_q": KIND, "blk.1.attn_q.weight": OWN})
@@ -38,3 +42,13 @@ def test_files_are_read_by_either_sort_of_path(as_path: type, tmp_path: Path) ->
     path.write_text(basic().to_toml())
     assert read_table(as_path(path)).to_json() == basic().to_json()
     assert basic().to_json()["schema"] == "pyquant.table/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("atn_q", "attn_q"), ("blk.77.ffn_up.weight", "blk..*ffn_up.weight")]
+)
+def test_a_name_that_the_model_lacks_is_refused(generated, tmp_path: Path, name: str, hint: str) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(TableSet("t", IQ4_NL_VALUES, {name: KIND}).to_toml())
+    with pytest.raises(ConfigError, match=f"tables t: '{name}' is neither .*; did you mean '{hint}'"):
+        quantize_model(generated(F32), tmp_path / "out", make_mode({"mode": "table", "table": str(path)}))

@@ -183,7 +183,8 @@ def code_statistics(row: RowResults) -> CodeCounts:
         raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
     wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
     wanted += " table" if row.mode == "q8_table" else ""
-    totals = {total["type"]: total for total in result["totals"]}
+    # Tables of single tensors have a total each: that of the most codes stands for their type.
+    totals = {total["type"]: total for total in sorted(result["totals"], key=lambda its: its["n_codes"])}
     return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
 
 
